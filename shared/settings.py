@@ -1,0 +1,137 @@
+"""What a process is told by its environment: ONEFOLD_* variables, read once at its start."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "ONEFOLD_"
+_BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
+
+
+class SettingsError(Exception):
+    """A variable is unknown, wrong or unsafe; nothing was started.
+
+    Operator action: correct each named variable and start again.
+    """
+
+
+class Settings(BaseSettings):
+    """One process's settings; every default runs on one local broker. A description says what is allowed."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    env: Annotated[Literal["dev", "prod"], Field(description="dev, or prod, which refuses data loss")] = "dev"
+    bootstrap: Annotated[
+        str, Field(pattern=rf"^{_BROKER}(,{_BROKER})*$", description="brokers as host:port, comma-separated")
+    ] = "127.0.0.1:9092"
+    replication: Annotated[int, Field(ge=1, le=9, description="copies of every topic, 1 to 9")] = 1
+    min_isr: Annotated[
+        int, Field(ge=1, le=9, description="copies that must hold a write before it is answered, 1 to 9")
+    ] = 1
+    http_host: Annotated[str, Field(min_length=1, description="address the HTTP server binds")] = "127.0.0.1"
+    http_port: Annotated[int, Field(ge=1, le=65535, description="port of the HTTP server, 1 to 65535")] = 8000
+    advertised_url: Annotated[
+        str | None,
+        Field(pattern=r"^https?://[^\s/]+$", description="where others call this instance: http://host:port"),
+    ] = None
+    instance: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+            description="unique in its service: up to 63 letters, digits, dots, dashes, underscores",
+        ),
+    ] = "1"
+    data_dir: Annotated[Path, Field(description="folder of the local stores")] = Path(".onefold/data")
+    standbys: Annotated[int, Field(ge=0, le=8, description="warm copies of every table, 0 to 8")] = 0
+    session_timeout_s: Annotated[
+        int, Field(ge=6, le=300, description="seconds until a silent worker is replaced, 6 to 300")
+    ] = 10
+    log_format: Annotated[
+        Literal["auto", "console", "json"],
+        Field(description="console, json, or auto: console in a terminal and json elsewhere"),
+    ] = "auto"
+
+    @property
+    def url(self) -> str:
+        """Where other instances call this one."""
+        return self.advertised_url or f"http://{self.http_host}:{self.http_port}"
+
+    def store_dir(self, service: str) -> Path:
+        """This worker's own folder for the tables of `service`."""
+        return self.data_dir / f"{service}-{self.instance}"
+
+    @model_validator(mode="after")
+    def _refuse_contradictions_and_hazards(self) -> Self:
+        problems = [*self._contradictions(), *(self._hazards() if self.env == "prod" else ())]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _contradictions(self) -> Iterable[str]:
+        if self.min_isr > self.replication:
+            yield (
+                f"ONEFOLD_MIN_ISR={self.min_isr} is above ONEFOLD_REPLICATION={self.replication}: "
+                "no write could succeed"
+            )
+        if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
+            yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
+
+    def _hazards(self) -> Iterable[str]:
+        if self.replication < 3:
+            yield f"ONEFOLD_REPLICATION={self.replication} is too few: prod needs 3 copies"
+        if self.min_isr < 2:
+            yield f"ONEFOLD_MIN_ISR={self.min_isr} is too few: prod needs every write on 2 disks"
+        if self.min_isr == self.replication:
+            yield f"ONEFOLD_MIN_ISR={self.min_isr} stops writes when one broker is down: prod needs less"
+        for broker in self.bootstrap.split(","):
+            if not _is_loopback(broker.rpartition(":")[0]):
+                yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: use a TLS proxy on loopback"
+
+
+def load_settings() -> Settings:
+    """The settings this process's environment asks for. Raises SettingsError naming every wrong variable."""
+    given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
+    problems = [_unknown(name) for name in given if _field(name) not in Settings.model_fields]
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        problems += [line for detail in error.errors() for line in _explain(detail)]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return settings
+
+
+def _field(variable: str) -> str:
+    return variable.upper().removeprefix(PREFIX).lower()
+
+
+def _unknown(variable: str) -> str:
+    near = difflib.get_close_matches(_field(variable), Settings.model_fields, n=1)
+    names = ", ".join(PREFIX + name.upper() for name in near or Settings.model_fields)
+    return f"{variable}={os.environ[variable]!r} is unknown; allowed {'and near' if near else 'are'}: {names}"
+
+
+def _explain(detail: ErrorDetails) -> list[str]:
+    if not detail["loc"]:
+        return str(detail["ctx"]["error"]).splitlines()
+    name = str(detail["loc"][0])
+    allowed = Settings.model_fields[name].description
+    return [f"{PREFIX}{name.upper()}={detail['input']!r} is not allowed: {allowed}"]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
