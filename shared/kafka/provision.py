@@ -1,0 +1,224 @@
+"""Creates the declared topics and checks the ones that exist; the brokers never create any by themselves."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import time
+from collections.abc import Iterable, Mapping, Set
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
+
+from shared.settings import Settings
+from shared.topology import Topology
+
+_REQUEST_TIMEOUT_S = 10.0
+_RETRY_PAUSE_S = 0.2
+_TRANSIENT = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER}
+)
+
+
+class ProvisionError(Exception):
+    """The brokers cannot be asked, or refuse to create a declared topic.
+
+    Operator action: see that the brokers run and are as many as ONEFOLD_REPLICATION, then provision again.
+    """
+
+
+class TopologyMismatch(Exception):
+    """A topic exists with other settings than declared; nothing was changed.
+
+    Operator action: do what the line of each difference says, then provision again.
+    """
+
+    def __init__(self, differences: Iterable[Difference]) -> None:
+        self.differences = tuple(differences)
+        super().__init__("\n".join(map(str, self.differences)))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic's settings, as declared or as found. replication: of its least replicated partition."""
+
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+    def settings(self) -> dict[str, str]:
+        """Every setting by Kafka's name for it."""
+        return {"partitions": str(self.partitions), "replication": str(self.replication), **self.config}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting of one topic that is not as declared, and what to do about it."""
+
+    topic: str
+    setting: str
+    declared: str
+    found: str
+
+    @property
+    def fix(self) -> str:
+        match self.setting:
+            case "topic":
+                return "run `provision`"
+            case "partitions":
+                return f"declare {self.found}, or move on to the topic's next version; keys must not move"
+            case "replication":
+                return (
+                    f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
+                )
+            case setting:
+                change = f"kafka-configs --alter --topic {self.topic} --add-config {setting}={self.declared}"
+                return f"declare {self.found}, or {change}"
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.setting} is {self.found}, declared is {self.declared}; fix: {self.fix}"
+
+
+def load_topologies() -> list[Topology]:
+    """The TOPOLOGY of every folder of `services` that has a topology.py, by name."""
+    services = importlib.import_module("services")
+    folders = sorted(module.name for module in pkgutil.iter_modules(services.__path__) if module.ispkg)
+    modules = [name for folder in folders if find_spec(name := f"services.{folder}.topology")]
+    return [importlib.import_module(name).TOPOLOGY for name in modules]
+
+
+def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:
+    """What each topic must be, by name. Raises ValueError if two services disagree on one."""
+    specs: dict[str, TopicSpec] = {}
+    for topology in topologies:
+        for topic in topology.all_topics():
+            config = {
+                "cleanup.policy": topic.cleanup,
+                "retention.ms": str(topic.retention_ms),
+                "min.insync.replicas": str(settings.min_isr),
+                "unclean.leader.election.enable": "false",
+            }
+            spec = TopicSpec(topology.partitions, settings.replication, config)
+            if specs.setdefault(topic.name, spec) != spec:
+                raise ValueError(f"{topic.name} is declared twice, and differently by {topology.service}")
+    return specs
+
+
+def differences(declared: Mapping[str, TopicSpec], found: Mapping[str, TopicSpec]) -> list[Difference]:
+    """Every declared setting that is found otherwise and every topic that is missing."""
+    return [
+        difference for name, spec in declared.items() for difference in _compare(name, spec, found.get(name))
+    ]
+
+
+def _compare(name: str, declared: TopicSpec, found: TopicSpec | None) -> list[Difference]:
+    if found is None:
+        return [Difference(name, "topic", "present", "missing")]
+    have = found.settings()
+    return [
+        Difference(name, setting, value, have.get(setting, "unset"))
+        for setting, value in declared.settings().items()
+        if have.get(setting) != value
+    ]
+
+
+def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
+    """What the brokers have of `names`, without the missing ones. Raises ProvisionError if none answers."""
+    return _found(AdminClient({"bootstrap.servers": bootstrap}), frozenset(names))
+
+
+def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:
+    """Creates what is missing and checks everything; returns the names that this call created.
+
+    Several processes may do it at once. Raises TopologyMismatch, before creating anything, if what exists
+    differs; ProvisionError if the brokers refuse or do not answer.
+    """
+    declared = declared_topics(topologies, settings)
+    deadline = time.monotonic() + deadline_s
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    found = _found(admin, declared.keys())
+    _refuse(_without_missing(differences(declared, found)))
+    created = [name for name in declared.keys() - found if _create(admin, name, declared[name], deadline)]
+    _refuse(_settled_differences(admin, declared, deadline))
+    return sorted(created)
+
+
+def _refuse(found: list[Difference]) -> None:
+    if found:
+        raise TopologyMismatch(found)
+
+
+def _without_missing(found: list[Difference]) -> list[Difference]:
+    return [difference for difference in found if difference.setting != "topic"]
+
+
+def _create(admin: AdminClient, name: str, spec: TopicSpec, deadline: float) -> bool:
+    """False when another process was first."""
+    topic = NewTopic(name, spec.partitions, spec.replication, config=dict(spec.config))
+    while True:
+        try:
+            admin.create_topics([topic], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+            return True
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if code not in _TRANSIENT or time.monotonic() > deadline:
+                raise ProvisionError(f"{name} was not created: {error.args[0].str()}") from error
+        time.sleep(_RETRY_PAUSE_S)
+
+
+def _settled_differences(
+    admin: AdminClient, declared: Mapping[str, TopicSpec], deadline: float
+) -> list[Difference]:
+    """What differs once every topic is known to the brokers; creation reaches them one after another."""
+    while True:
+        found = differences(declared, _found(admin, declared.keys()))
+        if found == _without_missing(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(_RETRY_PAUSE_S)
+
+
+def _found(admin: AdminClient, names: Set[str]) -> dict[str, TopicSpec]:
+    try:
+        present = admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise ProvisionError(f"no broker answers: {error.args[0].str()}") from error
+    configs = _configs(admin, sorted(names & present.keys()))
+    return {
+        name: _spec(present[name], config) for name, config in configs.items() if present[name].partitions
+    }
+
+
+def _configs(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+    """The effective settings of each topic; one that a broker does not know yet is left out."""
+    if not names:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    answers = admin.describe_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
+    read = {resource.name: _config(answer) for resource, answer in answers.items()}
+    return {name: config for name, config in read.items() if config is not None}
+
+
+def _config(answer: Future[dict[str, ConfigEntry]]) -> dict[str, str] | None:
+    try:
+        return {name: str(entry.value) for name, entry in answer.result().items()}
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise ProvisionError(f"topic settings cannot be read: {error.args[0].str()}") from error
+
+
+def _spec(metadata: TopicMetadata, config: Mapping[str, str]) -> TopicSpec:
+    replicas = [len(partition.replicas) for partition in metadata.partitions.values()]
+    return TopicSpec(len(replicas), min(replicas), config)
