@@ -1,0 +1,17 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench up down
+
+help:  ## this list
+	@python3 dev.py help
+demo:  ## the whole path on real input
+	@python3 dev.py demo
+test:  ## every check, every test
+	@python3 dev.py test
+check: ## what needs no broker
+	@python3 dev.py check
+bench: ## the engine against a stock Faust agent
+	@python3 dev.py bench engine
+up:    ## broker and workers that stay
+	@python3 dev.py up
+down:  ## stop them
+	@python3 dev.py down

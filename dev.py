@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""The front door: `python3 dev.py demo` on a fresh clone shows everything; `python3 dev.py test` checks it.
+
+Standard library only. Makes `.venv` from the lock files when it is missing or outdated, then hands on.
+"""
+
+import os
+import sys
+
+if sys.version_info < (3, 11) or os.name != "posix":
+    sys.exit(  # before the imports below, which an older Python cannot read
+        "Onefold needs Python 3.11 or newer on Linux or macOS; this is Python %d.%d (%s).\n"
+        "fix: name a newer one, such as `python3.12 dev.py demo`"
+        % (sys.version_info[0], sys.version_info[1], sys.executable)
+    )
+
+import signal
+from pathlib import Path
+
+from shared.dev import locks
+from shared.dev.environment import Checkout, ensure, explain_os_error
+from shared.dev.stages import StageFailed
+
+USAGE = """\
+python3 dev.py VERB [ARGUMENTS]
+
+  demo     a broker, two workers and 69,659 real purchases; one worker is killed midway; Ctrl-C ends it
+  test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones
+  check    format, lint, types, doors and the tests that need no broker
+  bench    measurements, such as `bench engine --json FILE`
+  up       a broker and workers that stay; --workers N, --brokers 1|3, --json
+  down     stops what `up` of this checkout started
+  lock     resolves pyproject.toml into requirements/*.lock (needs uv)
+
+Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.
+"""
+CHECKS = ("check", "test")
+
+
+def main(arguments: list[str]) -> None:
+    """Does the verb, or becomes the process that does it."""
+    verb = arguments[0] if arguments else "help"
+    if verb in ("help", "-h", "--help"):
+        print(USAGE, end="")
+        return
+    checkout = Checkout(Path(__file__).resolve().parent)
+    if verb == "lock":
+        locks.lock(checkout.root, arguments[1:])
+        return
+    python = ensure(checkout, ["dev" if verb in CHECKS else "worker"])
+    command = [str(python), "-P", "-m", *module_and_arguments(arguments)]
+    os.execv(command[0], command)
+
+
+def module_and_arguments(arguments: list[str]) -> list[str]:
+    """What `.venv/bin/python -m` is given for a verb."""
+    if arguments[0] in CHECKS:
+        return ["shared.dev.checks", *arguments]
+    return ["shared.dev.cli", *(arguments[1:] if arguments[0] == "cli" else arguments)]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        main(sys.argv[1:])
+    except StageFailed as failure:
+        sys.exit(str(failure))
+    except OSError as error:
+        sys.exit(str(explain_os_error(error)))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

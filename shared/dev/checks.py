@@ -1,0 +1,81 @@
+"""`dev.py check` and `dev.py test`: formatting, lint, types and doors, one line each, then pytest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.dev.stages import StageFailed, stage
+
+ROOT = Path(__file__).parents[2]
+_BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One static check. fix: what to run when it fails."""
+
+    name: str
+    command: tuple[str, ...]
+    fix: str
+
+
+STATIC = (
+    Check("format", ("ruff", "format", "--check", "."), ".venv/bin/ruff format"),
+    Check("lint", ("ruff", "check", "--output-format=concise", "."), ".venv/bin/ruff check --fix"),
+    Check("types", ("mypy",), "mend the lines above, then .venv/bin/mypy"),
+    Check(
+        "doors",
+        ("lint-imports", "--no-logo"),
+        "move the import to a room that has that door (pyproject.toml)",
+    ),
+)
+
+
+def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
+    """What pytest is told. `check` runs what needs no broker; `test --long` also what takes minutes."""
+    if verb == "check":
+        return ["-q", "-m", "not broker and not long", *arguments]
+    rest = [argument for argument in arguments if argument != "--long"]
+    return rest if len(rest) == len(arguments) else ["-m", "", *rest]
+
+
+def main(verb: str, *arguments: str) -> None:
+    """Runs the static checks, then becomes pytest. Exits with 1 when a static check fails."""
+    os.chdir(ROOT)
+    total = len(STATIC) + 1
+    failures = [check for number, check in enumerate(STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
+    if failures:
+        sys.exit(1)
+    sys.stdout.write(f"[{total}/{total}] tests\n")
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "pytest", *pytest_arguments(verb, arguments)]
+    os.execv(command[0], command)
+
+
+def _passes(check: Check, mark: str) -> bool:
+    try:
+        with stage(mark, check.name, sys.stdout) as now:
+            now.done = _run(check)
+    except StageFailed as failure:
+        sys.stdout.write(f"{failure.problem}\n  fix: {failure.fix}\n")
+        return False
+    return True
+
+
+def _run(check: Check) -> str:
+    """The tool's last word. Raises StageFailed with everything it said."""
+    tool, *options = check.command
+    run = subprocess.run([_BIN / tool, *options], capture_output=True, text=True)
+    said = (run.stdout + run.stderr).strip()
+    if run.returncode != 0:
+        raise StageFailed(said, check.fix)
+    return said.splitlines()[-1] if said else "done"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
