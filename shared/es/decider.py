@@ -1,0 +1,58 @@
+"""An aggregate as data: its commands, its events, its state, and the functions that connect them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any, Generic, TypeVar
+
+from shared.es.envelope import C, CommandCodec, E, EventCodec
+from shared.es.message import Message
+from shared.es.row import Row, RowCodec, S
+from shared.es.upcasting import Upcasters
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, eq=False)
+class Decider(Generic[C, E, S]):
+    """`decide` and `evolve` are pure, without clock, randomness or I/O: every replay computes the same.
+
+    decide  the events that follow from a command; an empty list means it was already so. Raises DomainError.
+    evolve  the state after an event. Total: it never raises and never validates.
+    state   the type of the state as pydantic reads it: a model or a discriminated union of phases.
+    """
+
+    decide: Callable[[C, S], Sequence[E]]
+    evolve: Callable[[S, E], S]
+    initial: S
+    commands: tuple[type[C], ...]
+    events: tuple[type[E], ...]
+    state: Any
+    upcasters: Upcasters = field(default_factory=dict)
+
+    @cached_property
+    def command_codec(self) -> CommandCodec[C]:
+        return CommandCodec(self.commands, _those_of(self.commands, self.upcasters))
+
+    @cached_property
+    def event_codec(self) -> EventCodec[E]:
+        return EventCodec(self.events, _those_of(self.events, self.upcasters))
+
+    @cached_property
+    def row_codec(self) -> RowCodec[S]:
+        return RowCodec(self.state)
+
+    @cached_property
+    def initial_row(self) -> Row[S]:
+        """The row of an aggregate nothing has happened to."""
+        return Row(sequence=0, state=self.initial, outcomes={}, offset=-1)
+
+
+def fold(evolve: Callable[[S, Fact], S], events: Iterable[Fact], start: S) -> S:
+    """The state after `events`, beginning at `start`."""
+    return reduce(evolve, events, start)
+
+
+def _those_of(messages: Iterable[type[Message]], upcasters: Upcasters) -> Upcasters:
+    names = {message.TYPE for message in messages}
+    return {key: upcaster for key, upcaster in upcasters.items() if key[0] in names}

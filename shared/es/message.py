@@ -1,0 +1,27 @@
+"""What travels: facts and intents, as frozen models that say their own wire name and version."""
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Message(BaseModel):
+    """TYPE is the wire name, for ever; VERSION goes up with every change but a new optional field."""
+
+    # strict: "5" and 5.0 are not the int 5, so a wrong type is refused instead of guessed at
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    TYPE: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+
+class Event(Message):
+    """A fact, named in the past tense. Unknown fields are ignored: an old reader survives a new field."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Command(Message):
+    """An intent, named in the imperative. Unknown fields are refused: it is never half understood."""
+
+    model_config = ConfigDict(extra="forbid")

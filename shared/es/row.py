@@ -1,0 +1,78 @@
+"""What the table keeps of one aggregate, as JSON that a person, Spark and the engine read alike."""
+
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+S = TypeVar("S")
+
+OUTCOMES_KEPT = 32
+"""A command repeated after this many others of its aggregate is decided anew."""
+
+
+class Outcome(NamedTuple):
+    """What became of a command: accepted when `code` is None. `sequence` is the aggregate's, afterwards."""
+
+    command_id: str
+    sequence: int
+    code: str | None
+    detail: str | None
+    fingerprint: str
+
+
+Recorded = list[Any]
+"""[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""
+
+
+# Row is a NamedTuple: as immutable as a frozen dataclass and built in a third of its time.
+class Row(NamedTuple, Generic[S]):
+    """An aggregate after `sequence` events.
+
+    outcomes  the latest commands by id, oldest first
+    offset    of the command that wrote the row, in its source partition; -1 before the first
+    """
+
+    sequence: int
+    state: S
+    outcomes: Mapping[str, Recorded]
+    offset: int
+
+    def outcome(self, command_id: str) -> Outcome | None:
+        """What became of the command, if it is among the latest."""
+        recorded = self.outcomes.get(command_id)
+        if recorded is None:
+            return None
+        sequence, fingerprint, code, detail = (*recorded, None, None)[:4]
+        return Outcome(command_id, sequence, code, detail, fingerprint)
+
+    def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
+        """The row with `outcome` as its latest, in place of the oldest when there are too many."""
+        outcomes = {**self.outcomes, outcome.command_id: _record(outcome)}
+        if len(outcomes) > OUTCOMES_KEPT:
+            del outcomes[next(iter(outcomes))]
+        return Row(outcome.sequence, state, outcomes, offset)
+
+
+def _record(outcome: Outcome) -> Recorded:
+    if outcome.code is None:
+        return [outcome.sequence, outcome.fingerprint]
+    return [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+
+
+class RowCodec(Generic[S]):
+    """Reads and writes rows whose state is of `state_type`, a type or a union of phases."""
+
+    def __init__(self, state_type: Any) -> None:
+        fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
+        self._validate = TypeAdapter(TypedDict("RowFields", fields)).validator.validate_json  # type: ignore[operator]
+
+    def encode(self, row: Row[S]) -> bytes:
+        """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
+        return to_json(row._asdict())
+
+    def decode(self, raw: bytes) -> Row[S]:
+        """The row `encode` wrote. Raises pydantic's ValidationError: a row that cannot be read is a bug."""
+        return Row(**self._validate(raw))

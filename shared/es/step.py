@@ -1,0 +1,62 @@
+"""One command, decided once: the whole of what an engine does to an aggregate, without the engine."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Generic, NamedTuple
+
+from pydantic_core import to_json
+
+from shared.es.decider import Decider, fold
+from shared.es.envelope import C, CommandEnvelope, E, EventEnvelope
+from shared.es.errors import DomainError
+from shared.es.ids import derived_id
+from shared.es.message import Command
+from shared.es.row import Outcome, Row, S
+
+
+class Step(NamedTuple, Generic[E, S]):
+    """What a command led to; a `repeated` one leaves the row as it is and causes no event."""
+
+    row: Row[S]
+    events: tuple[EventEnvelope[E], ...]
+    outcome: Outcome
+    repeated: bool
+
+
+def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[E, S]:
+    """What `command`, found at `offset` of its topic, leads to. A refusal is an outcome without events."""
+    known = row.outcome(command.command_id)
+    if known is not None:
+        return Step(row, (), known, repeated=True)
+    digest = fingerprint(command.data)
+    try:
+        facts = decider.decide(command.data, row.state)
+    except DomainError as refusal:
+        outcome = Outcome(command.command_id, row.sequence, refusal.code, str(refusal), digest)
+        return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+    outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
+    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
+    return Step(after, _envelopes(decider, facts, row.sequence, command), outcome, repeated=False)
+
+
+def fingerprint(command: Command) -> str:
+    """16 hex digits of the type and every field: tell a repeat from a command id that was used twice."""
+    return blake2b(command.TYPE.encode() + to_json(command), digest_size=8).hexdigest()
+
+
+def _envelopes(
+    decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
+) -> tuple[EventEnvelope[E], ...]:
+    wrap = decider.event_codec.wrap
+    return tuple(
+        wrap(
+            fact,
+            event_id=derived_id(command.aggregate_id, command.command_id, str(index)),
+            aggregate_id=command.aggregate_id,
+            sequence=start + index,
+            occurred_at=command.issued_at,
+            correlation_id=command.correlation_id,
+            causation_id=command.command_id,
+        )
+        for index, fact in enumerate(facts, start=1)
+    )
