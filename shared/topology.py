@@ -1,41 +1,65 @@
-"""A service's topics and tables as data; a service states its own in `topology.py`."""
+"""Topics and tables as data: one declaration, created and checked by the provisioner, read by the engine."""
 
-from __future__ import annotations
-
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
+
+KEPT_FOR_EVER = -1
+
+_LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. retention_ms: -1 keeps records for ever."""
+    """A keyed topic, `<service>.<kind>.v<major>`; its key is the aggregate id in UTF-8."""
 
     name: str
     cleanup: Literal["delete", "compact"] = "delete"
-    retention_ms: int = -1
+    retention_ms: int = KEPT_FOR_EVER
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A keyed table fed by one source topic, which is what makes it replayable."""
+    """Rows by key, fed by exactly one topic: that is what makes it replayable."""
 
     name: str
     source: Topic
 
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything a service owns on the broker; all its topics have `partitions` partitions."""
+    """What a service owns on the broker. Equal `partitions` everywhere: one worker owns all of a key."""
 
     service: str
     topics: tuple[Topic, ...]
     tables: tuple[Table, ...] = ()
     partitions: int = 8
 
+    def __post_init__(self) -> None:
+        _check_name(self.service)
+        if self.partitions < 1:
+            raise ValueError(f"{self.service}: {self.partitions} partitions")
+        names = Counter(topic.name for topic in self.all_topics())
+        if repeated := [name for name, times in names.items() if times > 1]:
+            raise ValueError(f"{self.service}: declared more than once: {repeated}")
+
     def changelog(self, table: Table) -> Topic:
-        """The compacted topic that Faust restores `table` from."""
+        """The compacted topic that holds the table's latest rows, named as Faust names it."""
         return Topic(f"{self.service}-{table.name}-changelog", cleanup="compact")
 
     def all_topics(self) -> tuple[Topic, ...]:
-        """The declared topics, then the changelogs of the tables."""
+        """The declared topics, then the tables' changelogs."""
         return self.topics + tuple(self.changelog(table) for table in self.tables)
+
+
+def _check_name(name: str) -> None:
+    # no underscore: Kafka's metric names cannot tell it from a dot, and its brokers warn of it
+    if not _LEGAL_NAME.fullmatch(name):
+        raise ValueError(f"not a legal name: {name!r}")
