@@ -1,0 +1,71 @@
+"""HTTP of accounts: commands in, the balance out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel
+
+from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.state import Account, Open
+from services.accounts.topology import ACCOUNTS
+from shared.es.ids import AggregateId
+from shared.es.row import Row
+from shared.http import commands, queries
+from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.node import Node
+from shared.http.peers import Peers
+from shared.http.queries import Queries
+
+AccountId = Annotated[AggregateId, Path(description="1 to 128 bytes of UTF-8 without control characters")]
+
+
+class AccountView(BaseModel):
+    """balance_cents: what the customer owes. sequence: number of events so far."""
+
+    account_id: str
+    phase: Literal["open", "closed"]
+    balance_cents: int
+    sequence: int
+
+
+def view(account_id: str, row: Row[Account]) -> AccountView | None:
+    """None for an account that was never opened."""
+    if row.state.phase == "unopened":
+        return None
+    balance = row.state.balance_cents if isinstance(row.state, Open) else 0
+    return AccountView(account_id=account_id, phase=row.state.phase, balance_cents=balance, sequence=row.sequence)
+
+
+def routes(node: Node, peers: Peers) -> APIRouter:
+    router = APIRouter(prefix="/accounts", tags=["accounts"])
+    accounts = Queries(node, peers, ACCOUNTS, view)
+    door = Commands(node, peers, DECIDER, ACCOUNTS)
+
+    @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
+    async def get_account(request: Request, account_id: AccountId) -> Response:
+        return await accounts.by_id(request, account_id)
+
+    @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def open_account(request: Request, account_id: AccountId, wishes: WishesHeader) -> Response:
+        return await door.submit(request, account_id, OpenAccount(), wishes)
+
+    @router.post("/{account_id}/charges", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def charge(request: Request, account_id: AccountId, body: Charge, wishes: WishesHeader) -> Response:
+        return await door.submit(request, account_id, body, wishes)
+
+    @router.post("/{account_id}/payments", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def pay(request: Request, account_id: AccountId, body: Pay, wishes: WishesHeader) -> Response:
+        return await door.submit(request, account_id, body, wishes)
+
+    @router.post("/{account_id}/closure", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def close(request: Request, account_id: AccountId, wishes: WishesHeader) -> Response:
+        return await door.submit(request, account_id, CloseAccount(), wishes)
+
+    @router.get("/{account_id}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    async def get_outcome(request: Request, account_id: AccountId, command_id: str) -> Response:
+        return await door.outcome(request, account_id, command_id)
+
+    return router

@@ -1,0 +1,146 @@
+"""A command over HTTP: appended to the commands topic, answered once the transaction that decided it committed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import uuid4
+
+from fastapi import Depends, Header, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, BaseModel
+
+from shared.es.decider import Decider
+from shared.es.ids import check_aggregate_id
+from shared.es.message import Command
+from shared.es.row import Outcome
+from shared.es.step import fingerprint
+from shared.http.node import Node
+from shared.http.peers import Peers
+from shared.http.problems import Problem, problem
+from shared.topology import Table
+
+DEFAULT_WAIT_S = 10.0
+MAX_WAIT_S = 30.0
+
+KEY_PATTERN = r"^[\x21-\x7e]{1,128}$"
+
+
+class Accepted(BaseModel):
+    """What became of a command. sequence: the aggregate's, after it; null while it is not decided yet."""
+
+    command_id: str
+    sequence: int | None
+
+
+class Wishes(BaseModel):
+    """What the request's headers ask for. wait_s: 0 when the caller prefers not to wait."""
+
+    command_id: str
+    occurred_at: datetime
+    wait_s: float
+
+
+def wishes(
+    idempotency_key: Annotated[
+        str | None,
+        Header(pattern=KEY_PATTERN, description="the same key takes effect once; without it, a retry is new"),
+    ] = None,
+    occurred_at: Annotated[AwareDatetime | None, Header(description="when it happened, if not now")] = None,
+    prefer: Annotated[str, Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = "",
+) -> Wishes:
+    waits = re.search(r"\bwait=(\d{1,4})\b", prefer)
+    wait_s = 0.0 if "respond-async" in prefer else float(waits[1]) if waits else DEFAULT_WAIT_S
+    return Wishes(
+        command_id=idempotency_key or str(uuid4()),
+        occurred_at=(occurred_at or datetime.now(UTC)).astimezone(UTC),
+        wait_s=min(wait_s, MAX_WAIT_S),
+    )
+
+
+WishesHeader = Annotated[Wishes, Depends(wishes)]
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {"model": Accepted, "description": "Appended, not decided yet; Location tells its outcome"},
+    409: {"model": Problem, "description": "Refused; `code` says why"},
+    413: {"model": Problem, "description": "The body is too large"},
+    422: {"model": Problem, "description": "Not a valid request"},
+    503: {
+        "model": Problem,
+        "description": "Not ready; try again after Retry-After with the same Idempotency-Key",
+    },
+}
+
+
+class Commands:
+    """Takes commands for one aggregate; the worker that owns the key appends and answers."""
+
+    def __init__(self, node: Node, peers: Peers, decider: Decider[Any, Any, Any], table: Table) -> None:
+        self._node = node
+        self._peers = peers
+        self._codec = decider.command_codec
+        self._table = table
+
+    async def submit(self, request: Request, aggregate_id: str, command: Command, wishes: Wishes) -> Response:
+        """201 with the new sequence, 409 when refused, 202 when not decided within the wished wait."""
+        key = check_aggregate_id(aggregate_id).encode()
+        partition = self._node.partition(key)
+        if not self._node.serves(self._table, partition):
+            return await self._peers.forward(request, self._node.owner(self._table, partition))
+        envelope = self._codec.wrap(
+            command, command_id=wishes.command_id, aggregate_id=aggregate_id, issued_at=wishes.occurred_at
+        )
+        decided = self._node.expect(aggregate_id, wishes.command_id)
+        try:
+            offset = await self._node.append(self._table.source, key, self._codec.encode(envelope))
+            headers = self._headers(request, aggregate_id, wishes.command_id, partition, offset)
+            outcome = await asyncio.wait_for(decided, wishes.wait_s)
+        except TimeoutError:
+            return self._answer(202, Accepted(command_id=wishes.command_id, sequence=None), headers)
+        finally:
+            decided.cancel()
+        return self._outcome(outcome, fingerprint(command), headers)
+
+    async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
+        """What became of a command: 201, 409, or 404 while (or because) it is not among the aggregate's latest."""
+        key = check_aggregate_id(aggregate_id).encode()
+        partition = self._node.partition(key)
+        if not self._node.serves(self._table, partition):
+            return await self._peers.forward(request, self._node.owner(self._table, partition))
+        row = self._node.read(self._table, partition, key)
+        outcome = row.outcome(command_id) if row else None
+        if row is None or outcome is None:
+            return problem(404, "command.unknown", f"no outcome of command {command_id} (yet), or too many since")
+        headers = self._headers(request, aggregate_id, command_id, partition, row.offset)
+        return self._outcome(outcome, outcome.fingerprint, headers)
+
+    def _outcome(self, outcome: Outcome, expected: str, headers: dict[str, str]) -> Response:
+        if outcome.fingerprint != expected:
+            return problem(
+                409,
+                "idempotency_key.reused",
+                "this Idempotency-Key came with another body before; that one took effect, this one did not",
+                headers=headers,
+            )
+        if outcome.code is not None:
+            return problem(409, outcome.code, outcome.detail or "", headers=headers)
+        return self._answer(201, Accepted(command_id=outcome.command_id, sequence=outcome.sequence), headers)
+
+    def _headers(
+        self, request: Request, aggregate_id: str, command_id: str, partition: int, offset: int
+    ) -> dict[str, str]:
+        here = request.scope["route"].path_format.split("{")[0]
+        path = request.url.path
+        aggregate = here + path.removeprefix(here).split("/")[0]
+        return {
+            "Location": f"{aggregate}/commands/{command_id}",
+            "Onefold-Position": f"{self._table.source.name}/{partition}@{offset}",
+            "Onefold-Partition": str(partition),
+            "Onefold-Owner": self._node.settings.url,
+        }
+
+    @staticmethod
+    def _answer(status: int, body: Accepted, headers: dict[str, str]) -> Response:
+        return JSONResponse(body.model_dump(), status, headers=headers)

@@ -1,0 +1,90 @@
+"""Errors as problem+json (RFC 9457). The one place that knows which error has which HTTP status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from shared.es.errors import NotReady
+from shared.kafka.producer import SendError
+
+log = structlog.get_logger(__name__)
+
+RETRY_AFTER_S = 1
+
+
+class Problem(BaseModel):
+    """The body of every answer that is not a success. code: stable, for programs."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[dict[str, Any]] | None = None
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    errors: list[dict[str, Any]] | None = None,
+) -> JSONResponse:
+    body = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, errors=errors)
+    return JSONResponse(
+        body.model_dump(exclude_none=True), status, headers=headers, media_type="application/problem+json"
+    )
+
+
+def not_ready(detail: str) -> JSONResponse:
+    return problem(503, "not_ready", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+
+def install(api: FastAPI) -> None:
+    """Make every error of `api` a problem+json."""
+    api.add_exception_handler(NotReady, _on_not_ready)
+    api.add_exception_handler(SendError, _on_send_error)
+    api.add_exception_handler(RequestValidationError, _on_invalid)
+    api.add_exception_handler(HTTPException, _on_http_error)
+    api.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_not_ready(_: Request, error: Exception) -> JSONResponse:
+    return not_ready(str(error))
+
+
+async def _on_send_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SendError)
+    if error.retriable:
+        return not_ready(f"the broker did not take the command: {error}. Use the same Idempotency-Key again")
+    return await _on_bug(request, error)
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"], "kind": item["type"]}
+        for item in error.errors()
+    ]
+    return problem(422, "request.invalid", f"{errors[0]['field']}: {errors[0]['message']}", errors=errors)
+
+
+async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return problem(error.status_code, code, str(error.detail), headers=error.headers)
+
+
+async def _on_bug(request: Request, error: Exception) -> JSONResponse:
+    log.error("unhandled error", path=request.url.path, exc_info=error)
+    return problem(500, "internal", "this is a bug on our side; nothing was promised, and the log has it")

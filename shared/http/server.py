@@ -1,0 +1,51 @@
+"""uvicorn on the worker's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from mode import Service
+
+DRAIN_S = 5
+
+
+class HttpServer(Service):
+    """Serves `api` from the worker's start to its end; what can't be answered yet is answered 503."""
+
+    def __init__(self, api: FastAPI, host: str, port: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        config = uvicorn.Config(
+            api,
+            host=host,
+            port=port,
+            loop="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_S,
+        )
+        self._server = _Server(config)
+
+    async def on_start(self) -> None:
+        self._serving = asyncio.ensure_future(self._server.serve())
+        while not self._server.started:
+            if self._serving.done():
+                raise RuntimeError(f"HTTP can't listen on port {self._server.config.port}: is it taken?")
+            await asyncio.sleep(0.01)
+
+    async def on_stop(self) -> None:
+        self._server.should_exit = True
+        await self._serving
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the worker's."""
+        yield

@@ -1,0 +1,52 @@
+"""What the broker knows about positions: committed by a group, first and last of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+Partition = tuple[str, int]
+REQUEST_TIMEOUT_S = 10.0
+
+
+class Offsets:
+    """Blocking look-ups. Raise KafkaException when the broker can't answer in time."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+        """The next offset `group` reads of each partition; None where it never committed.
+
+        Waits until a predecessor's pending transaction is settled, so the answer is final.
+        """
+        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+        if not wanted:
+            return {}
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        future = self._admin.list_consumer_group_offsets(
+            [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+        )[group]
+        found = future.result().topic_partitions
+        return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The high watermark of each partition: behind every record, those of open transactions included."""
+        return self._listed(partitions, OffsetSpec.latest)
+
+    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset each partition still has."""
+        return self._listed(partitions, OffsetSpec.earliest)
+
+    def _listed(self, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec]) -> dict[Partition, int]:
+        wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
+        if not wanted:
+            return {}
+        futures: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}

@@ -1,0 +1,193 @@
+"""One Kafka transaction per batch: records and the source offsets they come from, or nothing of either."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from shared.kafka.producer import producer_config
+
+log = structlog.get_logger(__name__)
+
+TRANSACTION_TIMEOUT_MS = 15_000  # a successor waits at most this long for a dead worker's open transaction
+CALL_TIMEOUT_S = 20.0
+COMMIT_ATTEMPTS = 3
+
+_LOST_MEMBERSHIP = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+_HOPELESS: Mapping[int, str] = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`: a topic it writes to does not exist",
+    KafkaError._UNKNOWN_TOPIC: "run `provision`: a topic it writes to does not exist",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this service's principal READ on its group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this service's principal its transactional id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this service's principal IDEMPOTENT_WRITE",
+    KafkaError.MSG_SIZE_TOO_LARGE: "make the event or the row smaller, or raise the topic's max.message.bytes",
+    KafkaError.RECORD_LIST_TOO_LARGE: "make the event or the row smaller, or raise max.message.bytes",
+    KafkaError._FENCED: "start it again; if it repeats, two workers share one ONEFOLD_INSTANCE",
+    KafkaError.INVALID_PRODUCER_EPOCH: "start it again; if it repeats, two workers share one ONEFOLD_INSTANCE",
+}
+
+Partition = tuple[str, int]
+
+
+BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses
+
+
+class Record(NamedTuple):
+    """One record to write."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int = BY_KEY
+
+
+class TransactionAborted(Exception):
+    """Nothing of the batch happened, or only the broker knows: start again from the committed offsets.
+
+    lost_membership: the group has moved on, so another worker may own the partitions.
+    """
+
+    def __init__(self, reason: str, lost_membership: bool = False) -> None:
+        super().__init__(reason)
+        self.lost_membership = lost_membership
+
+
+class TransactionRefused(Exception):
+    """Trying again can't help; nothing of the batch happened.
+
+    Operator action: do what the message says, then start the worker again.
+    """
+
+
+class TransactionalProducer:
+    """Writes batches exactly once. Blocking and not thread-safe: call it from one thread."""
+
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._config = producer_config(
+            bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            queue_buffering_max_messages=1_000_000,
+            queue_buffering_max_kbytes=256 * 1024,
+            linger_ms=1,
+        )
+        self._producer: Producer | None = None
+
+    def commit(
+        self, records: Sequence[Record], offsets: Mapping[Partition, int], member: bytes
+    ) -> Mapping[Partition, int]:
+        """Write `records` and commit `offsets` for the group member in one transaction.
+
+        offsets: the next offset to read, by source partition. member: from `group_metadata`.
+        Returns the offset of the last record in each partition that a record named.
+        Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
+        """
+        try:
+            producer = self._opened()
+            producer.begin_transaction()
+            last = _Last()
+            _produce(producer, records, last)
+            unsent = producer.flush(CALL_TIMEOUT_S)
+            if unsent:
+                raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
+            # Only now: a record that is still queued here could land behind the generation check.
+            positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+            _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
+            _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
+        except KafkaException as failure:
+            self._abort()
+            raise _explained(failure.args[0]) from failure
+        except BaseException:
+            self._abort()
+            raise
+        return last.offsets
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            producer = Producer(self._config)
+            _retried(lambda: producer.init_transactions(CALL_TIMEOUT_S))
+            self._producer = producer
+        return self._producer
+
+    def _abort(self) -> None:
+        """End the transaction; when even that fails, a new producer settles it by taking over the id."""
+        if self._producer is None:
+            return
+        try:
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
+        except KafkaException as failure:
+            log.warning("abort failed, a new producer settles the transaction", reason=str(failure))
+            self._producer = None
+
+
+class _Last:
+    """Where the last record of each partition landed."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[Partition, int] = {}
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.offsets[message.topic(), message.partition()] = message.offset()  # type: ignore[index,assignment]
+
+
+def _produce(producer: Producer, records: Sequence[Record], last: _Last) -> None:
+    """Hand all records to librdkafka; a record that fails makes the transaction's next call fail.
+
+    A delivery report for every record would halve the speed, and order within a partition is kept, so only the
+    last record of each partition asks for one.
+    """
+    reported = {(record.topic, record.partition): index for index, record in enumerate(records)}
+    tracked = {index for (_, partition), index in reported.items() if partition != BY_KEY}
+    produce = producer.produce
+    for index, (topic, key, value, partition) in enumerate(records):
+        if index in tracked:
+            produce(topic, value, key, partition, on_delivery=last)
+        else:
+            produce(topic, value, key, partition)
+
+
+def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:
+    """What librdkafka's consumer_group_metadata() gives for this member of the group, in its own bytes.
+
+    The broker refuses a transaction of any generation but the current one: that is the fence of promise 1.
+    Taken when partitions are assigned, so a batch of an earlier assignment can't ride on a later generation.
+    """
+    head = b"CGMDv2:" + struct.pack("<i", generation) + group.encode() + b"\0" + member_id.encode() + b"\0"
+    return head + (b"\x01" if instance_id is None else b"\x00" + instance_id.encode() + b"\0")
+
+
+def _retried(call: Callable[[], object]) -> None:
+    """librdkafka resumes a timed-out transaction call when it is made again."""
+    for attempt in range(1, COMMIT_ATTEMPTS + 1):
+        try:
+            call()
+            return
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if not error.retriable() or error.txn_requires_abort() or attempt == COMMIT_ATTEMPTS:
+                raise
+            log.info("transaction call is tried again", reason=error.str())
+
+
+def _explained(error: KafkaError) -> Exception:
+    code = error.code()
+    if code in _LOST_MEMBERSHIP:
+        return TransactionAborted(error.str(), lost_membership=True)
+    if code in _HOPELESS:
+        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: {_HOPELESS[code]}")
+    if error.fatal():
+        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: start the worker again")
+    return TransactionAborted(f"{error.str()} ({error.name()})")

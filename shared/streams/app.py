@@ -1,0 +1,125 @@
+"""The Faust app of a service's worker: its tables, the engine behind them and the HTTP side, on one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import cast
+
+import faust
+from aiokafka import AIOKafkaConsumer
+from mode import Service
+
+from shared.kafka.offsets import Offsets
+from shared.kafka.transactions import TransactionalProducer
+from shared.settings import Settings
+from shared.streams.engine import Engine
+from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
+from shared.streams.processors import Processor
+from shared.streams.store import RowStore
+from shared.topology import Topology
+
+MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
+
+
+class RowTable(faust.Table[bytes, bytes]):
+    """A Faust table whose keys are the raw aggregate ids, so that key, partition and owner agree everywhere."""
+
+    app: WorkerApp
+
+    def _new_store(self) -> RowStore:
+        directory = self.app.settings.store_dir(self.app.topology.service)
+        return RowStore(
+            directory,
+            "rocksdb://",
+            self.app,
+            self,
+            table_name=self.name,
+            key_type=bytes,
+            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",
+        )
+
+
+class WorkerApp(faust.App):
+    """The Faust app of one service's worker; `faust -A services.<name>.app worker` runs it."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        processors: Sequence[Processor],
+        settings: Settings,
+        http: Callable[[WorkerApp], Service],
+    ) -> None:
+        super().__init__(
+            topology.service,
+            broker=[f"kafka://{broker}" for broker in settings.bootstrap.split(",")],
+            datadir=settings.store_dir(topology.service) / "faust",
+            canonical_url=settings.url,
+            processing_guarantee="at_least_once",
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            topic_partitions=topology.partitions,
+            table_standby_replicas=settings.standbys,
+            broker_session_timeout=settings.session_timeout_s,
+            broker_heartbeat_interval=settings.session_timeout_s / 4,
+            broker_max_poll_interval=MAX_POLL_INTERVAL_S,
+            stream_wait_empty=False,
+            web_enabled=False,
+            TableManager=EngineTableManager,
+        )
+        self.topology = topology
+        self.settings = settings
+        self.processors = tuple(processors)
+        self.row_tables: Mapping[str, RowTable] = {
+            table.name: RowTable(
+                self, name=table.name, key_type=bytes, value_type=bytes, partitions=topology.partitions
+            )
+            for table in topology.tables
+        }
+        for table in self.row_tables.values():
+            self.tables.add(table)
+        self.engine_topics = frozenset(processor.source.name for processor in processors) | {
+            topology.changelog(table).name for table in topology.tables
+        }
+        for source in {processor.source.name for processor in processors}:
+            self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
+        self._http = http
+
+    async def on_first_start(self) -> None:
+        self.settings.store_dir(self.topology.service).mkdir(parents=True, exist_ok=True)
+        await super().on_first_start()
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        await self.add_runtime_dependency(self.engine)
+        await self.add_runtime_dependency(self._http(self))
+
+    @cached_property
+    def engine(self) -> Engine:
+        settings, service = self.settings, self.topology.service
+        return Engine(
+            self.topology,
+            self.processors,
+            stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
+            consumer=self._new_reader,
+            producer=TransactionalProducer(settings.bootstrap, f"{service}-{settings.instance}"),
+            offsets=Offsets(settings.bootstrap),
+            alive=lambda: keep_alive(self),
+            loop=self.loop,
+            beacon=self.beacon,
+        )
+
+    def _new_reader(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            bootstrap_servers=self.settings.bootstrap,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            max_partition_fetch_bytes=2**20,
+        )
+
+    def _new_transport(self) -> EngineTransport:
+        return EngineTransport(self.conf.broker_consumer, self)

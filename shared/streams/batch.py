@@ -1,0 +1,103 @@
+"""What one transaction will make true: changed rows, records to write, positions reached, outcomes to answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any, Protocol
+
+from shared.es.row import Outcome, Row, RowCodec
+from shared.kafka.transactions import BY_KEY, Partition, Record
+from shared.streams.store import RowStore
+
+FULL_RECORDS = 5_000  # beyond this a transaction gains no speed, and a reader waits longer
+FULL_AGE_S = 0.2
+
+
+class SourceRecord(Protocol):
+    """The part of a consumed record that processors read."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+class Rows:
+    """One partition of a table as a batch sees it: the batch's own changes over the committed rows."""
+
+    def __init__(self, changelog: str, store: RowStore, partition: int, codec: RowCodec[Any]) -> None:
+        self.changelog = changelog
+        self.store = store
+        self.partition = partition
+        self.codec = codec
+        self.changed: dict[bytes, Row[Any]] = {}
+
+    def get(self, key: bytes) -> Row[Any] | None:
+        row = self.changed.get(key)
+        if row is not None:
+            return row
+        value = self.store.get(self.partition, key)
+        return None if value is None else self.codec.decode(value)
+
+    def encoded(self) -> dict[bytes, bytes]:
+        encode = self.codec.encode
+        return {key: encode(row) for key, row in self.changed.items()}
+
+
+class Batch:
+    """Filled by the processors, committed by the engine, dropped when the commit fails."""
+
+    def __init__(self, dead_letters: str) -> None:
+        self.dead_letters = dead_letters
+        self.rows: dict[Partition, Rows] = {}
+        self.records: list[Record] = []
+        self.offsets: dict[Partition, int] = {}
+        self.outcomes: list[tuple[str, Outcome]] = []
+        self.count = 0
+        self._begun = time.monotonic()
+
+    def __bool__(self) -> bool:
+        return bool(self.offsets)
+
+    @property
+    def full(self) -> bool:
+        return self.count >= FULL_RECORDS or time.monotonic() - self._begun >= FULL_AGE_S
+
+    def write(self, topic: str, key: bytes | None, value: bytes, partition: int = BY_KEY) -> None:
+        self.records.append(Record(topic, key, value, partition))
+
+    def bury(self, record: SourceRecord, code: str, reason: str) -> None:
+        """Put a record that can't be handled into the dead letters, whole and with its place and reason."""
+        letter = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "code": code,
+            "reason": reason,
+            "key": _text(record.key),
+            "value": _text(record.value),
+        }
+        self.write(self.dead_letters, record.key, json.dumps(letter).encode())
+
+    def advance(self, source: Partition, position: int, count: int) -> None:
+        """`count` more records of `source` are handled; `position` is the next."""
+        self.offsets[source] = position
+        self.count += count
+
+
+def _text(raw: bytes | None) -> dict[str, str] | None:
+    """Bytes as JSON can carry them without loss."""
+    if raw is None:
+        return None
+    try:
+        return {"utf8": raw.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}

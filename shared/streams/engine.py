@@ -1,0 +1,418 @@
+"""The batch engine: a partition's waiting records, the pure part for each, one transaction for all of it.
+
+One task owns the consumer, so positions never move under it. Faust's group says which partitions are ours
+(`assign`, `release`); the engine restores their tables from the changelogs, reads their sources from the committed
+offsets on, and commits rows, events, dead letters and offsets together. After any failed commit it begins again
+from what the broker has committed: the only truth it relies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from confluent_kafka import KafkaException
+from mode import Service
+
+from shared.es.row import Outcome, Row
+from shared.kafka.offsets import Offsets
+from shared.kafka.transactions import (
+    Record,
+    TransactionAborted,
+    TransactionalProducer,
+    TransactionRefused,
+)
+from shared.streams.batch import Batch, Rows
+from shared.streams.processors import Processor
+from shared.streams.store import RowStore
+from shared.topology import Table, Topology
+
+log = structlog.get_logger(__name__)
+
+POLL_RECORDS = 500  # more at once, and Python's garbage collector stalls the HTTP side
+RESTORE_RECORDS = 5_000
+SLICE_RECORDS = 200  # the HTTP side gets its turn after so many
+POLL_WAIT_MS = 100
+RETRY_PAUSE_S = 0.5
+MAX_RETRY_PAUSE_S = 5.0
+
+
+class SourceGone(Exception):
+    """Retention removed records this group has not read yet.
+
+    Operator action: restore them from the archive, or accept the loss by resetting the group's offsets.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The group's word on what is ours, and the membership that the broker will check."""
+
+    active: frozenset[TopicPartition]
+    standby: frozenset[TopicPartition]
+    member: bytes
+
+
+@dataclass(slots=True)
+class Source:
+    """One partition of a topic being processed. position: the next offset to handle."""
+
+    partition: TopicPartition
+    processors: Sequence[Processor]
+    position: int
+
+
+@dataclass(slots=True)
+class Replica:
+    """One partition of a table held here. It is restored once `position` has reached `target`.
+
+    Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over.
+    """
+
+    changelog: TopicPartition
+    store: RowStore
+    active: bool
+    position: int
+    target: int
+    restored: bool = False
+    began: float = field(default_factory=time.monotonic)
+    start: int = 0
+
+
+class Engine(Service):
+    """One per worker process."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        processors: Sequence[Processor],
+        stores: Mapping[str, RowStore],
+        consumer: Callable[[], AIOKafkaConsumer],
+        producer: TransactionalProducer,
+        offsets: Offsets,
+        alive: Callable[[], None],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.sources: dict[TopicPartition, Source] = {}
+        self.replicas: dict[TopicPartition, Replica] = {}
+        self.assignment: Assignment | None = None
+        self.handled = 0
+        self.commits = 0
+        self.aborts = 0
+        self._stores = stores
+        self._new_consumer = consumer
+        self._consumer: AIOKafkaConsumer | None = None
+        self._producer = producer
+        self._offsets = offsets
+        self._alive = alive
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._waiters: dict[tuple[str, str], list[asyncio.Future[Outcome]]] = {}
+        self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
+        self._processors: dict[str, list[Processor]] = {}
+        for processor in processors:
+            self._processors.setdefault(processor.source.name, []).append(processor)
+        self._tables = {topology.changelog(table).name: table for table in topology.tables}
+        self._codecs = {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
+        self._dead_letters = f"{topology.service}.dead.v1"
+        self._batch = Batch(self._dead_letters)
+        self._failures = 0
+
+    # What the group tells us. Both are called on the worker's loop.
+
+    async def release(self) -> None:
+        """Commit what is done and let go of every partition. Returns when no more is written."""
+        await self._post(None)
+
+    async def assign(self, assignment: Assignment) -> None:
+        """Take these partitions over; restoring them goes on after the return."""
+        await self._post(assignment)
+
+    async def _post(self, wish: Assignment | None) -> None:
+        if self.should_stop or not self.started:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._inbox.put_nowait((wish, done))
+        await done
+
+    # What the HTTP side asks.
+
+    def replica(self, table: Table, partition: int) -> Replica | None:
+        return self.replicas.get(TopicPartition(self.topology.changelog(table).name, partition))
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        """The committed row of `key`. The partition must be held here."""
+        value = self._stores[table.name].get(partition, key)
+        return None if value is None else self._codecs[table.name].decode(value)
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Outcome]:
+        """Completes when a command with these ids is decided and committed here. Ask before sending it."""
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        key = (aggregate_id, command_id)
+        self._waiters.setdefault(key, []).append(waiter)
+        waiter.add_done_callback(lambda _: self._forget(key, waiter))
+        return waiter
+
+    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Outcome]) -> None:
+        waiters = self._waiters.get(key, [])
+        with suppress(ValueError):
+            waiters.remove(waiter)
+        if not waiters:
+            self._waiters.pop(key, None)
+
+    # The one task.
+
+    @Service.task
+    async def _run(self) -> None:
+        try:
+            while not self.should_stop:
+                if self.assignment is None or not self._inbox.empty():
+                    await self._obey()
+                else:
+                    self._alive()
+                    await self._turn()
+        except (TransactionRefused, SourceGone) as refusal:
+            log.critical("the worker stops: going on can't help", reason=str(refusal))
+            raise
+
+    async def _obey(self) -> None:
+        try:
+            wish, done = await asyncio.wait_for(self._inbox.get(), timeout=1.0)
+        except TimeoutError:
+            self._alive()
+            return
+        try:
+            await self._flush()
+            self.assignment = wish
+            if wish is None:
+                self._drop()
+            else:
+                await self._take_over(wish)
+        finally:
+            if not done.done():
+                done.set_result(None)
+
+    async def _turn(self) -> None:
+        assert self._consumer is not None
+        restoring = any(not replica.restored for replica in self.replicas.values())
+        limit = RESTORE_RECORDS if restoring else POLL_RECORDS
+        fetched = await self._consumer.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
+        handled = 0
+        for partition, records in fetched.items():
+            if partition in self.replicas:
+                self._apply(self.replicas[partition], records)
+            elif partition in self.sources:
+                handled += await self._process(self.sources[partition], records)
+            if not self._inbox.empty():
+                return  # everything fetched but not handled is read again after the take-over
+        if restoring or self.assignment_has_standbys:
+            await self._advance_replicas()
+        if self._batch and (handled < POLL_RECORDS or self._batch.full):
+            await self._flush()
+
+    @property
+    def assignment_has_standbys(self) -> bool:
+        return self.assignment is not None and bool(self.assignment.standby)
+
+    async def _process(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
+        partition = source.partition
+        for start in range(0, len(records), SLICE_RECORDS):
+            part = records[start : start + SLICE_RECORDS]
+            for processor in source.processors:
+                processor.process(part, self._rows(processor, partition.partition), self._batch)
+            source.position = part[-1].offset + 1
+            self._batch.advance(partition, source.position, len(part))
+            await asyncio.sleep(0)
+        return len(records)
+
+    def _rows(self, processor: Processor, partition: int) -> Rows | None:
+        if processor.table is None or processor.codec is None:
+            return None
+        changelog = self.topology.changelog(processor.table).name
+        rows = self._batch.rows.get((changelog, partition))
+        if rows is None:
+            rows = Rows(changelog, self._stores[processor.table.name], partition, processor.codec)
+            self._batch.rows[changelog, partition] = rows
+        return rows
+
+    async def _flush(self) -> None:
+        """Commit the batch, then the store, then answer; or drop it and begin again from the committed offsets."""
+        batch, self._batch = self._batch, Batch(self._dead_letters)
+        if not batch or self.assignment is None:
+            return
+        try:
+            await self._in_thread(self._commit, batch, self.assignment.member)
+        except TransactionAborted as aborted:
+            self.aborts += 1
+            await self._begin_again(aborted)
+            return
+        self._failures = 0
+        self.commits += 1
+        self.handled += batch.count
+        self._answer(batch.outcomes)
+
+    def _commit(self, batch: Batch, member: bytes) -> None:
+        encoded = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
+        changes = [
+            Record(topic, key, value, partition)
+            for (topic, partition), rows in encoded.items()
+            for key, value in rows.items()
+        ]
+        last = self._producer.commit(batch.records + changes, batch.offsets, member)
+        for partition, rows in encoded.items():
+            batch.rows[partition].store.apply(partition[1], rows, last[partition])
+
+    def _answer(self, outcomes: Iterable[tuple[str, Outcome]]) -> None:
+        if not self._waiters:
+            return
+        for aggregate_id, outcome in outcomes:
+            for waiter in self._waiters.get((aggregate_id, outcome.command_id), ()):
+                if not waiter.done():
+                    waiter.set_result(outcome)
+
+    async def _begin_again(self, aborted: TransactionAborted) -> None:
+        self._failures += 1
+        pause_s = min(RETRY_PAUSE_S * 2 ** (self._failures - 1), MAX_RETRY_PAUSE_S)
+        log.warning("batch not committed, begins again", reason=str(aborted), pause_s=pause_s)
+        if aborted.lost_membership:
+            self.assignment = None  # the group will assign anew
+            self._drop()
+        elif self.assignment is not None:
+            await asyncio.sleep(pause_s)
+            await self._take_over(self.assignment)
+
+    # Taking over and restoring.
+
+    def _drop(self) -> None:
+        """Hold nothing: reads are refused until the next assignment."""
+        self._batch = Batch(self._dead_letters)
+        self.sources.clear()
+        self.replicas.clear()
+        if self._consumer is not None:
+            self._consumer.unsubscribe()
+
+    async def _take_over(self, assignment: Assignment) -> None:
+        """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
+        self._drop()
+        actives = [tp for tp in assignment.active if tp.topic in self._tables]
+        standbys = [tp for tp in assignment.standby if tp.topic in self._tables and tp not in assignment.active]
+        sources = [tp for tp in assignment.active if tp.topic in self._processors]
+        changelogs = actives + standbys
+        committed = await self._ask(self._offsets.committed, self.topology.service, sources)
+        starts = await self._ask(self._offsets.starts, sources + changelogs)
+        ends = await self._ask(self._offsets.ends, changelogs)
+        for tp in changelogs:
+            self.replicas[tp] = self._open_replica(tp, tp in assignment.active, starts[tp], ends[tp])
+        for tp in sources:
+            position = _first_position(tp, committed[tp], starts[tp])
+            self.sources[tp] = Source(tp, self._processors[tp.topic], position)
+        await self._follow()
+        log.info(
+            "took over",
+            sources=len(sources),
+            tables=len(actives),
+            standbys=len(standbys),
+            to_restore=sum(max(0, r.target - r.position) for r in self.replicas.values() if r.active),
+        )
+
+    def _open_replica(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
+        store = self._stores[self._tables[tp.topic].name]
+        position = store.open(tp.partition) + 1
+        if position > end or 0 < position < start:
+            log.warning(
+                "local store is not of this changelog, wiped",
+                changelog=tp,
+                had=position,
+                start=start,
+                end=end,
+            )
+            store.wipe(tp.partition)
+            position = store.open(tp.partition) + 1
+        position = max(position, start)
+        return Replica(tp, store, active, position, end, restored=position >= end, start=position)
+
+    async def _follow(self) -> None:
+        """Point the consumer at everything held: sources wait until the tables beside them are restored."""
+        positions = {tp: source.position for tp, source in self.sources.items()}
+        positions |= {tp: replica.position for tp, replica in self.replicas.items()}
+        if not positions:
+            return
+        if self._consumer is None:
+            self._consumer = self._new_consumer()
+            await self._consumer.start()
+        self._consumer.assign(list(positions))
+        for tp, position in positions.items():
+            self._consumer.seek(tp, position)
+        self._consumer.pause(*self._at_rest())
+
+    def _at_rest(self) -> list[TopicPartition]:
+        """Sources beside an unrestored table, and changelogs that only we write now."""
+        restoring = {tp.partition for tp, replica in self.replicas.items() if replica.active and not replica.restored}
+        sources = [tp for tp in self.sources if tp.partition in restoring]
+        return sources + [tp for tp, replica in self.replicas.items() if replica.active and replica.restored]
+
+    def _apply(self, replica: Replica, records: Sequence[ConsumerRecord]) -> None:
+        rows = {record.key: record.value for record in records}
+        replica.store.apply(replica.changelog.partition, rows, records[-1].offset)
+        replica.position = records[-1].offset + 1
+
+    async def _advance_replicas(self) -> None:
+        """The consumer's position also passes what is no record: transaction markers, aborted and compacted ones."""
+        assert self._consumer is not None
+        for tp, replica in self.replicas.items():
+            if replica.active and replica.restored:
+                continue
+            replica.position = max(replica.position, await self._consumer.position(tp))
+            if not replica.restored and replica.position >= replica.target:
+                self._restored(replica)
+
+    def _restored(self, replica: Replica) -> None:
+        assert self._consumer is not None
+        replica.restored = True
+        took_s = time.monotonic() - replica.began
+        log.info(
+            "restored",
+            changelog=replica.changelog,
+            records=replica.target - replica.start,
+            took_s=round(took_s, 2),
+        )
+        at_rest = set(self._at_rest())
+        self._consumer.pause(*at_rest)
+        self._consumer.resume(*(set(self._consumer.assignment()) - at_rest))
+
+    async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """A broker that is away or electing leaders is asked again until it answers or we are told to stop."""
+        pause_s = RETRY_PAUSE_S
+        while True:
+            try:
+                return await self._in_thread(question, *args)
+            except KafkaException as failure:
+                if self.should_stop:
+                    raise
+                log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
+
+    async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+
+    async def on_stop(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
+        self._thread.shutdown()
+
+
+def _first_position(tp: TopicPartition, committed: int | None, start: int) -> int:
+    if committed is not None and committed < start:
+        raise SourceGone(
+            f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read"
+        )
+    return start if committed is None else committed

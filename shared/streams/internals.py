@@ -1,0 +1,134 @@
+"""Every private name of Faust and aiokafka that this project relies on; tests/engine/test_internals.py holds them.
+
+Faust keeps what it is good at: membership, the co-partitioned assignment with standbys, the changelog topics, the
+CLI. Its consumer subscribes to the engine's topics so that they are assigned, but never reads them; its table recovery
+hands the assignment to the engine instead of restoring by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from aiokafka import TopicPartition
+from faust.assignor.partition_assignor import PartitionAssignor
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from mode import Service
+
+from shared.kafka.transactions import group_metadata
+from shared.streams.engine import Assignment
+
+if TYPE_CHECKING:
+    from shared.streams.app import WorkerApp
+
+
+class EngineConsumer(driver.Consumer):
+    """A group member whose engine topics are read by the engine's own consumer."""
+
+    app: WorkerApp
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        await self.app.engine.release()
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
+        self._member().pause(*ours)
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def on_stop(self) -> None:
+        await self.app.engine.release()
+        await super().on_stop()
+
+    def resume_partitions(self, tps: Iterable[TP]) -> None:
+        super().resume_partitions({tp for tp in tps if not self._is_engines(tp)})
+
+    async def perform_seek(self) -> None:
+        if any(not self._is_engines(tp) for tp in self.assignment()):
+            await super().perform_seek()
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        if not self._is_engines(tp):
+            super().verify_event_path(now, tp)
+
+    async def create_topic(self, topic: str, partitions: int, replication: int, **_: Any) -> None:
+        """Topics are made by `provision`, never by a worker."""
+
+    def _is_engines(self, tp: TP) -> bool:
+        return tp.topic in self.app.engine_topics
+
+    def _member(self) -> Any:
+        """aiokafka's consumer inside Faust's consumer thread."""
+        return self._thread._ensure_consumer()
+
+    def assignment_of_engine(self, active: set[TP], standby: set[TP]) -> Assignment:
+        coordinator = self._member()._coordinator
+        member = group_metadata(
+            self.app.conf.id,
+            coordinator.generation,
+            coordinator.member_id,
+            self.app.conf.consumer_group_instance_id,
+        )
+        return Assignment(self._engines(active), self._engines(standby), member)
+
+    def _engines(self, tps: set[TP]) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(*tp) for tp in tps if self._is_engines(tp))
+
+
+class EngineTransport(driver.Transport):
+    Consumer = EngineConsumer
+
+
+class EngineRecovery(Recovery):
+    """Gives each new assignment to the engine and lets Faust's own streams go on at once."""
+
+    app: WorkerApp
+
+    @Service.task
+    async def _restart_recovery(self) -> None:
+        while not self.should_stop:
+            if await self.wait_for_stopped(self.signal_recovery_start):  # type: ignore[arg-type]
+                return
+            self.signal_recovery_start.clear()
+            generation = self._generation_id
+            consumer = cast(EngineConsumer, self.app.consumer)
+            assignor = self.app.assignor
+            assignment = consumer.assignment_of_engine(assignor.assigned_actives(), assignor.assigned_standbys())
+            await self.app.engine.assign(assignment)
+            await self._resume_streams(generation_id=generation)
+
+    @Service.task
+    async def _slurp_changelogs(self) -> None:
+        """The engine reads the changelogs."""
+
+    @Service.task
+    async def _publish_stats(self) -> None:
+        """The engine reports its restores."""
+
+
+class EngineTableManager(TableManager):
+    @property
+    def recovery(self) -> Recovery:
+        if self._recovery is None:
+            self._recovery = EngineRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
+
+
+def keep_alive(app: WorkerApp) -> None:
+    """Tell aiokafka that records are being handled; without it the member leaves after max_poll_interval."""
+    member = cast(EngineConsumer, app.consumer)._thread._consumer
+    if member is not None:
+        member._subscription._last_fetch_ended = time.monotonic()
+
+
+def owners(app: WorkerApp, changelog: str) -> Mapping[int, str]:
+    """The URL of each partition's owner, as the group's leader gave it with the last assignment."""
+    return {
+        partition: url
+        for url, topics in cast(PartitionAssignor, app.assignor).changelog_distribution.items()
+        for partition in topics.get(changelog, ())
+    }

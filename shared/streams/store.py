@@ -1,0 +1,173 @@
+"""The local copy of a table: one small RocksDB per partition, always derivable from the changelog.
+
+Rows and the changelog offset they reach are written in one batch, so after a crash the store is a true, possibly
+older, prefix of its changelog, and the rest is restored. That is why RocksDB's own log is switched off, and why
+a store that can't be opened is simply wiped.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import structlog
+from faust.stores.base import SerializedStore
+from faust.types import TP
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
+
+log = structlog.get_logger(__name__)
+
+# Faust's defaults allow 2 GiB of cache and 192 MiB of write buffers for every partition.
+BLOCK_CACHE = Cache(64 * 2**20)  # one for all partitions of the process
+WRITE_BUFFER_BYTES = 4 * 2**20
+MAX_OPEN_FILES = 64
+
+# Below every key a table can have: an aggregate id is never empty and has no control characters.
+OFFSET_KEY = b"\x00changelog-offset"
+FIRST_KEY = b"\x01"
+
+
+class RowStore(SerializedStore[bytes, bytes]):
+    """Encoded rows by (partition, key). Written by the engine only, readable at any time."""
+
+    def open(self, partition: int) -> int:
+        """Offset of the last changelog record this partition holds; -1 when it holds none."""
+        if partition not in self._dbs:
+            self._dbs[partition] = self._open(partition)
+        offset = self._dbs[partition].get(OFFSET_KEY)
+        return -1 if offset is None else int(offset)
+
+    def close(self, partition: int) -> None:
+        db = self._dbs.pop(partition, None)
+        if db is not None:
+            db.flush()
+            db.close()
+
+    def wipe(self, partition: int) -> None:
+        """Forget everything local about `partition`; the changelog still has it."""
+        db = self._dbs.pop(partition, None)
+        if db is not None:
+            db.close()
+        shutil.rmtree(self._path(partition), ignore_errors=True)
+
+    def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
+        value: bytes | None = self._dbs[partition].get(key)
+        return value
+
+    def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
+        """Write rows (None deletes) and the changelog offset they reach, both or neither."""
+        batch = WriteBatch(raw_mode=True)
+        for key, value in rows.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        if changelog_offset is not None:
+            batch.put(OFFSET_KEY, b"%d" % changelog_offset)
+        self._dbs[partition].write(batch, self._write_options)
+
+    def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Rows of one partition in key order, beginning behind `after`."""
+        start = after + b"\x00" if after else FIRST_KEY
+        yield from self._dbs[partition].items(from_key=start)
+
+    def __init__(self, path: Path, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self._directory = path
+        self._dbs: dict[int, Rdict] = {}
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+
+    def _path(self, partition: int) -> Path:
+        return self._directory / f"{self.table_name}-{partition}"
+
+    def _open(self, partition: int) -> Rdict:
+        path = self._path(partition)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return Rdict(str(path), options=_options())
+        except Exception as error:
+            log.warning("store unreadable, wiped; the changelog restores it", path=str(path), error=str(error))
+            self.wipe(partition)
+            return Rdict(str(path), options=_options())
+
+    # What Faust asks of a store.
+
+    async def stop(self) -> None:
+        for partition in list(self._dbs):
+            self.close(partition)
+
+    def persisted_offset(self, tp: TP) -> int | None:
+        offset = self.open(tp.partition)
+        return None if offset < 0 else offset
+
+    def set_persisted_offset(self, tp: TP, offset: int) -> None:
+        raise NotImplementedError("only apply() moves the offset, together with the rows")
+
+    def _get(self, key: bytes) -> bytes | None:
+        found = (db.get(key) for db in self._dbs.values())
+        return next((value for value in found if value is not None), None)
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        raise TypeError("a table is written by its decider or projection; send a command or an event instead")
+
+    def _del(self, key: bytes) -> None:
+        self._set(key, None)
+
+    def _clear(self) -> None:
+        for partition in list(self._dbs):
+            self.wipe(partition)
+
+    def reset_state(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _contains(self, key: bytes) -> bool:
+        return self._get(key) is not None
+
+    def _iteritems(self) -> Iterator[tuple[bytes, bytes]]:
+        for partition in self._dbs:
+            yield from self.scan(partition)
+
+    def _iterkeys(self) -> Iterator[bytes]:
+        return (key for key, _ in self._iteritems())
+
+    def _itervalues(self) -> Iterator[bytes | None]:
+        return (value for _, value in self._iteritems())
+
+    def _size(self) -> int:
+        return sum(1 for _ in self._iterkeys())
+
+    def apply_changelog_batch(self, batch: Iterable[object], *_: object) -> None:
+        raise NotImplementedError("the engine restores from the changelog itself")
+
+    async def backup_partition(self, *_: object, **__: object) -> None:
+        raise NotImplementedError("the changelog is the backup")
+
+    def restore_backup(self, *_: object, **__: object) -> None:
+        raise NotImplementedError("the changelog is the backup")
+
+
+def _options() -> Options:
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, block_based=False)
+    table.set_block_cache(BLOCK_CACHE)
+    table.set_cache_index_and_filter_blocks(True)  # keeps them inside the bound
+    table.set_index_type(BlockBasedIndexType.binary_search())
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(2)
+    options.set_max_open_files(MAX_OPEN_FILES)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    return options
