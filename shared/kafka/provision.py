@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
+from shared.es.errors import OnefoldError
 from shared.settings import Settings
 from shared.topology import Topology
 
@@ -30,14 +32,14 @@ _TRANSIENT = frozenset(
 )
 
 
-class ProvisionError(Exception):
-    """The brokers cannot be asked, or refuse to create a declared topic.
+class ProvisionError(OnefoldError):
+    """The brokers can't be asked, or refuse to create a declared topic.
 
-    Operator action: see that the brokers run and are as many as ONEFOLD_REPLICATION, then provision again.
+    Operator action: see that the brokers run, and are at least ONEFOLD_REPLICATION, then provision again.
     """
 
 
-class TopologyMismatch(Exception):
+class TopologyMismatch(OnefoldError):
     """A topic exists with other settings than declared; nothing was changed.
 
     Operator action: do what the line of each difference says, then provision again.
@@ -78,9 +80,7 @@ class Difference:
             case "partitions":
                 return f"declare {self.found}, or move on to the topic's next version; keys must not move"
             case "replication":
-                return (
-                    f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
-                )
+                return f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
             case setting:
                 change = f"kafka-configs --alter --topic {self.topic} --add-config {setting}={self.declared}"
                 return f"declare {self.found}, or {change}"
@@ -116,9 +116,7 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
 
 def differences(declared: Mapping[str, TopicSpec], found: Mapping[str, TopicSpec]) -> list[Difference]:
     """Every declared setting that is found otherwise and every topic that is missing."""
-    return [
-        difference for name, spec in declared.items() for difference in _compare(name, spec, found.get(name))
-    ]
+    return [difference for name, spec in declared.items() for difference in _compare(name, spec, found.get(name))]
 
 
 def _compare(name: str, declared: TopicSpec, found: TopicSpec | None) -> list[Difference]:
@@ -134,7 +132,7 @@ def _compare(name: str, declared: TopicSpec, found: TopicSpec | None) -> list[Di
 
 def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
     """What the brokers have of `names`, without the missing ones. Raises ProvisionError if none answers."""
-    return _found(AdminClient({"bootstrap.servers": bootstrap}), frozenset(names))
+    return _Brokers(bootstrap).found(frozenset(names))
 
 
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:
@@ -145,11 +143,12 @@ def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: fl
     """
     declared = declared_topics(topologies, settings)
     deadline = time.monotonic() + deadline_s
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    found = _found(admin, declared.keys())
+    brokers = _Brokers(settings.bootstrap)
+    found = brokers.found(declared.keys())
     _refuse(_without_missing(differences(declared, found)))
-    created = [name for name in declared.keys() - found if _create(admin, name, declared[name], deadline)]
-    _refuse(_settled_differences(admin, declared, deadline))
+    missing = {name: spec for name, spec in declared.items() if name not in found}
+    created = brokers.create(missing, deadline)
+    _refuse(_settled_differences(brokers, declared, deadline))
     return sorted(created)
 
 
@@ -162,61 +161,79 @@ def _without_missing(found: list[Difference]) -> list[Difference]:
     return [difference for difference in found if difference.setting != "topic"]
 
 
-def _create(admin: AdminClient, name: str, spec: TopicSpec, deadline: float) -> bool:
-    """False when another process was first."""
-    topic = NewTopic(name, spec.partitions, spec.replication, config=dict(spec.config))
+def _settled_differences(brokers: _Brokers, declared: Mapping[str, TopicSpec], deadline: float) -> list[Difference]:
+    """What differs once every topic is known to the brokers, which learn of a new one a little later."""
     while True:
-        try:
-            admin.create_topics([topic], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
-            return True
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            if code not in _TRANSIENT or time.monotonic() > deadline:
-                raise ProvisionError(f"{name} was not created: {error.args[0].str()}") from error
-        time.sleep(_RETRY_PAUSE_S)
-
-
-def _settled_differences(
-    admin: AdminClient, declared: Mapping[str, TopicSpec], deadline: float
-) -> list[Difference]:
-    """What differs once every topic is known to the brokers; creation reaches them one after another."""
-    while True:
-        found = differences(declared, _found(admin, declared.keys()))
+        found = differences(declared, brokers.found(declared.keys()))
         if found == _without_missing(found) or time.monotonic() > deadline:
             return found
         time.sleep(_RETRY_PAUSE_S)
 
 
-def _found(admin: AdminClient, names: Set[str]) -> dict[str, TopicSpec]:
+class _Brokers:
+    """The brokers' topics, read and created. Every method raises ProvisionError."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        # every failure is raised with its reason; librdkafka would also print one line per connection attempt
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def found(self, names: Set[str]) -> dict[str, TopicSpec]:
+        try:
+            present = self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise ProvisionError(f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s") from error
+        configs = self._configs(sorted(names & present.keys()))
+        return {name: _spec(present[name], config) for name, config in configs.items() if present[name].partitions}
+
+    def create(self, specs: Mapping[str, TopicSpec], deadline: float) -> list[str]:
+        """The names created by this call; another process may have been first with the others."""
+        created: list[str] = []
+        waiting = dict(specs)
+        while waiting:
+            topics = [_new_topic(name, spec) for name, spec in waiting.items()]
+            answers = self._admin.create_topics(topics, request_timeout=_REQUEST_TIMEOUT_S)
+            outcomes = {name: _creation(name, answer, deadline) for name, answer in answers.items()}
+            created += [name for name, outcome in outcomes.items() if outcome == "created"]
+            waiting = {name: specs[name] for name, outcome in outcomes.items() if outcome == "again"}
+            time.sleep(_RETRY_PAUSE_S if waiting else 0)
+        return created
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The effective settings of each topic; one that the asked broker does not know yet is left out."""
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self._admin.describe_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
+        read = {resource.name: _config(resource.name, answer) for resource, answer in answers.items()}
+        return {name: config for name, config in read.items() if config is not None}
+
+
+def _new_topic(name: str, spec: TopicSpec) -> NewTopic:
+    return NewTopic(name, spec.partitions, spec.replication, config=dict(spec.config))
+
+
+def _creation(name: str, answer: Future[None], deadline: float) -> Literal["created", "exists", "again"]:
     try:
-        present = admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
-    except KafkaException as error:
-        raise ProvisionError(f"no broker answers: {error.args[0].str()}") from error
-    configs = _configs(admin, sorted(names & present.keys()))
-    return {
-        name: _spec(present[name], config) for name, config in configs.items() if present[name].partitions
-    }
+        answer.result()
+    except KafkaException as failure:
+        error = failure.args[0]
+        if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return "exists"
+        if error.code() in _TRANSIENT and time.monotonic() < deadline:
+            return "again"
+        raise ProvisionError(f"{name} was not created: {error.str()}") from failure
+    return "created"
 
 
-def _configs(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
-    """The effective settings of each topic; one that a broker does not know yet is left out."""
-    if not names:
-        return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    answers = admin.describe_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
-    read = {resource.name: _config(answer) for resource, answer in answers.items()}
-    return {name: config for name, config in read.items() if config is not None}
-
-
-def _config(answer: Future[dict[str, ConfigEntry]]) -> dict[str, str] | None:
+def _config(name: str, answer: Future[dict[str, ConfigEntry]]) -> dict[str, str] | None:
     try:
-        return {name: str(entry.value) for name, entry in answer.result().items()}
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return {setting: str(entry.value) for setting, entry in answer.result().items()}
+    except KafkaException as failure:
+        error = failure.args[0]
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
-        raise ProvisionError(f"topic settings cannot be read: {error.args[0].str()}") from error
+        raise ProvisionError(f"the settings of {name} cannot be read: {error.str()}") from failure
 
 
 def _spec(metadata: TopicMetadata, config: Mapping[str, str]) -> TopicSpec:
