@@ -13,11 +13,13 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.es.errors import OnefoldError
+
 PREFIX = "ONEFOLD_"
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
-class SettingsError(Exception):
+class SettingsError(OnefoldError):
     """A variable is unknown, wrong or unsafe; nothing was started.
 
     Operator action: correct each named variable and start again.
