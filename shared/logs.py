@@ -1,0 +1,61 @@
+"""Log lines of a process on standard error: readable in a terminal, one JSON object a line elsewhere."""
+
+from __future__ import annotations
+
+import logging.config
+import sys
+from typing import Any
+
+import structlog
+from structlog.dev import ConsoleRenderer, plain_traceback
+from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
+from structlog.stdlib import BoundLogger, LoggerFactory, ProcessorFormatter
+from structlog.typing import Processor
+
+from shared.settings import Settings
+
+_COMMON: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    TimeStamper(fmt="iso", utc=True),
+)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Sends what structlog and the standard library log through one formatter."""
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *_COMMON, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=LoggerFactory(),
+        wrapper_class=BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logging.config.dictConfig(logging_config(settings))
+
+
+def logging_config(settings: Settings) -> dict[str, Any]:
+    """The same for `logging.config.dictConfig`; Faust's worker replaces the handlers, so its app takes this too."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "onefold": {
+                "()": ProcessorFormatter,
+                "foreign_pre_chain": _COMMON,
+                "processors": [ProcessorFormatter.remove_processors_meta, *_rendering(settings.log_format)],
+            }
+        },
+        "handlers": {
+            "onefold": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr", "formatter": "onefold"}
+        },
+        "root": {"level": "INFO", "handlers": ["onefold"]},
+    }
+
+
+def _rendering(log_format: str) -> list[Processor]:
+    # tracebacks without local variables: they hold keys, amounts and names of customers
+    terminal = sys.stderr.isatty()
+    if log_format == "console" or (log_format == "auto" and terminal):
+        return [ConsoleRenderer(colors=terminal, exception_formatter=plain_traceback)]
+    return [format_exc_info, JSONRenderer()]
