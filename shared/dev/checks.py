@@ -37,9 +37,9 @@ STATIC = (
 
 
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
-    """What pytest is told. `check` runs what needs no broker; `test --long` also what takes minutes."""
+    """What pytest is told. `check` runs what takes milliseconds; `test --long` also what takes minutes."""
     if verb == "check":
-        return ["-q", "-m", "not broker and not long", *arguments]
+        return ["-q", "-m", "not broker and not slow and not long", *arguments]
     rest = [argument for argument in arguments if argument != "--long"]
     return rest if len(rest) == len(arguments) else ["-m", "", *rest]
 

@@ -1,0 +1,123 @@
+"""dev.py in a checkout of its own, with one locked package that a local folder serves instead of an index."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CLI = """
+import json, sys, tiny
+print(json.dumps({"prefix": sys.prefix, "arguments": sys.argv[1:], "tiny": tiny.ANSWER}))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def write_wheel(folder: Path) -> str:
+    """A wheel of one module; its SHA-256."""
+    wheel = folder / "tiny-1.0-py3-none-any.whl"
+    files = {
+        "tiny.py": "ANSWER = 42\n",
+        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},{_record_hash(text)},{len(text)}\n" for name, text in files.items())
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in (files | {"tiny-1.0.dist-info/RECORD": record}).items():
+            archive.writestr(name, text)
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def _record_hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+class FakeCheckout:
+    """What dev.py needs of a clone, and how to run it there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "clone"
+        self.wheels = folder / "wheels"
+        self.lock = self.root / "requirements" / "worker.lock"
+        self.wheels.mkdir()
+        self.lock.parent.mkdir(parents=True)
+        shutil.copytree(ROOT / "shared" / "dev", self.root / "shared" / "dev")
+        shutil.copy(ROOT / "dev.py", self.root)
+        (self.root / "shared" / "__init__.py").touch()
+        (self.root / "shared" / "dev" / "cli.py").write_text(CLI)
+        self.write_lock(write_wheel(self.wheels))
+
+    def write_lock(self, sha256: str) -> None:
+        self.lock.write_text(f"tiny==1.0 \\\n    --hash=sha256:{sha256}\n")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
+        return subprocess.Popen(
+            [sys.executable, str(self.root / "dev.py"), *arguments],
+            cwd=self.root.parent,  # not the checkout: dev.py works from anywhere
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        said, complained = process.communicate(timeout=120)
+        return process.returncode, said, complained
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> FakeCheckout:
+    return FakeCheckout(tmp_path)
+
+
+def test_two_first_runs_at_once_make_one_environment_and_later_runs_need_nothing(checkout: FakeCheckout) -> None:
+    runs = [checkout.start("demo", "--ci"), checkout.start("demo", "--ci")]
+    ended = [(*run.communicate(timeout=120), run.returncode) for run in runs]
+    expected = {"prefix": str(checkout.root / ".venv"), "arguments": ["demo", "--ci"], "tiny": 42}
+    assert [(json.loads(said), code) for said, _, code in ended] == [(expected, 0)] * 2
+    assert sum("1 packages of requirements/worker.lock installed" in told for _, told, _ in ended) == 1
+
+    shutil.rmtree(checkout.wheels)
+    started = time.monotonic()
+    assert checkout.run("demo", "--ci") == (0, json.dumps(expected) + "\n", "")
+    assert time.monotonic() - started < 2
+
+
+def test_an_interrupted_first_run_is_not_trusted_by_the_next(checkout: FakeCheckout) -> None:
+    run = checkout.start("demo")
+    deadline = time.monotonic() + 30
+    while not (checkout.root / ".venv" / "bin").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    _, complained = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert complained.startswith("[setup] venv       interrupted (")
+    assert checkout.run("demo")[0] == 0
+
+
+def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeCheckout) -> None:
+    lock = checkout.lock.read_text()
+    checkout.write_lock("0" * 64)
+    code, _, complained = checkout.run("demo")
+    assert code == 1
+    assert "not the one that was locked" in complained
+    assert "log: .onefold/logs/packages-worker.log" in complained
+    assert "fix: restore requirements/" in complained
+    checkout.lock.write_text(lock)
+    assert checkout.run("demo")[0] == 0

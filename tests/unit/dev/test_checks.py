@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from shared.dev.checks import pytest_arguments
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "told"),
+    [
+        ("test", [], []),
+        ("test", ["-k", "decide"], ["-k", "decide"]),
+        ("test", ["--long"], ["-m", ""]),
+        ("test", ["--long", "tests/engine"], ["-m", "", "tests/engine"]),
+        ("check", [], ["-q", "-m", "not broker and not slow and not long"]),
+    ],
+)
+def test_what_pytest_is_told(verb: str, given: list[str], told: list[str]) -> None:
+    assert pytest_arguments(verb, given) == told

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from shared.dev.environment import Checkout, Plan, Stamp, ensure, explain_os_error, plan_for
+from shared.dev.stages import StageFailed
+
+CURRENT = {"worker": "w1", "dev": "d1", "java": "j1"}
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "plan"),
+    [
+        ({"worker": "w1"}, ["worker"], "ready"),
+        ({"worker": "w1", "dev": "d1"}, ["worker"], "ready"),
+        ({"worker": "w1"}, ["dev"], "add"),
+        ({"worker": "w0"}, ["worker"], "rebuild"),
+        ({"worker": "w1", "dev": "d0"}, ["worker"], "ready"),
+        ({"worker": "w1", "dev": "d0"}, ["java"], "rebuild"),
+        ({"worker": "w1", "gone": "g1"}, ["java"], "rebuild"),
+        ({}, ["worker"], "rebuild"),
+    ],
+)
+def test_a_stamp_decides_what_is_to_be_done(held: dict[str, str], wanted: list[str], plan: Plan) -> None:
+    assert plan_for("/here", Stamp("/here", held), CURRENT, wanted) == plan
+
+
+def test_an_unstamped_environment_is_not_trusted() -> None:
+    assert plan_for("/here", None, CURRENT, ["worker"]) == "rebuild"
+
+
+def test_an_environment_copied_from_another_checkout_is_not_trusted() -> None:
+    assert plan_for("/here", Stamp("/there", {"worker": "w1"}), CURRENT, ["worker"]) == "rebuild"
+
+
+def test_an_environment_made_by_someone_else_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / ".venv" / "bin" / "python"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    with pytest.raises(StageFailed, match=r"\.venv was not made by dev\.py"):
+        ensure(Checkout(tmp_path), ["worker"])
+    assert theirs.exists()
+
+
+def test_a_whole_environment_is_used_as_it_is(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path)
+    checkout.locks.mkdir()
+    (checkout.locks / "worker.lock").write_text("tiny==1.0\n")
+    checkout.python.parent.mkdir(parents=True)
+    checkout.python.touch()
+    digest = hashlib.sha256(b"tiny==1.0\n").hexdigest()
+    checkout.stamp.write_text(f'{{"root": "{tmp_path}", "locks": {{"worker": "{digest}"}}}}')
+    assert ensure(checkout, ["worker"]) == checkout.python
+    assert not checkout.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"), [(errno.ENOSPC, "disk space"), (errno.EACCES, "writable"), (errno.EIO, "path above")]
+)
+def test_an_os_error_is_told_with_its_path_and_a_fix(number: int, fix: str) -> None:
+    failure = explain_os_error(OSError(number, "no", "/some/path"))
+    assert "/some/path" in failure.problem
+    assert fix in failure.fix
