@@ -8,6 +8,7 @@ from typing import cast
 
 import faust
 from aiokafka import AIOKafkaConsumer
+from faust.app import BootStrategy
 from mode import Service
 
 from shared.kafka.offsets import Offsets
@@ -42,8 +43,16 @@ class RowTable(faust.Table[bytes, bytes]):
         )
 
 
+class WithoutWeb(BootStrategy):
+    """Faust's own web server stays off: it would bind every interface, whatever `web_enabled` says."""
+
+    enable_web = False
+
+
 class WorkerApp(faust.App):
     """The Faust app of one service's worker; `faust -A services.<name>.app worker` runs it."""
+
+    BootStrategy = WithoutWeb
 
     def __init__(
         self,

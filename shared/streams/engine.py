@@ -62,11 +62,19 @@ class Assignment:
 
 @dataclass(slots=True)
 class Source:
-    """One partition of a topic being processed. position: the next offset to handle."""
+    """One partition of a topic being processed.
+
+    position: the next offset to handle. due_at: when a delayed source goes on, in seconds since the epoch.
+    """
 
     partition: TopicPartition
     processors: Sequence[Processor]
     position: int
+    due_at: float = 0.0
+
+    @property
+    def delay_s(self) -> float:
+        return self.processors[0].delay_s
 
 
 @dataclass(slots=True)
@@ -121,6 +129,9 @@ class Engine(Service):
         for processor in processors:
             self._processors.setdefault(processor.source.name, []).append(processor)
         self._tables = {topology.changelog(table).name: table for table in topology.tables}
+        mixed = [name for name, found in self._processors.items() if len({p.delay_s for p in found}) > 1]
+        if mixed:
+            raise ValueError(f"a delayed source can't have other processors: {mixed}")
         self._codecs = {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
         self._dead_letters = f"{topology.service}.dead.v1"
         self._batch = Batch(self._dead_letters)
@@ -202,6 +213,7 @@ class Engine(Service):
 
     async def _turn(self) -> None:
         assert self._consumer is not None
+        self._wake_due_sources()
         restoring = any(not replica.restored for replica in self.replicas.values())
         limit = RESTORE_RECORDS if restoring else POLL_RECORDS
         fetched = await self._consumer.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
@@ -224,6 +236,8 @@ class Engine(Service):
 
     async def _process(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
         partition = source.partition
+        if source.delay_s:
+            records = self._due(source, records)
         for start in range(0, len(records), SLICE_RECORDS):
             part = records[start : start + SLICE_RECORDS]
             for processor in source.processors:
@@ -232,6 +246,27 @@ class Engine(Service):
             self._batch.advance(partition, source.position, len(part))
             await asyncio.sleep(0)
         return len(records)
+
+    def _due(self, source: Source, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        """The records that are old enough; the consumer goes back to the first that isn't, and rests until it is."""
+        assert self._consumer is not None
+        now = time.time()
+        for index, record in enumerate(records):
+            due_at = record.timestamp / 1000 + source.delay_s
+            if due_at > now:
+                source.due_at = due_at
+                self._consumer.seek(source.partition, record.offset)
+                self._consumer.pause(source.partition)
+                return records[:index]
+        return records
+
+    def _wake_due_sources(self) -> None:
+        assert self._consumer is not None
+        now = time.time()
+        for tp, source in self.sources.items():
+            if source.due_at and source.due_at <= now:
+                source.due_at = 0.0
+                self._consumer.resume(tp)
 
     def _rows(self, processor: Processor, partition: int) -> Rows | None:
         if processor.table is None or processor.codec is None:
@@ -356,7 +391,7 @@ class Engine(Service):
     def _at_rest(self) -> list[TopicPartition]:
         """Sources beside an unrestored table, and changelogs that only we write now."""
         restoring = {tp.partition for tp, replica in self.replicas.items() if replica.active and not replica.restored}
-        sources = [tp for tp in self.sources if tp.partition in restoring]
+        sources = [tp for tp, source in self.sources.items() if tp.partition in restoring or source.due_at]
         return sources + [tp for tp, replica in self.replicas.items() if replica.active and replica.restored]
 
     def _apply(self, replica: Replica, records: Sequence[ConsumerRecord]) -> None:

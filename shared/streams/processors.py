@@ -2,79 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import structlog
 
 from shared.es.decider import Decider
-from shared.es.envelope import CommandEnvelope
-from shared.es.errors import BadMessage
-from shared.es.row import RowCodec
+from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
+from shared.es.errors import BadMessage, UnknownType
+from shared.es.ids import derived_id
+from shared.es.message import Command, Event
+from shared.es.row import Row, RowCodec
 from shared.es.step import step
+from shared.es.upcasting import Upcasters
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.topology import Table, Topic
 
 log = structlog.get_logger(__name__)
 
 
-class Processor(Protocol):
-    """Handles the records of `source`; `table`, when there is one, is fed by nothing else."""
+class Processor(ABC):
+    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows."""
 
-    @property
-    def source(self) -> Topic: ...
-    @property
-    def table(self) -> Table | None: ...
-    @property
-    def codec(self) -> RowCodec[Any] | None: ...
-    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch) -> None: ...
+    source: Topic
+    table: Table | None = None
+    codec: RowCodec[Any] | None = None
+    delay_s: float = 0.0
+
+    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch) -> None:
+        """Handle all `records`; one that can't be handled becomes a dead letter and changes nothing else."""
+        for record in records:
+            try:
+                self.handle(record, rows, batch)
+            except BadMessage as bad:
+                batch.bury(record, "message.bad", bad.reason)
+            except Exception as bug:
+                place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+                log.exception("a record is a dead letter: its processor failed", **place)
+                batch.bury(record, "processor.failed", f"{type(bug).__name__}: {bug}")
+
+    @abstractmethod
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        """All or nothing: raise before the batch is touched."""
 
 
-class Aggregate:
+class Aggregate(Processor):
     """Commands in; events, the aggregate's row and the command's outcome out."""
 
     def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
-        self.decider = decider
+        self.source = table.source
         self.table = table
-        self.events = events
         self.codec = decider.row_codec
+        self._decider = decider
+        self._events = events.name
         self._decode = decider.command_codec.decode
         self._encode = decider.event_codec.encode
 
-    @property
-    def source(self) -> Topic:
-        return self.table.source
-
-    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch) -> None:
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
-        for record in records:
-            try:
-                self._decide(record, rows, batch)
-            except BadMessage as bad:
-                batch.bury(record, "message.bad", str(bad))
-            except Exception as bug:
-                log.exception("a decider failed; the command is a dead letter", **_place(record))
-                batch.bury(record, "decider.failed", f"{type(bug).__name__}: {bug}")
-
-    def _decide(self, record: SourceRecord, rows: Rows, batch: Batch) -> None:
-        key, command = _keyed(record, self._decode(record.value))
-        row = rows.get(key) or self.decider.initial_row
+        command = self._decode(record.value)
+        key = command.aggregate_id.encode()
+        if record.key != key:
+            raise BadMessage("the record's key is not the aggregate id in its body")
+        row = rows.get(key) or self._decider.initial_row
         if record.offset <= row.offset:
-            return  # this row already holds it
-        done = step(self.decider, row, command, record.offset)
+            return  # the row already holds it
+        done = step(self._decider, row, command, record.offset)
+        events = [self._encode(event) for event in done.events]
         if not done.repeated:
             rows.changed[key] = done.row
-        for event in done.events:
-            batch.write(self.events.name, key, self._encode(event), record.partition)
+        for event in events:
+            batch.write(self._events, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
 
-def _keyed(record: SourceRecord, command: CommandEnvelope[Any]) -> tuple[bytes, CommandEnvelope[Any]]:
-    key = command.aggregate_id.encode()
-    if record.key != key:
-        raise BadMessage(f"the key {record.key!r} is not the aggregate id {command.aggregate_id!r}")
-    return key, command
+class Projection(Processor):
+    """Events in; the row of the record's key out. Events of other types than `events` are skipped."""
+
+    def __init__(
+        self,
+        project: Callable[[Any, EventEnvelope[Any]], Any],
+        *,
+        initial: Any,
+        events: Sequence[type[Event]],
+        state: Any,
+        table: Table,
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        """project: the view after an event, pure like `evolve`. state: the view's type as pydantic reads it."""
+        self.source = table.source
+        self.table = table
+        self.codec = RowCodec(state)
+        self._project = project
+        self._initial: Row[Any] = Row(0, initial, {}, -1)
+        self._decode = EventCodec(events, upcasters).decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        assert rows is not None
+        try:
+            event = self._decode(record.value)
+        except UnknownType:
+            return
+        if record.key is None:
+            raise BadMessage("no key")
+        row = rows.get(record.key) or self._initial
+        if record.offset > row.offset:
+            view = self._project(row.state, event)
+            rows.changed[record.key] = Row(row.sequence + 1, view, row.outcomes, record.offset)
 
 
-def _place(record: SourceRecord) -> dict[str, object]:
-    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+class Send(NamedTuple):
+    """A command for an aggregate of this or another service."""
+
+    topic: Topic
+    aggregate_id: str
+    command: Command
+
+
+class Policy(Processor):
+    """Events in; commands out, in the same transaction. Their ids derive from the event's, so none is sent twice."""
+
+    def __init__(
+        self,
+        react: Callable[[EventEnvelope[Any]], Sequence[Send]],
+        *,
+        source: Topic,
+        events: Sequence[type[Event]],
+        commands: Sequence[type[Command]],
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        """events: what it reacts to, others are skipped. commands: every type it can send."""
+        self.source = source
+        self._react = react
+        self._decode = EventCodec(events, upcasters).decode
+        self._commands: CommandCodec[Command] = CommandCodec(commands)
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        try:
+            event = self._decode(record.value)
+        except UnknownType:
+            return
+        sends = self._react(event)
+        bodies = [self._body(event, send, index) for index, send in enumerate(sends)]
+        for send, body in zip(sends, bodies, strict=True):
+            batch.write(send.topic.name, send.aggregate_id.encode(), body)
+
+    def _body(self, event: EventEnvelope[Any], send: Send, index: int) -> bytes:
+        command = self._commands.wrap(
+            send.command,
+            command_id=derived_id(event.event_id, send.topic.name, send.aggregate_id, str(index)),
+            aggregate_id=send.aggregate_id,
+            issued_at=event.occurred_at,
+            correlation_id=event.correlation_id,
+            causation_id=event.event_id,
+        )
+        return self._commands.encode(command)
+
+
+class Rekey(Processor):
+    """Events in; the same bytes out under other keys, on a topic of our own whose partitions follow those keys."""
+
+    def __init__(
+        self,
+        key_of: Callable[[EventEnvelope[Any]], Sequence[str]],
+        *,
+        source: Topic,
+        events: Sequence[type[Event]],
+        target: Topic,
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        self.source = source
+        self._key_of = key_of
+        self._target = target.name
+        self._decode = EventCodec(events, upcasters).decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        try:
+            event = self._decode(record.value)
+        except UnknownType:
+            return
+        for key in [key.encode() for key in self._key_of(event)]:
+            batch.write(self._target, key, record.value or b"")
+
+
+class Delay(Processor):
+    """Records in; the same records out once they are `delay_s` old: timers that survive restarts.
+
+    All records of a source wait equally long, so they fall due in the order they lie there.
+    """
+
+    def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
+        self.source = source
+        self.delay_s = delay_s
+        self._target = target.name
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        batch.write(self._target, record.key, record.value or b"")
