@@ -148,9 +148,7 @@ def _remove_own_venv(checkout: Checkout) -> None:
     if not checkout.venv.exists() and not checkout.venv.is_symlink():
         return
     if _read_stamp(checkout) is None and any(checkout.venv.iterdir()):
-        raise StageFailed(
-            f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again"
-        )
+        raise StageFailed(f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again")
     shutil.rmtree(checkout.venv)
 
 

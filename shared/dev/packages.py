@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 
 _COLLECTING = re.compile(r"^Collecting ", re.MULTILINE)
-_DOWNLOADING = re.compile(
-    r"^\s+(?:Downloading|Using cached) ([A-Za-z0-9_.]+?)-\d\S*( \([^)]*\))?", re.MULTILINE
-)
+_DOWNLOADING = re.compile(r"^\s+(?:Downloading|Using cached) ([A-Za-z0-9_.]+?)-\d\S*( \([^)]*\))?", re.MULTILINE)
 _INSTALLING = re.compile(r"^Installing collected packages: (.+)$", re.MULTILINE)
 
 # In this order: a full disk or a dead network also leaves the messages of what it made fail.

@@ -46,6 +46,10 @@ class Stage:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
+    def begin(self) -> None:
+        if self.out.isatty():
+            self._write(f"{self.label}…")
+
     def progress(self, count: int, total: int, doing: str) -> None:
         """Redraws the bar in a terminal; elsewhere says a line when none was said for ten seconds."""
         count = min(count, total)
@@ -70,6 +74,7 @@ class Stage:
 def stage(mark: str, name: str, out: TextIO | None = None) -> Iterator[Stage]:
     """`mark name   what was done (1.2 s)`, or `failed` and the error passed on. mark: such as `[2/5]`."""
     running = Stage(f"{mark} {name:<10} ", out or sys.stderr)
+    running.begin()
     try:
         yield running
     except BaseException as error:

@@ -32,7 +32,8 @@ def test_a_terminal_sees_a_bar_that_the_result_replaces() -> None:
     out = Terminal()
     with stage("[1/1]", "packages", out) as now:
         now.progress(6, 12, "installing")
-    drawn, result = out.getvalue().split("\r\x1b[K")[1:]
+    begun, drawn, result = out.getvalue().split("\r\x1b[K")
+    assert begun == "[1/1] packages   …"
     assert drawn.startswith("[1/1] packages   ████████████░░░░░░░░░░░░ 6/12 installing")
     assert result.startswith("[1/1] packages   done (")
 
