@@ -218,7 +218,7 @@ def _run(
                 child.terminate()
                 child.wait()
     if child.returncode != 0:
-        problem, fix = diagnose(log.read_text(errors="replace"))
+        problem, fix = diagnose(log.read_text(errors="replace"), shutil.disk_usage(checkout.root).free)
         raise StageFailed(problem, fix, log.relative_to(checkout.root))
 
 

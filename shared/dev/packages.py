@@ -11,13 +11,12 @@ _COLLECTING = re.compile(r"^Collecting ", re.MULTILINE)
 _DOWNLOADING = re.compile(r"^\s+(?:Downloading|Using cached) ([A-Za-z0-9_.]+?)-\d\S*( \([^)]*\))?", re.MULTILINE)
 _INSTALLING = re.compile(r"^Installing collected packages: (.+)$", re.MULTILINE)
 
+_FULL_BYTES = 8 << 20
+_DISK_FULL = ("the disk is full", "free about 1 GB (`pip cache purge` may help), then run again")
+
 # In this order: a full disk or a dead network also leaves the messages of what it made fail.
 _CAUSES = (
-    (
-        r"No space left on device|Errno 28|Disk quota exceeded",
-        "the disk is full",
-        "free about 1 GB (`pip cache purge` may help), then run again",
-    ),
+    (r"No space left on device|Errno 28|Disk quota exceeded", *_DISK_FULL),
     (
         r"ensurepip is not available|No module named '?(?:venv|ensurepip)",
         "this Python has no venv module",
@@ -68,8 +67,10 @@ def progress_of(log: str, pins: int, installed: int) -> tuple[int, int, str]:
     return len(_COLLECTING.findall(log)), pins, doing
 
 
-def diagnose(log: str) -> tuple[str, str]:
-    """(what went wrong, what to do), from the output of pip or venv."""
+def diagnose(log: str, free_bytes: int) -> tuple[str, str]:
+    """(what went wrong, what to do), from the output of pip or venv, which a full disk may have cut off."""
+    if free_bytes < _FULL_BYTES:
+        return _DISK_FULL
     for pattern, problem, fix in _CAUSES:
         if re.search(pattern, log, re.IGNORECASE):
             return problem, fix

@@ -4,6 +4,7 @@ import pytest
 
 from shared.dev.packages import diagnose, progress_of
 
+GIGABYTE = 1 << 30
 DOWNLOADING = """\
 Collecting aiohttp==3.14.5 (from -r worker.lock (line 4))
   Downloading aiohttp-3.14.5-cp311-cp311-manylinux_2_17_x86_64.whl (1.7 MB)
@@ -39,7 +40,7 @@ def test_installing_is_counted_by_what_is_there() -> None:
     ],
 )
 def test_a_known_failure_names_its_cause_and_its_fix(log: str, problem: str, fix: str) -> None:
-    said, advice = diagnose(f"Collecting six\n{log}\n")
+    said, advice = diagnose(f"Collecting six\n{log}\n", GIGABYTE)
     assert problem in said
     assert fix in advice
 
@@ -50,12 +51,16 @@ def test_a_dead_network_is_named_before_the_missing_package_it_causes() -> None:
         "ERROR: Could not find a version that satisfies the requirement six==1.17.0\n"
         "ERROR: No matching distribution found for six==1.17.0\n"
     )
-    assert diagnose(log)[0] == "the package index cannot be reached"
+    assert diagnose(log, GIGABYTE)[0] == "the package index cannot be reached"
 
 
 def test_an_unknown_failure_is_quoted() -> None:
-    assert diagnose("Collecting six\nERROR: the moon is full\n\n")[0] == "ERROR: the moon is full"
+    assert diagnose("Collecting six\nERROR: the moon is full\n\n", GIGABYTE)[0] == "ERROR: the moon is full"
 
 
 def test_silence_is_said_to_be_silence() -> None:
-    assert diagnose("")[0] == "it failed without a word"
+    assert diagnose("", GIGABYTE)[0] == "it failed without a word"
+
+
+def test_a_full_disk_is_named_even_when_the_log_had_no_room_either() -> None:
+    assert diagnose("", free_bytes=4096)[0] == "the disk is full"
