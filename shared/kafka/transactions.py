@@ -84,6 +84,7 @@ class TransactionalProducer:
             linger_ms=1,
         )
         self._producer: Producer | None = None
+        self._suspicious = False
 
     def commit(
         self, records: Sequence[Record], offsets: Mapping[Partition, int], member: bytes
@@ -91,15 +92,17 @@ class TransactionalProducer:
         """Write `records` and commit `offsets` for the group member in one transaction.
 
         offsets: the next offset to read, by source partition. member: from `group_metadata`.
-        Returns the offset of the last record in each partition that a record named.
+        Returns the offset of the last record written to each partition.
         Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
         """
         try:
             producer = self._opened()
             producer.begin_transaction()
             last = _Last()
-            _produce(producer, records, last)
+            _produce(producer, records, last, report_all=self._suspicious)
             unsent = producer.flush(CALL_TIMEOUT_S)
+            if last.error is not None:
+                raise KafkaException(last.error)
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
             # Only now: a record that is still queued here could land behind the generation check.
@@ -107,11 +110,13 @@ class TransactionalProducer:
             _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         except KafkaException as failure:
+            self._suspicious = True
             self._abort()
             raise _explained(failure.args[0]) from failure
         except BaseException:
             self._abort()
             raise
+        self._suspicious = False
         return last.offsets
 
     def _opened(self) -> Producer:
@@ -133,27 +138,30 @@ class TransactionalProducer:
 
 
 class _Last:
-    """Where the last record of each partition landed."""
+    """Where the last record of each partition landed, and the first failure."""
 
     def __init__(self) -> None:
         self.offsets: dict[Partition, int] = {}
+        self.error: KafkaError | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+        if error is not None:
+            self.error = self.error or error
+        else:
             self.offsets[message.topic(), message.partition()] = message.offset()  # type: ignore[index,assignment]
 
 
-def _produce(producer: Producer, records: Sequence[Record], last: _Last) -> None:
-    """Hand all records to librdkafka; a record that fails makes the transaction's next call fail.
+def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_all: bool) -> None:
+    """Hand all records to librdkafka; one that fails makes the transaction's next call fail.
 
     A delivery report for every record would halve the speed, and order within a partition is kept, so only the
-    last record of each partition asks for one.
+    last record of each partition asks for one; after a failure all do, because that call's own error has no cause.
     """
-    reported = {(record.topic, record.partition): index for index, record in enumerate(records)}
-    tracked = {index for (_, partition), index in reported.items() if partition != BY_KEY}
+    latest = {(record.topic, record.partition): index for index, record in enumerate(records)}
+    reported = range(len(records)) if report_all else set(latest.values())
     produce = producer.produce
     for index, (topic, key, value, partition) in enumerate(records):
-        if index in tracked:
+        if index in reported:
             produce(topic, value, key, partition, on_delivery=last)
         else:
             produce(topic, value, key, partition)

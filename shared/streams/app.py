@@ -13,6 +13,7 @@ from mode import Service
 
 from shared.kafka.offsets import Offsets
 from shared.kafka.transactions import TransactionalProducer
+from shared.logs import logging_config
 from shared.settings import Settings
 from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
@@ -76,6 +77,7 @@ class WorkerApp(faust.App):
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,
             stream_wait_empty=False,
             web_enabled=False,
+            logging_config=logging_config(settings),
             TableManager=EngineTableManager,
         )
         self.topology = topology
