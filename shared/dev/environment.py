@@ -135,10 +135,11 @@ def _only_one(checkout: Checkout) -> Iterator[int]:
 
 def _make_venv(checkout: Checkout, lock_fd: int) -> None:
     with stage("[setup]", "venv") as now:
+        python = _outer_python(checkout)
         _remove_own_venv(checkout)
         checkout.venv.mkdir()
         _write_stamp(checkout, {})
-        _run([_outer_python(checkout), "-I", "-m", "venv", str(checkout.venv)], checkout, "venv", lock_fd)
+        _run([python, "-I", "-m", "venv", str(checkout.venv)], checkout, "venv", lock_fd)
         site_packages = next((checkout.venv / "lib").glob("python3.*/site-packages"))
         (site_packages / "onefold.pth").write_text(f"{checkout.root}\n")
         now.done = f"Python {sys.version.split()[0]} in {checkout.venv.name}"

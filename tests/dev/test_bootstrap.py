@@ -63,10 +63,10 @@ class FakeCheckout:
     def write_lock(self, sha256: str) -> None:
         self.lock.write_text(f"tiny==1.0 \\\n    --hash=sha256:{sha256}\n")
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, python: Path | str = sys.executable) -> subprocess.Popen[str]:
         environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
         return subprocess.Popen(
-            [sys.executable, str(self.root / "dev.py"), *arguments],
+            [str(python), str(self.root / "dev.py"), *arguments],
             cwd=self.root.parent,  # not the checkout: dev.py works from anywhere
             env=environment,
             stdout=subprocess.PIPE,
@@ -74,8 +74,8 @@ class FakeCheckout:
             text=True,
         )
 
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
+    def run(self, *arguments: str, python: Path | str = sys.executable) -> tuple[int, str, str]:
+        process = self.start(*arguments, python=python)
         said, complained = process.communicate(timeout=120)
         return process.returncode, said, complained
 
@@ -120,4 +120,5 @@ def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeChe
     assert "log: .onefold/logs/packages-worker.log" in complained
     assert "fix: restore requirements/" in complained
     checkout.lock.write_text(lock)
-    assert checkout.run("demo")[0] == 0
+    in_use = checkout.root / ".venv" / "bin" / "python"  # it is removed and made anew while it runs dev.py
+    assert checkout.run("demo", python=in_use)[0] == 0
