@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dev import USAGE, module_and_arguments
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("given", "run"),
+    [
+        (["test", "-k", "x"], ["shared.dev.checks", "test", "-k", "x"]),
+        (["check"], ["shared.dev.checks", "check"]),
+        (["demo", "--ci"], ["shared.dev.cli", "demo", "--ci"]),
+        (["topics"], ["shared.dev.cli", "topics"]),
+        (["cli", "--help"], ["shared.dev.cli", "--help"]),
+    ],
+)
+def test_who_does_a_verb(given: list[str], run: list[str]) -> None:
+    assert module_and_arguments(given) == run
+
+
+def test_dev_py_needs_the_standard_library_only() -> None:
+    without_site_packages = [sys.executable, "-S", "-E", str(ROOT / "dev.py")]
+    assert subprocess.run(without_site_packages, capture_output=True, text=True).stdout == USAGE
+
+
+def test_every_alias_of_the_makefile_is_a_verb() -> None:
+    aliases = re.findall(r"^\t@python3 dev\.py (\w+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(aliases) - {"help"} <= set(re.findall(r"^  (\w+) ", USAGE, re.MULTILINE))
+
+
+def test_a_lock_file_names_packages_and_hashes_and_never_an_address() -> None:
+    locks = sorted((ROOT / "requirements").glob("*.lock"))
+    assert [lock.stem for lock in locks] == ["dev", "java", "pipelines", "worker"]
+    assert not [lock.name for lock in locks if re.search(r"://|^-|@ ", lock.read_text(), re.MULTILINE)]
+
+
+def test_no_package_has_two_versions_on_one_machine() -> None:
+    versions: dict[tuple[str, str], set[str]] = {}
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        for name, version, marker in re.findall(r"^([\w.-]+)==(\S+)(.*)\\$", lock.read_text(), re.MULTILINE):
+            versions.setdefault((name, marker), set()).add(version)
+    assert len(versions) > 60
+    assert {package for package, found in versions.items() if len(found) > 1} == set()
