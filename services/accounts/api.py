@@ -42,7 +42,7 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 def routes(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/accounts", tags=["accounts"])
     accounts = Queries(node, peers, ACCOUNTS, view)
-    door = Commands(node, peers, DECIDER, ACCOUNTS)
+    door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
     @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
     async def get_account(request: Request, account_id: AccountId) -> Response:

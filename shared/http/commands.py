@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 from uuid import uuid4
 
 from fastapi import Depends, Header, Request, Response
@@ -20,6 +22,7 @@ from shared.es.step import fingerprint
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
+from shared.positions import Partition, format_positions
 from shared.topology import Table
 
 DEFAULT_WAIT_S = 10.0
@@ -77,8 +80,11 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 class Commands:
     """Takes commands for one aggregate; the worker that owns the key appends and answers."""
 
-    def __init__(self, node: Node, peers: Peers, decider: Decider[Any, Any, Any], table: Table) -> None:
+    def __init__(self, node: Node, peers: Peers, decider: Decider[Any, Any, Any], table: Table, path: str) -> None:
+        """path: where the aggregates are, as in `/accounts`."""
         self._node = node
+        self._path = path
+        self._own_topics = {topic.name for topic in node.topology.topics}
         self._peers = peers
         self._codec = decider.command_codec
         self._table = table
@@ -95,12 +101,14 @@ class Commands:
         decided = self._node.expect(aggregate_id, wishes.command_id)
         try:
             offset = await self._node.append(self._table.source, key, self._codec.encode(envelope))
-            headers = self._headers(request, aggregate_id, wishes.command_id, partition, offset)
-            outcome = await asyncio.wait_for(decided, wishes.wait_s)
+            appended = {(self._table.source.name, partition): offset}
+            outcome, positions = await asyncio.wait_for(decided, wishes.wait_s)
         except TimeoutError:
+            headers = self._headers(aggregate_id, wishes.command_id, partition, appended)
             return self._answer(202, Accepted(command_id=wishes.command_id, sequence=None), headers)
         finally:
             decided.cancel()
+        headers = self._headers(aggregate_id, wishes.command_id, partition, {**positions, **appended})
         return self._outcome(outcome, fingerprint(command), headers)
 
     async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
@@ -113,7 +121,8 @@ class Commands:
         outcome = row.outcome(command_id) if row else None
         if row is None or outcome is None:
             return problem(404, "command.unknown", f"no outcome of command {command_id} (yet), or too many since")
-        headers = self._headers(request, aggregate_id, command_id, partition, row.offset)
+        source = (self._table.source.name, partition)
+        headers = self._headers(aggregate_id, command_id, partition, {source: row.offset})
         return self._outcome(outcome, outcome.fingerprint, headers)
 
     def _outcome(self, outcome: Outcome, expected: str, headers: dict[str, str]) -> Response:
@@ -129,14 +138,12 @@ class Commands:
         return self._answer(201, Accepted(command_id=outcome.command_id, sequence=outcome.sequence), headers)
 
     def _headers(
-        self, request: Request, aggregate_id: str, command_id: str, partition: int, offset: int
+        self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]
     ) -> dict[str, str]:
-        here = request.scope["route"].path_format.split("{")[0]
-        path = request.url.path
-        aggregate = here + path.removeprefix(here).split("/")[0]
+        ours = {place: offset for place, offset in positions.items() if place[0] in self._own_topics}
         return {
-            "Location": f"{aggregate}/commands/{command_id}",
-            "Onefold-Position": f"{self._table.source.name}/{partition}@{offset}",
+            "Location": f"{self._path}/{quote(aggregate_id, safe='')}/commands/{quote(command_id, safe='')}",
+            "Onefold-Position": format_positions({p: o for p, o in ours.items() if p[1] == partition}),
             "Onefold-Partition": str(partition),
             "Onefold-Owner": self._node.settings.url,
         }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from shared.es.row import Outcome, Row
+from shared.es.row import Row
+from shared.positions import Decided
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
 
@@ -26,12 +28,27 @@ class Node(Protocol):
         """URL of the worker that owns the partition; None while nobody does."""
 
     def serves(self, table: Table, partition: int) -> bool:
-        """Whether this worker owns the partition and has it restored."""
+        """Whether rows of the partition read here now are the latest: owned, restored and in the group's lease."""
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`; the partition must be served here."""
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Outcome]:
+    def position(self, table: Table, partition: int) -> int:
+        """Offset of the last record of the table's source that rows read here include; -1 while there is none."""
+
+    async def progress(self) -> None:
+        """Returns after the next commit here."""
+
+    def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set after each commit that changed the row of `key` here."""
+
+    def standby_lag(self, table: Table, partition: int) -> int | None:
+        """Records by which the copy held here is known to be behind; None when none is held. 0 for an owner."""
+
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        """Committed rows of a partition held here, in key order, beginning behind `after`."""
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         """Completes once that command is decided and committed here; ask before sending it."""
 
     async def append(self, topic: Topic, key: bytes, value: bytes) -> int:

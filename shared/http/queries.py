@@ -13,6 +13,7 @@ from shared.es.row import Row
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
+from shared.positions import format_positions
 from shared.topology import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -39,9 +40,13 @@ class Queries:
             return await self._peers.forward(request, self._node.owner(self._table, partition))
         row = self._node.read(self._table, partition, key)
         body = self._present(aggregate_id, row) if row else None
-        headers = {"Onefold-Partition": str(partition), "Onefold-Owner": self._node.settings.url}
+        position = {(self._table.source.name, partition): self._node.position(self._table, partition)}
+        headers = {
+            "Onefold-Partition": str(partition),
+            "Onefold-Owner": self._node.settings.url,
+            "Onefold-Position": format_positions(position),
+        }
         if row is None or body is None:
             return problem(404, "not_found", f"nothing has the id {aggregate_id!r}", headers=headers)
-        headers["Onefold-Position"] = f"{self._table.source.name}/{partition}@{row.offset}"
         headers["ETag"] = f'"{row.sequence}"'
         return Response(body.model_dump_json(), media_type="application/json", headers=headers)

@@ -21,6 +21,7 @@ from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.topology import Topology
 
+LEASE_SHARE = 0.9  # of the session time-out, counted from before a heartbeat is sent: ends before the group's does
 MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
 
 
@@ -118,6 +119,7 @@ class WorkerApp(faust.App):
             producer=TransactionalProducer(settings.bootstrap, f"{service}-{settings.instance}"),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
+            lease_s=settings.session_timeout_s * LEASE_SHARE,
             loop=self.loop,
             beacon=self.beacon,
         )

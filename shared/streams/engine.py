@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +21,16 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from confluent_kafka import KafkaException
 from mode import Service
 
-from shared.es.row import Outcome, Row
+from shared.es.row import Row
 from shared.kafka.offsets import Offsets
 from shared.kafka.transactions import (
+    Partition,
     Record,
     TransactionAborted,
     TransactionalProducer,
     TransactionRefused,
 )
+from shared.positions import Decided
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
@@ -64,12 +66,14 @@ class Assignment:
 class Source:
     """One partition of a topic being processed.
 
-    position: the next offset to handle. due_at: when a delayed source goes on, in seconds since the epoch.
+    position: the next offset to handle; committed: the same as of the last commit.
+    due_at: when a delayed source goes on, in seconds since the epoch.
     """
 
     partition: TopicPartition
     processors: Sequence[Processor]
     position: int
+    committed: int
     due_at: float = 0.0
 
     @property
@@ -106,6 +110,7 @@ class Engine(Service):
         producer: TransactionalProducer,
         offsets: Offsets,
         alive: Callable[[], None],
+        lease_s: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -122,8 +127,12 @@ class Engine(Service):
         self._producer = producer
         self._offsets = offsets
         self._alive = alive
+        self._lease_s = lease_s
+        self._lease_until = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._waiters: dict[tuple[str, str], list[asyncio.Future[Outcome]]] = {}
+        self._waiters: dict[tuple[str, str], list[asyncio.Future[Decided]]] = {}
+        self._watchers: dict[tuple[str, bytes], set[asyncio.Event]] = {}
+        self._progress = asyncio.Event()
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._processors: dict[str, list[Processor]] = {}
         for processor in processors:
@@ -154,7 +163,16 @@ class Engine(Service):
         self._inbox.put_nowait((wish, done))
         await done
 
+    def extend_lease(self, sent: float) -> None:
+        """The group answered a heartbeat sent at `sent` (monotonic): no other worker owns our partitions yet."""
+        self._lease_until = sent + self._lease_s
+
     # What the HTTP side asks.
+
+    def serves(self, table: Table, partition: int) -> bool:
+        """Whether rows read here now are the latest. A worker that was frozen is out of its lease when it wakes."""
+        replica = self.replica(table, partition)
+        return replica is not None and replica.active and replica.restored and time.monotonic() < self._lease_until
 
     def replica(self, table: Table, partition: int) -> Replica | None:
         return self.replicas.get(TopicPartition(self.topology.changelog(table).name, partition))
@@ -164,20 +182,55 @@ class Engine(Service):
         value = self._stores[table.name].get(partition, key)
         return None if value is None else self._codecs[table.name].decode(value)
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Outcome]:
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        """Committed rows in key order, beginning behind `after`. The partition must be held here."""
+        decode = self._codecs[table.name].decode
+        for key, value in self._stores[table.name].scan(partition, after):
+            yield key, decode(value)
+
+    def position(self, table: Table, partition: int) -> int:
+        """Offset of the last source record that rows read here include; -1 while there is none."""
+        source = self.sources.get(TopicPartition(table.source.name, partition))
+        return -1 if source is None else source.committed - 1
+
+    async def progress(self) -> None:
+        """Returns after the next commit."""
+        await self._progress.wait()
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         """Completes when a command with these ids is decided and committed here. Ask before sending it."""
-        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
         key = (aggregate_id, command_id)
         self._waiters.setdefault(key, []).append(waiter)
         waiter.add_done_callback(lambda _: self._forget(key, waiter))
         return waiter
 
-    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Outcome]) -> None:
+    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Decided]) -> None:
         waiters = self._waiters.get(key, [])
         with suppress(ValueError):
             waiters.remove(waiter)
         if not waiters:
             self._waiters.pop(key, None)
+
+    @contextmanager
+    def watch(self, table: Table, key: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set after each commit that changed the row of `key` here."""
+        where = (self.topology.changelog(table).name, key)
+        changed = asyncio.Event()
+        self._watchers.setdefault(where, set()).add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers[where].discard(changed)
+            if not self._watchers[where]:
+                del self._watchers[where]
+
+    def lag(self, replica: Replica) -> int:
+        """How many changelog records, markers included, a replica held here is known to be behind."""
+        if replica.active and replica.restored:
+            return 0
+        end = self._consumer.highwater(replica.changelog) if self._consumer is not None else None
+        return max(0, (end or replica.target) - replica.position)
 
     # The one task.
 
@@ -204,7 +257,7 @@ class Engine(Service):
             await self._flush()
             self.assignment = wish
             if wish is None:
-                self._drop()
+                self._suspend()
             else:
                 await self._take_over(wish)
         finally:
@@ -284,7 +337,7 @@ class Engine(Service):
         if not batch or self.assignment is None:
             return
         try:
-            await self._in_thread(self._commit, batch, self.assignment.member)
+            written = await self._in_thread(self._commit, batch, self.assignment.member)
         except TransactionAborted as aborted:
             self.aborts += 1
             await self._begin_again(aborted)
@@ -292,26 +345,42 @@ class Engine(Service):
         self._failures = 0
         self.commits += 1
         self.handled += batch.count
-        self._answer(batch.outcomes)
+        self._advance(batch, written)
+        self._answer(batch, written)
 
-    def _commit(self, batch: Batch, member: bytes) -> None:
+    def _commit(self, batch: Batch, member: bytes) -> Mapping[Partition, int]:
         encoded = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
         changes = [
             Record(topic, key, value, partition)
             for (topic, partition), rows in encoded.items()
             for key, value in rows.items()
         ]
-        last = self._producer.commit(batch.records + changes, batch.offsets, member)
+        written = self._producer.commit(batch.records + changes, batch.offsets, member)
         for partition, rows in encoded.items():
-            batch.rows[partition].store.apply(partition[1], rows, last[partition])
+            batch.rows[partition].store.apply(partition[1], rows, written[partition])
+        return written
 
-    def _answer(self, outcomes: Iterable[tuple[str, Outcome]]) -> None:
-        if not self._waiters:
-            return
-        for aggregate_id, outcome in outcomes:
-            for waiter in self._waiters.get((aggregate_id, outcome.command_id), ()):
-                if not waiter.done():
-                    waiter.set_result(outcome)
+    def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+        for partition, position in batch.offsets.items():
+            self.sources[TopicPartition(*partition)].committed = position
+        for partition, rows in batch.rows.items():
+            if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
+                self.replicas[TopicPartition(*partition)].position = written[partition] + 2
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def _answer(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+        positions = {**written, **{partition: position - 1 for partition, position in batch.offsets.items()}}
+        if self._waiters:
+            for aggregate_id, outcome in batch.outcomes:
+                for waiter in self._waiters.get((aggregate_id, outcome.command_id), ()):
+                    if not waiter.done():
+                        waiter.set_result(Decided(outcome, positions))
+        if self._watchers:
+            for (changelog, _), rows in batch.rows.items():
+                for key in rows.changed.keys() & {key for topic, key in self._watchers if topic == changelog}:
+                    for changed in self._watchers[changelog, key]:
+                        changed.set()
 
     async def _begin_again(self, aborted: TransactionAborted) -> None:
         self._failures += 1
@@ -319,24 +388,24 @@ class Engine(Service):
         log.warning("batch not committed, begins again", reason=str(aborted), pause_s=pause_s)
         if aborted.lost_membership:
             self.assignment = None  # the group will assign anew
-            self._drop()
+            self._suspend()
+            self.replicas.clear()
         elif self.assignment is not None:
             await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
 
     # Taking over and restoring.
 
-    def _drop(self) -> None:
-        """Hold nothing: reads are refused until the next assignment."""
+    def _suspend(self) -> None:
+        """Process nothing. What is restored stays readable: nobody writes it before the group assigns anew."""
         self._batch = Batch(self._dead_letters)
         self.sources.clear()
-        self.replicas.clear()
         if self._consumer is not None:
             self._consumer.unsubscribe()
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
-        self._drop()
+        self._suspend()
         actives = [tp for tp in assignment.active if tp.topic in self._tables]
         standbys = [tp for tp in assignment.standby if tp.topic in self._tables and tp not in assignment.active]
         sources = [tp for tp in assignment.active if tp.topic in self._processors]
@@ -344,11 +413,13 @@ class Engine(Service):
         committed = await self._ask(self._offsets.committed, self.topology.service, sources)
         starts = await self._ask(self._offsets.starts, sources + changelogs)
         ends = await self._ask(self._offsets.ends, changelogs)
+        for tp in self.replicas.keys() - set(changelogs):
+            self.replicas.pop(tp).store.close(tp.partition)
         for tp in changelogs:
             self.replicas[tp] = self._open_replica(tp, tp in assignment.active, starts[tp], ends[tp])
         for tp in sources:
             position = _first_position(tp, committed[tp], starts[tp])
-            self.sources[tp] = Source(tp, self._processors[tp.topic], position)
+            self.sources[tp] = Source(tp, self._processors[tp.topic], position, position)
         await self._follow()
         log.info(
             "took over",
@@ -361,6 +432,9 @@ class Engine(Service):
     def _open_replica(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
         store = self._stores[self._tables[tp.topic].name]
         position = store.open(tp.partition) + 1
+        held = self.replicas.get(tp)
+        if held is not None and held.active and held.restored and held.position == end:
+            position = end  # still ours, and untouched
         if position > end or 0 < position < start:
             log.warning(
                 "local store is not of this changelog, wiped",

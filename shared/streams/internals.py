@@ -26,16 +26,40 @@ if TYPE_CHECKING:
     from shared.streams.app import WorkerApp
 
 
+class EngineThread(driver.AIOKafkaConsumerThread):
+    """Notes until when the group surely counts this member in."""
+
+    app: WorkerApp
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        coordinator = self._ensure_consumer()._coordinator
+        beat = coordinator._do_heartbeat
+
+        async def noted() -> bool:
+            sent = time.monotonic()
+            alive: bool = await beat()
+            if alive:
+                self.app.engine.extend_lease(sent)
+            return alive
+
+        coordinator._do_heartbeat = noted
+
+
 class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
     app: WorkerApp
+
+    def _new_consumer_thread(self) -> EngineThread:
+        return EngineThread(self, loop=self.loop, beacon=self.beacon)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await self.app.engine.release()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        self.app.engine.extend_lease(time.monotonic())
         ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from shared.es.row import Outcome, Row
+from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
+from shared.positions import Decided
 from shared.settings import Settings
 from shared.streams.app import WorkerApp
 from shared.streams.internals import owners
@@ -35,14 +37,29 @@ class WorkerNode:
         return self._owners(table).get(partition)
 
     def serves(self, table: Table, partition: int) -> bool:
-        replica = self._app.engine.replica(table, partition)
-        return replica is not None and replica.active and replica.restored
+        return self._app.engine.serves(table, partition)
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         return self._app.engine.read(table, partition, key)
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Outcome]:
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         return self._app.engine.expect(aggregate_id, command_id)
+
+    def position(self, table: Table, partition: int) -> int:
+        return self._app.engine.position(table, partition)
+
+    async def progress(self) -> None:
+        await self._app.engine.progress()
+
+    def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
+        return self._app.engine.watch(table, key)
+
+    def standby_lag(self, table: Table, partition: int) -> int | None:
+        replica = self._app.engine.replica(table, partition)
+        return None if replica is None else self._app.engine.lag(replica)
+
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        return self._app.engine.scan(table, partition, after)
 
     async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
         _, offset = await self._producer.send(topic.name, key, value)

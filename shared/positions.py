@@ -1,0 +1,32 @@
+"""How far something is: `topic/partition@offset`, the last record it includes; several are separated by commas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shared.es.row import Outcome
+
+Partition = tuple[str, int]
+
+_POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})@(\d{1,18})")
+
+
+class Decided(NamedTuple):
+    """A command's outcome, and the last offset by partition that its transaction read or wrote."""
+
+    outcome: Outcome
+    positions: Mapping[Partition, int]
+
+
+def format_positions(positions: Mapping[Partition, int]) -> str:
+    return ",".join(f"{topic}/{partition}@{offset}" for (topic, partition), offset in sorted(positions.items()))
+
+
+def parse_positions(text: str) -> dict[Partition, int]:
+    """What `format_positions` wrote. Raises ValueError."""
+    found = [_POSITION.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(found):
+        raise ValueError(f"not a position, topic/partition@offset: {text[:200]!r}")
+    return {(match[1], int(match[2])): int(match[3]) for match in found if match}
