@@ -1,0 +1,144 @@
+"""A command is sent once, its place is known, and every failure says whether trying again makes sense."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import (
+    CommandProducer,
+    ProducerBusy,
+    SendRefused,
+    SendUncertain,
+    producer_config,
+)
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+COMMANDS = Topic("orders.commands.v1")
+TOPOLOGY = Topology("orders", (COMMANDS,), partitions=4)
+NOWHERE = "127.0.0.1:1"
+
+Test = Callable[[CommandProducer], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(scope="module")
+def broker(bootstrap: str) -> str:
+    provision([TOPOLOGY], Settings(bootstrap=bootstrap))
+    return bootstrap
+
+
+def run(test: Test, bootstrap: str, max_unanswered: int = 10_000) -> None:
+    async def main() -> None:
+        producer = CommandProducer(bootstrap, [TOPOLOGY], max_unanswered)
+        await test(producer)
+        await producer.close(0.1)
+
+    asyncio.run(main())
+
+
+def read(bootstrap: str, partition: int, offset: int) -> Any:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+    consumer.assign([TopicPartition(COMMANDS.name, partition, offset)])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    return message
+
+
+def test_nothing_is_lost_repeated_or_reordered_by_configuration() -> None:
+    config = producer_config("a:1", transactional_id="accounts-1", linger_ms=5)
+    assert config == {
+        "bootstrap.servers": "a:1",
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "transactional.id": "accounts-1",
+        "linger.ms": 5,
+    }
+
+
+@pytest.mark.broker
+def test_the_answer_is_where_the_record_is(broker: str) -> None:
+    async def test(producer: CommandProducer) -> None:
+        key = "Zoë".encode()
+        partition, offset = await producer.send(COMMANDS.name, key, b"value", {"traceparent": b"00-1"})
+        assert partition == partition_of(key, 4)
+        message = read(broker, partition, offset)
+        assert (message.key(), message.value(), message.headers()) == (key, b"value", [("traceparent", b"00-1")])
+
+    run(test, broker)
+
+
+@pytest.mark.broker
+def test_records_of_a_key_keep_the_order_they_were_sent_in(broker: str) -> None:
+    async def test(producer: CommandProducer) -> None:
+        sent = await asyncio.gather(*(producer.send(COMMANDS.name, b"one", b"%d" % n) for n in range(3000)))
+        offsets = [offset for _, offset in sent]
+        assert offsets == list(range(offsets[0], offsets[0] + 3000))
+        assert read(broker, *sent[1234]).value() == b"1234"
+
+    run(test, broker)
+
+
+@pytest.mark.broker
+def test_a_cancelled_wait_neither_takes_the_record_back_nor_disturbs_others(broker: str) -> None:
+    async def test(producer: CommandProducer) -> None:
+        abandoned = asyncio.ensure_future(producer.send(COMMANDS.name, b"one", b"abandoned"))
+        await asyncio.sleep(0)
+        abandoned.cancel()
+        partition, offset = await producer.send(COMMANDS.name, b"one", b"next")
+        assert read(broker, partition, offset - 1).value() == b"abandoned"
+
+    run(test, broker)
+
+
+@pytest.mark.broker
+def test_a_record_that_is_too_large_is_refused_at_once(broker: str) -> None:
+    async def test(producer: CommandProducer) -> None:
+        with pytest.raises(SendRefused, match="MSG_SIZE_TOO_LARGE"):
+            await producer.send(COMMANDS.name, b"one", bytes(2_000_000))
+
+    run(test, broker)
+
+
+@pytest.mark.broker
+def test_a_topic_that_nobody_provisioned_is_refused(broker: str) -> None:
+    async def main() -> None:
+        missing = Topology("missing", (Topic("missing.commands.v1"),))
+        producer = CommandProducer(broker, [missing])
+        with pytest.raises(SendRefused, match="UNKNOWN_TOPIC"):
+            await producer.send("missing.commands.v1", b"one", b"value")
+        await producer.close()
+
+    asyncio.run(main())
+
+
+def test_more_unanswered_sends_than_allowed_are_refused_as_busy() -> None:
+    async def test(producer: CommandProducer) -> None:
+        waiting = asyncio.gather(*(producer.send(COMMANDS.name, b"k", b"v") for _ in range(3)), return_exceptions=True)
+        await asyncio.sleep(0)
+        with pytest.raises(ProducerBusy, match="3 sends are unanswered") as busy:
+            await producer.send(COMMANDS.name, b"k", b"v")
+        assert busy.value.retriable
+        await producer.close(0.1)
+        assert [type(error) for error in await waiting] == [SendUncertain] * 3
+
+    run(test, NOWHERE, max_unanswered=3)
+
+
+def test_without_an_acknowledgement_the_outcome_is_uncertain_not_failed() -> None:
+    async def test(producer: CommandProducer) -> None:
+        waiting = asyncio.ensure_future(producer.send(COMMANDS.name, b"k", b"v"))
+        await asyncio.sleep(0)
+        await producer.close(0.1)
+        with pytest.raises(SendUncertain) as uncertain:
+            await waiting
+        assert uncertain.value.retriable
+
+    run(test, NOWHERE)

@@ -1,0 +1,124 @@
+"""Topics are created as declared, and a difference is named, never repaired in silence."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+from uuid import uuid4
+
+import pytest
+
+from shared.kafka.provision import (
+    Difference,
+    ProvisionError,
+    TopicSpec,
+    TopologyMismatch,
+    declared_topics,
+    differences,
+    found_topics,
+    load_topologies,
+    provision,
+)
+from shared.settings import Settings
+from shared.topology import Table, Topic, Topology
+
+COMMANDS = Topic("stock.commands.v1")
+TOPOLOGY = Topology("stock", (COMMANDS,), (Table("levels", COMMANDS),), partitions=4)
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+}
+
+
+@pytest.fixture
+def topology() -> Topology:
+    """A topology of its own, so that tests can share one broker."""
+    name = f"stock-{uuid4().hex[:8]}"
+    commands = Topic(f"{name}.commands.v1")
+    return Topology(name, (commands, Topic(f"{name}.events.v1")), (Table("levels", commands),), partitions=4)
+
+
+def test_every_topic_is_declared_with_the_settings_durability() -> None:
+    declared = declared_topics([TOPOLOGY], Settings(replication=3, min_isr=2))
+    assert declared.keys() == {"stock.commands.v1", "stock-levels-changelog"}
+    assert declared["stock-levels-changelog"] == TopicSpec(4, 3, COMPACTED)
+    assert declared["stock.commands.v1"] == TopicSpec(4, 3, COMPACTED | {"cleanup.policy": "delete"})
+
+
+def test_a_service_may_not_declare_anothers_topic_differently() -> None:
+    other = Topology("sales", (COMMANDS,), partitions=8)
+    with pytest.raises(ValueError, match=r"stock\.commands\.v1 .* sales"):
+        declared_topics([TOPOLOGY, other], Settings())
+
+
+def test_what_is_as_declared_has_no_difference() -> None:
+    spec = TopicSpec(4, 3, COMPACTED)
+    assert differences({"a": spec}, {"a": replace(spec, config=COMPACTED | {"segment.ms": "1"})}) == []
+
+
+def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
+    declared = {"a": TopicSpec(4, 3, COMPACTED), "b": TopicSpec(4, 3, COMPACTED)}
+    found = {"a": TopicSpec(8, 1, COMPACTED | {"cleanup.policy": "delete", "retention.ms": "604800000"})}
+    assert differences(declared, found) == [
+        Difference("a", "partitions", "4", "8"),
+        Difference("a", "replication", "3", "1"),
+        Difference("a", "cleanup.policy", "compact", "delete"),
+        Difference("a", "retention.ms", "-1", "604800000"),
+        Difference("b", "topic", "present", "missing"),
+    ]
+    assert str(Difference("a", "retention.ms", "-1", "604800000")) == (
+        "a: retention.ms is 604800000, declared is -1; fix: declare 604800000, "
+        "or kafka-configs --alter --topic a --add-config retention.ms=-1"
+    )
+
+
+def test_services_are_found_by_folder() -> None:
+    assert "accounts" in [topology.service for topology in load_topologies()]
+
+
+def test_no_broker_is_said_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kafka.provision._REQUEST_TIMEOUT_S", 1.0)
+    with pytest.raises(ProvisionError, match=r"no broker answers at 127\.0\.0\.1:1"):
+        found_topics(["a"], "127.0.0.1:1")
+
+
+@pytest.mark.broker
+def test_missing_topics_are_created_once_and_exactly_as_declared(bootstrap: str, topology: Topology) -> None:
+    settings = Settings(bootstrap=bootstrap)
+    declared = declared_topics([topology], settings)
+    assert provision([topology], settings) == sorted(declared)
+    assert provision([topology], settings) == []
+    assert differences(declared, found_topics(declared, bootstrap)) == []
+
+
+@pytest.mark.broker
+def test_several_may_provision_at_once(bootstrap: str, topology: Topology) -> None:
+    settings = Settings(bootstrap=bootstrap)
+    with ThreadPoolExecutor(6) as pool:
+        created = list(pool.map(lambda _: provision([topology], settings), range(6)))
+    assert sorted(chain.from_iterable(created)) == sorted(declared_topics([topology], settings))
+
+
+@pytest.mark.broker
+def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topology: Topology) -> None:
+    settings = Settings(bootstrap=bootstrap)
+    provision([topology], settings)
+    commands, _ = topology.topics
+    new = Topic(f"{topology.service}.new.v1")
+    changed = replace(topology, topics=(replace(commands, retention_ms=1000), new), partitions=6)
+    with pytest.raises(TopologyMismatch) as refused:
+        provision([changed], settings)
+    changelog = f"{topology.service}-levels-changelog"
+    assert refused.value.differences == (
+        Difference(commands.name, "partitions", "6", "4"),
+        Difference(commands.name, "retention.ms", "1000", "-1"),
+        Difference(changelog, "partitions", "6", "4"),
+    )
+    assert found_topics([new.name], bootstrap) == {}
+
+
+@pytest.mark.broker
+def test_too_few_brokers_for_the_replication_is_the_brokers_own_words(bootstrap: str, topology: Topology) -> None:
+    with pytest.raises(ProvisionError, match=r"was not created: .*replication factor of 3 cannot be reached"):
+        provision([topology], Settings(bootstrap=bootstrap, replication=3, min_isr=2))
