@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from shared.es.errors import OnefoldError
 
 PREFIX = "ONEFOLD_"
+_READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY"})  # by shared.kafka.jars, for the embedded broker
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
@@ -71,6 +72,10 @@ class Settings(BaseSettings):
         """This worker's own folder for the tables of `service`."""
         return self.data_dir / f"{service}-{self.instance}"
 
+    def environment(self) -> dict[str, str]:
+        """The variables that give another process these settings."""
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in self if value is not None}
+
     @model_validator(mode="after")
     def _refuse_contradictions_and_hazards(self) -> Self:
         problems = [*self._contradictions(), *(self._hazards() if self.env == "prod" else ())]
@@ -101,7 +106,7 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     """The settings this process's environment asks for. Raises SettingsError naming every wrong variable."""
-    given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
+    given = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(PREFIX))
     problems = [_unknown(name) for name in given if _field(name) not in Settings.model_fields]
     try:
         settings = Settings()

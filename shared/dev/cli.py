@@ -1,0 +1,116 @@
+"""The project's own command line; `python3 dev.py VERB` hands on to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import typer
+
+from shared.dev import up as stays
+from shared.dev.stack import found_services
+from shared.dev.stages import StageFailed
+from shared.dev.worker import faust_command, free_port
+from shared.es.errors import OnefoldError
+from shared.kafka.provision import (
+    Difference,
+    TopicSpec,
+    declared_topics,
+    differences,
+    found_topics,
+    load_topologies,
+    provision,
+)
+from shared.settings import load_settings
+
+_OF_THE_BROKERS = ("ONEFOLD_BOOTSTRAP", "ONEFOLD_REPLICATION", "ONEFOLD_MIN_ISR", "ONEFOLD_DATA_DIR")
+
+cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@cli.command()
+def up(
+    workers: Annotated[int, typer.Option(min=1, help="Workers of each service.")] = 1,
+    brokers: Annotated[Literal["1", "3"], typer.Option(help="3 keep 3 copies of everything.")] = "1",
+    json: Annotated[bool, typer.Option("--json", help="One JSON line on standard output once all is ready.")] = False,
+) -> None:
+    """Start a broker and the workers of every service, and stay until Ctrl-C. Data stay in .onefold/up."""
+    stays.up(stays.ROOT, workers, int(brokers), json)
+
+
+@cli.command()
+def down() -> None:
+    """Stop what `up` of this checkout started."""
+    ended = stays.down(stays.ROOT)
+    print(f"{ended} processes ended" if ended else "nothing was running")
+
+
+@cli.command()
+def worker(service: str) -> None:
+    """Become one worker of SERVICE, with the settings of the environment; beside `up`, on its broker."""
+    if service not in found_services():
+        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found_services())}")
+    if _join_up():
+        port = str(free_port(range(8000, 9000)))
+        os.environ.setdefault("ONEFOLD_HTTP_PORT", port)
+        os.environ.setdefault("ONEFOLD_INSTANCE", port)
+    command = faust_command(service)
+    os.execv(command[0], command)
+
+
+@cli.command("provision")
+def create() -> None:
+    """Create the declared topics that are missing, and check the others."""
+    _join_up()
+    created = provision(load_topologies(), load_settings())
+    print("\n".join([*(f"created {name}" for name in created), "all topics are as declared"]))
+
+
+@cli.command()
+def topics() -> None:
+    """Show every declared topic, and each setting that the brokers have otherwise. Exits with 1 if there is one."""
+    _join_up()
+    settings = load_settings()
+    declared = declared_topics(load_topologies(), settings)
+    wrong = differences(declared, found_topics(declared, settings.bootstrap))
+    rows = [_row(name, spec, wrong) for name, spec in declared.items()]
+    _print_columns([("topic", "partitions", "copies", "cleanup", "retention ms", "min ISR", "found"), *rows])
+    if wrong:
+        print("\n".join(map(str, wrong)))
+        raise typer.Exit(1)
+
+
+def _row(name: str, spec: TopicSpec, wrong: Sequence[Difference]) -> tuple[str, ...]:
+    config = spec.config
+    kept = (config["cleanup.policy"], config["retention.ms"], config["min.insync.replicas"])
+    off = ", ".join(f"{each.setting} {each.found}" for each in wrong if each.topic == name)
+    return name, str(spec.partitions), str(spec.replication), *kept, off or "as declared"
+
+
+def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _join_up() -> bool:
+    """Takes the brokers of this checkout's `up`, if it runs and the environment names no others."""
+    found = stays.running(stays.ROOT)
+    if found is None or "ONEFOLD_BOOTSTRAP" in os.environ:
+        return False
+    os.environ.update({name: found.settings[name] for name in _OF_THE_BROKERS})
+    return True
+
+
+def main() -> None:
+    """Runs the verb; what an operator can mend is said without a traceback."""
+    try:
+        cli()
+    except (OnefoldError, StageFailed) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Processes known by more than their id, so that a recycled id is never taken for the process that had it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc/self/stat")
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process by its id and the moment it started, in the system's own words."""
+
+    pid: int
+    started: str
+
+    @property
+    def running(self) -> bool:
+        return _started(self.pid) == self.started
+
+
+def identify(pid: int) -> Process:
+    """The process that has this id now. Raises ProcessLookupError when none has."""
+    started = _started(pid)
+    if started is None:
+        raise ProcessLookupError(pid)
+    return Process(pid, started)
+
+
+def children() -> list[Process]:
+    """The processes that this one started and that still run."""
+    own = str(os.getpid())
+    return [Process(pid, started) for pid, (parent, started) in _all().items() if parent == own]
+
+
+def end(processes: Iterable[Process], grace_s: float) -> list[Process]:
+    """Ends those that still run: SIGTERM, and SIGKILL after the grace. Returns the ones that ran."""
+    running = [process for process in processes if process.running]
+    for process in running:
+        _send(process, signal.SIGCONT)
+        _send(process, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while any(process.running for process in running) and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
+    for process in running:
+        _send(process, signal.SIGKILL)
+    while any(process.running for process in running):
+        time.sleep(_TICK_S)
+    return running
+
+
+def _send(process: Process, number: signal.Signals) -> None:
+    if process.running:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _started(pid: int) -> str | None:
+    """When the process started; None if there is none, or only its corpse."""
+    found = _of_proc(pid) if _PROC.exists() else _of_ps(f"-p{pid}").get(pid)
+    return found[1] if found else None
+
+
+def _all() -> dict[int, tuple[str, str]]:
+    """(parent, start) of every process, by id."""
+    if not _PROC.exists():
+        return _of_ps("-ax")
+    pids = [int(folder.name) for folder in _PROC.parent.parent.iterdir() if folder.name.isdecimal()]
+    return {pid: found for pid in pids if (found := _of_proc(pid))}
+
+
+def _of_proc(pid: int) -> tuple[str, str] | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, parent, ticks_since_boot = fields[0], fields[1], fields[19]
+    return None if state in "ZX" else (parent, ticks_since_boot)
+
+
+def _of_ps(selection: str) -> dict[int, tuple[str, str]]:
+    """For systems without /proc, such as macOS."""
+    command = ["ps", selection, "-o", "pid=,ppid=,state=,lstart="]
+    lines = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"}).stdout
+    rows = [line.split(maxsplit=3) for line in lines.splitlines()]
+    return {int(pid): (parent, started) for pid, parent, state, started in rows if not state.startswith("Z")}

@@ -1,0 +1,123 @@
+"""A broker and workers on this machine, all under one folder: for `up`, the demo, tests and benchmarks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from shared.dev.worker import CHECKOUT, READY_DEADLINE_S, STOP_DEADLINE_S, Command, Worker, faust_command
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.provision import load_topologies, provision
+from shared.settings import Settings, load_settings
+from shared.topology import Topology
+
+
+def found_services(checkout: Path = CHECKOUT) -> list[str]:
+    """The services that have workers: every folder of `services` with an app.py."""
+    return sorted(app.parent.name for app in (checkout / "services").glob("*/app.py"))
+
+
+class Stack:
+    """Everything it starts lives in `root`: data, local stores and logs, which outlive it.
+
+    services: workers per service; without it, one of each service found. settings: what all workers share.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        services: Mapping[str, int] | None = None,
+        brokers: int = 1,
+        *,
+        settings: Settings | None = None,
+        topologies: Sequence[Topology] | None = None,
+        command: Command = faust_command,
+    ) -> None:
+        self.root = root.resolve()
+        self.kafka = EmbeddedKafka(self.root / "kafka", self.logs, brokers)
+        self.workers: list[Worker] = []
+        copies, min_isr = (3, 2) if brokers == 3 else (1, 1)
+        self._base = settings or load_settings()
+        self._durability = {"replication": copies, "min_isr": min_isr}
+        self._services = dict(services) if services is not None else dict.fromkeys(found_services(), 1)
+        self._topologies = topologies
+        self._command = command
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def bootstrap(self) -> str:
+        return self.kafka.bootstrap
+
+    @property
+    def settings(self) -> Settings:
+        """What all workers share; known once the brokers run."""
+        here = {"bootstrap": self.bootstrap, "data_dir": self.root / "stores"}
+        return self._base.model_copy(update=here | self._durability)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Returns when every worker is ready; stops everything if that fails. Raises StageFailed, BrokerFailed …"""
+        try:
+            self.start_brokers()
+            self.provision()
+            self.start_workers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_brokers(self) -> None:
+        self.kafka.start()
+
+    def provision(self) -> list[str]:
+        """The topics it created."""
+        return provision(load_topologies() if self._topologies is None else self._topologies, self.settings)
+
+    def start_workers(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Starts all at once and waits for each. progress: told how many of how many are ready."""
+        for service, count in self._services.items():
+            for _ in range(count):
+                self._new_worker(service).spawn()
+        deadline = time.monotonic() + READY_DEADLINE_S
+        for ready, worker in enumerate(self.workers):
+            if progress:
+                progress(ready, len(self.workers))
+            worker.await_ready(max(0.0, deadline - time.monotonic()))
+
+    def add_worker(self, service: str) -> Worker:
+        """One more, when it is ready."""
+        worker = self._new_worker(service)
+        worker.start()
+        return worker
+
+    def workers_of(self, service: str) -> list[Worker]:
+        return [worker for worker in self.workers if worker.service == service]
+
+    def urls(self, service: str) -> list[str]:
+        return [worker.url for worker in self.workers_of(service)]
+
+    def stop(self) -> None:
+        """Ends the workers, together, then the brokers; nothing that it did not start."""
+        for worker in self.workers:
+            worker.terminate()
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        for worker in self.workers:
+            worker.await_end(max(0.0, deadline - time.monotonic()))
+        self.kafka.stop()
+
+    def _new_worker(self, service: str) -> Worker:
+        instance = str(len(self.workers_of(service)) + 1)
+        log = self.logs / f"{service}-{instance}.log"
+        worker = Worker(service, instance, self.settings, log, self._command)
+        self.workers.append(worker)
+        return worker

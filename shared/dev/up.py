@@ -1,0 +1,209 @@
+"""`up` and `down`: a stack that stays, is kept running, and is found by other processes of its checkout."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+from shared.dev.processes import Process, children, end, identify
+from shared.dev.stack import Stack, found_services
+from shared.dev.stages import StageFailed, stage
+from shared.dev.worker import CHECKOUT, Worker
+
+ROOT = CHECKOUT / ".onefold" / "up"
+_TICK_S = 0.5
+_STEADY_S = 60.0
+_LONGEST_PAUSE_S = 30.0
+_UP_GRACE_S = 60.0
+_ORPHAN_GRACE_S = 20.0
+
+Services = Mapping[str, list[dict[str, str | int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What `up` has started so far. up: the process that keeps it running; settings: its workers' variables."""
+
+    up: Process
+    children: tuple[Process, ...]
+    settings: Mapping[str, str]
+    services: Services
+
+
+def running(root: Path) -> Record | None:
+    """The `up` of this root that runs now."""
+    record = _read(root)
+    return record if record and record.up.running else None
+
+
+def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
+    """Starts every service found and stays until SIGINT, SIGTERM or SIGHUP. Raises StageFailed, BrokerFailed …"""
+    services = dict.fromkeys(found_services(), workers)
+    if not services:
+        raise StageFailed("no folder of services/ has an app.py", "add a service")
+    with _only_one(root):
+        _end_recorded(root)
+        _on_end_signals(signal.default_int_handler)
+        stack = Stack(root, services, brokers)
+        try:
+            _start(stack, sys.stderr if as_json else sys.stdout)
+            _announce(stack, as_json)
+            _keep_running(stack)
+        except KeyboardInterrupt:
+            _say("stopping")
+        finally:
+            _on_end_signals(signal.SIG_IGN)
+            stack.stop()
+            _file(root).unlink(missing_ok=True)
+
+
+def down(root: Path) -> int:
+    """How many processes it ended: all that `up` of this root started, also when `up` itself was killed."""
+    record = _read(root)
+    ended = end([record.up], _UP_GRACE_S) if record else []
+    return len(ended) + _end_recorded(root)
+
+
+def _start(stack: Stack, out: TextIO) -> None:
+    _write(stack)
+    with stage("[1/3]", "brokers", out) as now:
+        stack.start_brokers()
+        now.done = stack.bootstrap
+    _write(stack)
+    with stage("[2/3]", "topics", out) as now:
+        now.done = f"{len(stack.provision())} created, all as declared"
+    with stage("[3/3]", "workers", out) as now:
+
+        def progress(ready: int, total: int) -> None:
+            _write(stack)
+            now.progress(ready, total, "ready")
+
+        stack.start_workers(progress)
+        now.done = f"{len(stack.workers)} ready"
+
+
+def _announce(stack: Stack, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"bootstrap": stack.bootstrap, "services": _services(stack)}), flush=True)
+        return
+    for worker in stack.workers:
+        print(f"{worker.name:<16} {worker.url}/docs")
+    print(f"try              curl {stack.workers[0].url}/cluster")
+    print(f"logs             {stack.logs}")
+    print("Ctrl-C stops it; its data stay", flush=True)
+
+
+def _keep_running(stack: Stack) -> None:
+    keepers = [Keeper(worker, _say) for worker in stack.workers]
+    while True:
+        time.sleep(_TICK_S)
+        stack.kafka.check()
+        if [keeper for keeper in keepers if keeper.tick(time.monotonic())]:
+            _write(stack)
+
+
+class Keeper:
+    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds."""
+
+    def __init__(self, worker: Worker, say: Callable[[str], None]) -> None:
+        self._worker = worker
+        self._say = say
+        self._deaths = 0
+        self._started_s = time.monotonic()
+        self._due_s: float | None = None
+
+    def tick(self, now_s: float) -> bool:
+        """True when it was started again."""
+        if self._due_s is None:
+            self._notice_end(now_s)
+            return False
+        if now_s < self._due_s:
+            return False
+        self._worker.spawn()
+        self._started_s, self._due_s = now_s, None
+        return True
+
+    def _notice_end(self, now_s: float) -> None:
+        code = self._worker.exit_code
+        if code is None:
+            return
+        self._deaths = 0 if now_s - self._started_s > _STEADY_S else self._deaths + 1
+        pause_s = min(2.0**self._deaths, _LONGEST_PAUSE_S)
+        self._due_s = now_s + pause_s
+        again = f"it is started again in {pause_s:.0f} s"
+        self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")
+
+
+@contextmanager
+def _only_one(root: Path) -> Iterator[None]:
+    """Holds this root for one `up`. Raises StageFailed naming the one that has it."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StageFailed(f"`up` runs already{_who(root)}", "use it, or end it with `down`") from None
+        yield
+
+
+def _who(root: Path) -> str:
+    record = _read(root)
+    if record is None:
+        return ""
+    urls = [str(worker["url"]) for workers in record.services.values() for worker in workers]
+    return f": process {record.up.pid}, {' '.join(urls) or 'starting'}"
+
+
+def _write(stack: Stack) -> None:
+    settings = stack.settings.environment() if stack.bootstrap else {}
+    record = Record(identify(os.getpid()), tuple(children()), settings, _services(stack))
+    new = _file(stack.root).with_suffix(".new")
+    new.write_text(json.dumps(asdict(record), indent=2) + "\n")
+    new.replace(_file(stack.root))
+
+
+def _read(root: Path) -> Record | None:
+    try:
+        found = json.loads(_file(root).read_text())
+    except FileNotFoundError:
+        return None
+    started = tuple(Process(**child) for child in found["children"])
+    return Record(Process(**found["up"]), started, found["settings"], found["services"])
+
+
+def _file(root: Path) -> Path:
+    return root / "running.json"
+
+
+def _services(stack: Stack) -> Services:
+    workers = [worker for worker in stack.workers if worker.exit_code is None]
+    names = dict.fromkeys(worker.service for worker in workers)
+    return {
+        name: [{"url": worker.url, "pid": worker.pid} for worker in workers if worker.service == name] for name in names
+    }
+
+
+def _end_recorded(root: Path) -> int:
+    """Ends what an `up` that was killed left behind."""
+    record = _read(root)
+    ended = end(record.children, _ORPHAN_GRACE_S) if record else []
+    _file(root).unlink(missing_ok=True)
+    return len(ended)
+
+
+def _on_end_signals(action: signal._HANDLER) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, action)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

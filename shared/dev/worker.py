@@ -1,0 +1,165 @@
+"""One worker of a service as a child process."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from shared.dev.stages import StageFailed
+from shared.settings import PREFIX, Settings
+
+CHECKOUT = Path(__file__).parents[2]
+READY_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 20.0
+_TICK_S = 0.05
+_TAIL_LINES = 15
+_HOST = "127.0.0.1"
+
+# Below every system's ephemeral range and beside the embedded brokers' own: no client's socket takes a port meanwhile.
+_PORTS = range(30_000, 32_768)
+
+# This shell becomes the worker. Its child waits for the end of the input, which comes however the parent dies.
+_END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -TERM $$; kill -CONT $$) & exec "$@" 3<&- </dev/null'
+
+Command = Callable[[str], Sequence[str]]
+
+
+def faust_command(service: str) -> list[str]:
+    """What runs one worker of `service` with the settings of its environment."""
+    return [sys.executable, "-m", "faust", "-A", f"services.{service}.app", "worker", "--without-web", "-l", "info"]
+
+
+class Worker:
+    """A worker that keeps its name, port, stores and log over restarts."""
+
+    def __init__(
+        self, service: str, instance: str, settings: Settings, log: Path, command: Command = faust_command
+    ) -> None:
+        self.service = service
+        self.instance = instance
+        self.log = log
+        self._command = command(service)
+        self._settings = settings.model_copy(update={"instance": instance, "http_port": free_port()})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.service}-{self.instance}"
+
+    @property
+    def url(self) -> str:
+        return self._settings.url
+
+    @property
+    def pid(self) -> int:
+        """Raises ProcessLookupError when it does not run."""
+        if self._process is None:
+            raise ProcessLookupError(f"{self.name} does not run")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and after stop() or kill(); negative: the signal that ended it."""
+        return self._process.poll() if self._process else None
+
+    def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Returns when it is ready. Raises StageFailed."""
+        self.spawn()
+        self.await_ready(deadline_s)
+
+    def spawn(self) -> None:
+        """Starts the process without waiting for it."""
+        self._bury()
+        shell = ["/bin/sh", "-c", _END_WITH_PARENT, "sh"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*shell, *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=CHECKOUT,
+                env=environment | self._settings.environment(),
+                start_new_session=True,
+            )
+
+    def await_ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Returns when GET /readyz answers 200. Raises StageFailed as soon as the process is dead."""
+        deadline = time.monotonic() + deadline_s
+        while not self.is_ready():
+            if self.exit_code is not None:
+                raise self._failed(f"{self.name} ended with {self.exit_code} before it was ready")
+            if time.monotonic() > deadline:
+                raise self._failed(f"{self.name} is not ready after {deadline_s:.0f} s")
+            time.sleep(_TICK_S)
+
+    def is_ready(self) -> bool:
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/readyz", timeout=1.0).status_code == httpx.codes.OK
+        return False
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine that loses power."""
+        self._bury()
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """SIGTERM, and SIGKILL when it takes too long."""
+        self.terminate()
+        self.await_end(deadline_s)
+
+    def terminate(self) -> None:
+        """SIGTERM without waiting; also ends a paused worker."""
+        if self._process:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)
+
+    def await_end(self, deadline_s: float) -> None:
+        """Waits for its end, and forces it at the deadline."""
+        if self._process:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(deadline_s)
+        self._bury()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _bury(self) -> None:
+        """Ends the process and the shell beside it."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin
+        process.stdin.close()
+
+    def _failed(self, problem: str) -> StageFailed:
+        tail = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        quoted = "\n".join(f"    {line}" for line in tail)
+        return StageFailed(f"{problem}; its log ends:\n{quoted}", "mend what the log says, then run again", self.log)
+
+
+def free_port(candidates: Iterable[int] = ()) -> int:
+    """The first of the candidates on loopback that nothing listens on; without candidates, any such port."""
+    for port in candidates or random.sample(_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((_HOST, port))
+            return port
+    raise StageFailed("no port is free", f"end what listens on {_HOST}")
