@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from shared.es.envelope import C, CommandCodec, E, EventCodec
 from shared.es.message import Message
 from shared.es.row import Row, RowCodec, S
-from shared.es.upcasting import Upcasters
+from shared.es.upcasting import Upcasters, check_upcasters
 
 Fact = TypeVar("Fact")
 
@@ -20,6 +20,8 @@ class Decider(Generic[C, E, S]):
     decide  the events that follow from a command; an empty list means it was already so. Raises DomainError.
     evolve  the state after an event. Total: it never raises and never validates.
     state   the type of the state as pydantic reads it: a model or a discriminated union of phases.
+
+    Raises ValueError when a version of a command or event cannot be upcast.
     """
 
     decide: Callable[[C, S], Sequence[E]]
@@ -29,6 +31,9 @@ class Decider(Generic[C, E, S]):
     events: tuple[type[E], ...]
     state: Any
     upcasters: Upcasters = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_upcasters((*self.commands, *self.events), self.upcasters)
 
     @cached_property
     def command_codec(self) -> CommandCodec[C]:

@@ -30,9 +30,7 @@ C = TypeVar("C", bound=Command)
 E = TypeVar("E", bound=Event)
 Envelope = TypeVar("Envelope", bound=BaseModel)
 
-Utc = Annotated[
-    datetime, GetPydanticSchema(lambda _type, _next: core_schema.datetime_schema(tz_constraint=0))
-]
+Utc = Annotated[datetime, GetPydanticSchema(lambda _type, _next: core_schema.datetime_schema(tz_constraint=0))]
 """An instant at offset zero: one spelling on the wire, so that text and time sort alike."""
 
 
@@ -81,7 +79,9 @@ class _Codec(Generic[Envelope]):
             raise ValueError(f"types that share a name: {sorted(message.TYPE for message in messages)}")
         self._upcasters = upcasters
         self._versions = {message.TYPE: message.VERSION for message in messages}
-        self._build = {name: TypeAdapter(kind).validator.validate_python for name, kind in envelopes.items()}
+        self._build: dict[str, Callable[[dict[str, Any]], Envelope]] = {
+            name: TypeAdapter(kind).validator.validate_python for name, kind in envelopes.items()
+        }
         self._validate: Callable[[bytes], Envelope] = _one_of(*envelopes.values()).validator.validate_json
 
     def decode(self, raw: bytes | None) -> Envelope:
@@ -96,10 +96,6 @@ class _Codec(Generic[Envelope]):
     def encode(self, envelope: Envelope) -> bytes:
         """Compact JSON, the fields in their declared order."""
         return to_json(envelope)
-
-    def _wrap(self, message: Message, fields: dict[str, Any]) -> Any:
-        name = message.TYPE
-        return self._build[name]({**fields, "type": name, "schema_version": message.VERSION, "data": message})
 
     def _decode_older(self, raw: bytes, refusal: ValidationError) -> Envelope:
         fields = _json_object(raw)
@@ -140,14 +136,16 @@ class EventCodec(_Codec["EventEnvelope[E]"], Generic[E]):
         """`event` in its envelope."""
         fields = {
             "event_id": event_id,
+            "type": event.TYPE,
+            "schema_version": event.VERSION,
             "aggregate_id": aggregate_id,
             "sequence": sequence,
             "occurred_at": occurred_at,
             "correlation_id": correlation_id,
             "causation_id": causation_id,
+            "data": event,
         }
-        envelope: EventEnvelope[E] = self._wrap(event, fields)
-        return envelope
+        return self._build[event.TYPE](fields)
 
 
 class CommandCodec(_Codec["CommandEnvelope[C]"], Generic[C]):
@@ -169,20 +167,23 @@ class CommandCodec(_Codec["CommandEnvelope[C]"], Generic[C]):
         """`command` in its envelope; without `correlation_id` it starts a story of its own."""
         fields = {
             "command_id": command_id,
+            "type": command.TYPE,
+            "schema_version": command.VERSION,
             "aggregate_id": aggregate_id,
             "issued_at": issued_at,
             "correlation_id": correlation_id or command_id,
             "causation_id": causation_id,
+            "data": command,
         }
-        envelope: CommandEnvelope[C] = self._wrap(command, fields)
-        return envelope
+        return self._build[command.TYPE](fields)
 
 
 def _envelope_of(envelope: Any, message: type[Message]) -> type[BaseModel]:
     """The envelope that holds exactly this message in its current version."""
     fields: dict[str, Any] = {
         "type": (Literal[message.TYPE], ...),
-        "schema_version": (Literal[message.VERSION], ...),
+        # bounds and not a Literal, which would take true for 1
+        "schema_version": (Annotated[int, Field(ge=message.VERSION, le=message.VERSION)], ...),
     }
     model: type[BaseModel] = create_model(f"{message.__name__}Envelope", __base__=envelope[message], **fields)
     return model
@@ -206,5 +207,5 @@ def _json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _reason(refusal: ValidationError) -> str:
-    first = refusal.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = refusal.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -11,6 +11,8 @@ Anything else is a bug and crashes loudly.
 
 from typing import ClassVar
 
+REASON_MAX_CHARS = 300
+
 
 class OnefoldError(Exception):
     """Root of every error this template raises on purpose."""
@@ -29,21 +31,17 @@ class BadMessage(OnefoldError):
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = reason[:REASON_MAX_CHARS]  # a field's name can be as long as its sender likes
+        super().__init__(self.reason)
 
 
 class UnknownType(BadMessage):
     """A message of a type the codec was not given."""
 
     def __init__(self, message_type: str) -> None:
-        super().__init__(f"unknown type {message_type[:128]!r}")
+        super().__init__(f"unknown type {message_type!r}")
         self.message_type = message_type
 
 
 class NotReady(OnefoldError):
-    """This instance is restoring or rebalancing; the caller may try again after `retry_after_s`."""
-
-    def __init__(self, reason: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(reason)
-        self.retry_after_s = retry_after_s
+    """This instance is restoring or rebalancing: the same request succeeds a little later."""

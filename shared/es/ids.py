@@ -5,8 +5,7 @@ from hashlib import sha1
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
-
-from shared.es.errors import BadMessage
+from pydantic_core import to_json
 
 AGGREGATE_ID_MAX_BYTES = 128
 
@@ -32,21 +31,7 @@ AggregateId = Annotated[str, AfterValidator(check_aggregate_id)]
 MessageId = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-def aggregate_id_of(key: bytes | None) -> str:
-    """The aggregate id a record's key holds. Raises BadMessage."""
-    if key is None:
-        raise BadMessage("no key")
-    try:
-        return check_aggregate_id(key.decode())
-    except UnicodeDecodeError:
-        raise BadMessage("key: not UTF-8") from None
-    except ValueError as error:
-        raise BadMessage(f"key: {error}") from None
-
-
 def derived_id(*parts: str) -> str:
-    """The same UUID (version 5 layout) for the same `parts`, whoever computes it and however often."""
-    name = "".join([f"{len(part)}:{part}" for part in parts])
-    digits = sha1(name.encode(), usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+    """The same UUID, laid out as version 5, for the same `parts`, whoever computes it and however often."""
+    digits = sha1(to_json(parts), usedforsecurity=False).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"

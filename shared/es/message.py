@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 class Message(BaseModel):
     """TYPE is the wire name, for ever; VERSION goes up with every change but a new optional field."""
 
-    # strict: "5" and 5.0 are not the int 5, so a wrong type is refused instead of guessed at
-    model_config = ConfigDict(frozen=True, strict=True)
+    # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1

@@ -71,7 +71,8 @@ class RowCodec(Generic[S]):
 
     def encode(self, row: Row[S]) -> bytes:
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
-        return to_json(row._asdict())
+        sequence, state, outcomes, offset = row
+        return to_json({"sequence": sequence, "state": state, "outcomes": outcomes, "offset": offset})
 
     def decode(self, raw: bytes) -> Row[S]:
         """The row `encode` wrote. Raises pydantic's ValidationError: a row that cannot be read is a bug."""

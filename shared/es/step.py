@@ -48,15 +48,17 @@ def _envelopes(
     decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
 ) -> tuple[EventEnvelope[E], ...]:
     wrap = decider.event_codec.wrap
-    return tuple(
+    aggregate_id, command_id = command.aggregate_id, command.command_id
+    envelopes = [
         wrap(
             fact,
-            event_id=derived_id(command.aggregate_id, command.command_id, str(index)),
-            aggregate_id=command.aggregate_id,
+            event_id=derived_id(aggregate_id, command_id, str(index)),
+            aggregate_id=aggregate_id,
             sequence=start + index,
             occurred_at=command.issued_at,
             correlation_id=command.correlation_id,
-            causation_id=command.command_id,
+            causation_id=command_id,
         )
         for index, fact in enumerate(facts, start=1)
-    )
+    ]
+    return tuple(envelopes)

@@ -25,9 +25,7 @@ def check_upcasters(messages: Iterable[type[Message]], upcasters: Upcasters) -> 
         raise ValueError(f"upcaster leads to no declared version: {sorted(unused)}")
 
 
-def upcast(
-    name: str, version: int, current: int, data: dict[str, Any], upcasters: Upcasters
-) -> dict[str, Any]:
+def upcast(name: str, version: int, current: int, data: dict[str, Any], upcasters: Upcasters) -> dict[str, Any]:
     """`data` as version `current` has it. Raises BadMessage."""
     for older in range(version, current):
         try:

@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.state import Account, Closed, Open, Unopened
+from shared.es.row import OUTCOMES_KEPT, Outcome, Row, RowCodec
+
+CODEC: RowCodec[Account] = DECIDER.row_codec
+
+states = st.one_of(st.builds(Unopened), st.builds(Open, balance_cents=st.integers()), st.builds(Closed))
+outcomes = st.builds(
+    Outcome, st.text(), st.integers(min_value=0), st.none() | st.text(), st.none() | st.text(), st.text()
+)
+
+
+def test_a_row_is_readable_json() -> None:
+    accepted = Outcome("c-1", 1, None, None, "f1")
+    refused = Outcome("c-2", 1, "account.overpaid", "too much", "f2")
+    row = DECIDER.initial_row.after(accepted, Open(balance_cents=0), 7).after(refused, Open(balance_cents=0), 9)
+    assert CODEC.encode(row) == (
+        b'{"sequence":1,"state":{"phase":"open","balance_cents":0},'
+        b'"outcomes":{"c-1":[1,"f1"],"c-2":[1,"f2","account.overpaid","too much"]},"offset":9}'
+    )
+
+
+@given(states, st.lists(outcomes), st.integers(min_value=0))
+def test_a_row_survives_the_table(state: Account, recent: list[Outcome], offset: int) -> None:
+    row = DECIDER.initial_row
+    for outcome in recent:
+        row = row.after(outcome, state, offset)
+    assert CODEC.decode(CODEC.encode(row)) == row
+    assert CODEC.encode(CODEC.decode(CODEC.encode(row))) == CODEC.encode(row)
+
+
+@given(outcomes)
+def test_an_outcome_is_recalled_as_it_was(outcome: Outcome) -> None:
+    row = DECIDER.initial_row.after(outcome, Closed(), 0)
+    recalled = row.outcome(outcome.command_id)
+    assert recalled is not None
+    assert recalled == (outcome if outcome.code is not None else outcome._replace(detail=None))
+
+
+def test_an_unknown_command_has_no_outcome() -> None:
+    assert DECIDER.initial_row.outcome("c-1") is None
+
+
+def test_only_the_latest_outcomes_are_kept() -> None:
+    row: Row[Account] = DECIDER.initial_row
+    for number in range(OUTCOMES_KEPT + 3):
+        row = row.after(Outcome(f"c-{number}", number, None, None, ""), Closed(), number)
+    assert list(row.outcomes) == [f"c-{number}" for number in range(3, OUTCOMES_KEPT + 3)]
+
+
+def test_a_row_of_another_shape_crashes_loudly() -> None:
+    with pytest.raises(ValidationError):
+        CODEC.decode(b'{"sequence":1,"state":{"phase":"frozen"},"outcomes":{},"offset":0}')

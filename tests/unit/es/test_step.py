@@ -1,0 +1,144 @@
+"""One command, decided once."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
+from services.accounts.domain.state import Account, Open
+from shared.es.decider import fold
+from shared.es.envelope import CommandEnvelope, EventEnvelope
+from shared.es.row import OUTCOMES_KEPT, Outcome, Row
+from shared.es.step import Step, fingerprint, step
+
+ISSUED_AT = datetime(1997, 1, 12, 8, 30, tzinfo=UTC)
+
+amounts = st.integers(min_value=-1, max_value=5)
+commands = st.one_of(
+    st.just(OpenAccount()),
+    st.builds(Charge, amount_cents=amounts),
+    st.builds(Pay, amount_cents=amounts),
+    st.just(CloseAccount()),
+)
+
+
+def envelope(
+    command: AccountCommand, command_id: str, correlation_id: str | None = None
+) -> CommandEnvelope[AccountCommand]:
+    return DECIDER.command_codec.wrap(
+        command, command_id=command_id, aggregate_id="customer-1", issued_at=ISSUED_AT, correlation_id=correlation_id
+    )
+
+
+def run(envelopes: list[CommandEnvelope[AccountCommand]]) -> tuple[Row[Account], list[EventEnvelope[AccountEvent]]]:
+    row = DECIDER.initial_row
+    events: list[EventEnvelope[AccountEvent]] = []
+    for offset, command in enumerate(envelopes):
+        done = step(DECIDER, row, command, offset)
+        row = done.row
+        events += done.events
+    return row, events
+
+
+def opened() -> Step[AccountEvent, Account]:
+    return step(DECIDER, DECIDER.initial_row, envelope(OpenAccount(), "c-1"), 0)
+
+
+def test_an_accepted_command_yields_its_events_the_next_state_and_an_outcome() -> None:
+    command = envelope(Charge(amount_cents=2999), "c-2", correlation_id="order-1")
+    done = step(DECIDER, opened().row, command, 5)
+    assert (done.row.sequence, done.row.state, done.row.offset) == (2, Open(balance_cents=2999), 5)
+    assert done.outcome == Outcome("c-2", 2, None, None, fingerprint(command.data))
+    assert done.row.outcome("c-2") == done.outcome
+    [event] = done.events
+    assert event.data == AccountCharged(amount_cents=2999)
+    assert (event.type, event.schema_version) == ("account.charged", 2)
+    assert (event.aggregate_id, event.sequence, event.occurred_at) == ("customer-1", 2, ISSUED_AT)
+    assert (event.correlation_id, event.causation_id) == ("order-1", "c-2")
+
+
+def test_a_refused_command_is_an_outcome_without_events() -> None:
+    done = step(DECIDER, opened().row, envelope(Charge(amount_cents=0), "c-2"), 5)
+    assert (done.events, done.outcome.code, done.outcome.sequence) == ((), "account.amount_not_positive", 1)
+    assert done.outcome.detail
+    assert (done.row.state, done.row.offset) == (Open(balance_cents=0), 5)
+    assert done.row.outcome("c-2") == done.outcome
+
+
+def test_a_repeated_command_gets_its_outcome_again_and_changes_nothing() -> None:
+    first = opened()
+    again = step(DECIDER, first.row, envelope(OpenAccount(), "c-1"), 8)
+    assert again == Step(first.row, (), first.outcome, repeated=True)
+    assert not first.repeated
+
+
+def test_a_repeated_refusal_stays_refused_though_it_would_be_accepted_now() -> None:
+    refused = step(DECIDER, DECIDER.initial_row, envelope(Charge(amount_cents=1), "c-1"), 0)
+    now_open = step(DECIDER, refused.row, envelope(OpenAccount(), "c-2"), 1)
+    again = step(DECIDER, now_open.row, envelope(Charge(amount_cents=1), "c-1"), 2)
+    assert (again.repeated, again.outcome.code) == (True, "account.unknown")
+
+
+def test_a_command_that_finds_it_already_so_is_accepted_without_events() -> None:
+    agreeable = replace(DECIDER, decide=lambda _command, _account: [])
+    done = step(agreeable, DECIDER.initial_row, envelope(OpenAccount(), "c-1"), 0)
+    assert (done.events, done.outcome.code, done.outcome.sequence) == ((), None, 0)
+
+
+def test_events_of_one_command_are_numbered_on_and_named_apart() -> None:
+    eager = replace(DECIDER, decide=lambda _command, _account: [AccountOpened(), AccountCharged(amount_cents=1)])
+    done = step(eager, DECIDER.initial_row, envelope(OpenAccount(), "c-1"), 0)
+    assert [event.sequence for event in done.events] == [1, 2]
+    assert len({event.event_id for event in done.events}) == 2
+    assert done.outcome.sequence == done.row.sequence == 2
+
+
+def test_one_command_id_for_two_aggregates_gives_events_of_their_own() -> None:
+    elsewhere = envelope(OpenAccount(), "c-1").model_copy(update={"aggregate_id": "customer-2"})
+    done = step(DECIDER, DECIDER.initial_row, elsewhere, 0)
+    assert done.events[0].event_id != opened().events[0].event_id
+
+
+def test_a_fingerprint_tells_bodies_and_types_apart() -> None:
+    same = {fingerprint(Charge(amount_cents=1)), fingerprint(Charge(amount_cents=1))}
+    different = {fingerprint(Charge(amount_cents=2)), fingerprint(Pay(amount_cents=1)), fingerprint(OpenAccount())}
+    assert len(same) == 1
+    assert len(same | different) == 4
+
+
+@given(st.lists(st.tuples(commands, st.booleans()), max_size=OUTCOMES_KEPT // 2))
+def test_the_same_command_twice_is_once(sent: list[tuple[AccountCommand, bool]]) -> None:
+    once = [envelope(command, f"c-{number}") for number, (command, _) in enumerate(sent)]
+    repeated = [each for each, (_, twice) in zip(once, sent, strict=True) for each in [each] * (1 + twice)]
+    row, events = run(once)
+    again, events_again = run(repeated + once)
+    assert (again.sequence, again.state, again.outcomes) == (row.sequence, row.state, row.outcomes)
+    assert events_again == events
+
+
+@given(st.lists(commands))
+def test_a_replay_computes_the_same(sent: list[AccountCommand]) -> None:
+    envelopes = [envelope(command, f"c-{number}") for number, command in enumerate(sent)]
+    assert run(envelopes) == run(envelopes)
+
+
+@given(st.lists(commands))
+def test_the_row_is_the_fold_of_its_events_numbered_without_a_gap(sent: list[AccountCommand]) -> None:
+    row, events = run([envelope(command, f"c-{number}") for number, command in enumerate(sent)])
+    assert row.state == fold(DECIDER.evolve, [event.data for event in events], DECIDER.initial)
+    assert [event.sequence for event in events] == list(range(1, row.sequence + 1))
+    assert len({event.event_id for event in events}) == len(events)
+
+
+@given(st.lists(commands))
+def test_a_row_through_the_table_decides_the_same(sent: list[AccountCommand]) -> None:
+    row, codec = DECIDER.initial_row, DECIDER.row_codec
+    for number, command in enumerate(sent):
+        asked = envelope(command, f"c-{number}")
+        done = step(DECIDER, row, asked, number)
+        assert step(DECIDER, codec.decode(codec.encode(row)), asked, number) == done
+        row = done.row
