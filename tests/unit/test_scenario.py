@@ -1,0 +1,41 @@
+"""The sentences themselves fail when they are not true."""
+
+import pytest
+
+from services.accounts.domain.commands import Charge, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountOpened
+from shared.testing.scenario import Scenario
+
+given = Scenario(DECIDER)
+
+CHARGED = AccountCharged(amount_cents=2999)
+
+
+def test_a_sentence_that_is_true_passes() -> None:
+    given(AccountOpened()).when(Charge(amount_cents=2999)).then(CHARGED)
+
+
+def test_other_events_than_expected_are_shown() -> None:
+    with pytest.raises(AssertionError, match=r"amount_cents=2999.* instead of .*amount_cents=1"):
+        given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=1))
+
+
+def test_an_event_where_nothing_was_expected_is_shown() -> None:
+    with pytest.raises(AssertionError, match="AccountCharged"):
+        given(AccountOpened()).when(Charge(amount_cents=2999)).then_nothing()
+
+
+def test_a_refusal_where_events_were_expected_is_shown() -> None:
+    with pytest.raises(AssertionError, match=r"refused with account\.overpaid: .*2999 owed"):
+        given(AccountOpened(), CHARGED).when(Pay(amount_cents=3000)).then()
+
+
+def test_another_refusal_than_expected_is_shown() -> None:
+    with pytest.raises(AssertionError, match=r"account\.unknown instead of a refusal with account\.closed"):
+        given().when(Charge(amount_cents=1)).then_refused("account.closed")
+
+
+def test_an_event_where_a_refusal_was_expected_is_shown() -> None:
+    with pytest.raises(AssertionError, match="AccountCharged"):
+        given(AccountOpened()).when(Charge(amount_cents=1)).then_refused("account.closed")
