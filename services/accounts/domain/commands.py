@@ -1,6 +1,12 @@
-"""What can be asked of an account. Here an amount is any int; whether it is a sensible one, `decide` says."""
+"""What can be asked of an account. Here an amount is any 64-bit int; if it is a sensible one, `decide` says."""
+
+from typing import Annotated
+
+from pydantic import Field
 
 from shared.es.message import Command
+
+Cents = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class OpenAccount(Command):
@@ -12,7 +18,7 @@ class Charge(Command):
 
     TYPE = "account.charge"
 
-    amount_cents: int
+    amount_cents: Cents
 
 
 class Pay(Command):
@@ -20,7 +26,7 @@ class Pay(Command):
 
     TYPE = "account.pay"
 
-    amount_cents: int
+    amount_cents: Cents
 
 
 class CloseAccount(Command):

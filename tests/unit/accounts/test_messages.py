@@ -1,0 +1,97 @@
+"""Messages are for ever: each version of each type, once written, stays readable.
+
+`golden` holds one record of every type and version, as a producer of that time wrote it.
+"""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import (
+    AccountCharged,
+    AccountClosed,
+    AccountEvent,
+    AccountOpened,
+    PaymentReceived,
+)
+from shared.es.errors import BadMessage
+
+GOLDEN = Path(__file__).parent / "golden"
+
+EVENTS: dict[str, AccountEvent] = {
+    "account.opened.v1": AccountOpened(),
+    "account.charged.v1": AccountCharged(amount_cents=2933),
+    "account.charged.v2": AccountCharged(amount_cents=2933),
+    "account.payment_received.v1": PaymentReceived(amount_cents=2933),
+    "account.closed.v1": AccountClosed(),
+}
+COMMANDS: dict[str, AccountCommand] = {
+    "account.open.v1": OpenAccount(),
+    "account.charge.v1": Charge(amount_cents=2933),
+    "account.pay.v1": Pay(amount_cents=2933),
+    "account.close.v1": CloseAccount(),
+}
+
+
+def golden(name: str) -> bytes:
+    """The record of that name, as compact as on the wire."""
+    return json.dumps(json.loads((GOLDEN / f"{name}.json").read_bytes()), separators=(",", ":")).encode()
+
+
+def charged_v1(amount: object) -> bytes:
+    record = json.loads(golden("account.charged.v1"))
+    return json.dumps(record | {"data": {"amount": amount}}).encode()
+
+
+@pytest.mark.parametrize(("name", "event"), EVENTS.items())
+def test_every_event_ever_written_can_be_read(name: str, event: AccountEvent) -> None:
+    envelope = DECIDER.event_codec.decode(golden(name))
+    assert envelope.data == event
+    assert envelope.schema_version == event.VERSION
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_every_command_ever_written_can_be_read(name: str, command: AccountCommand) -> None:
+    assert DECIDER.command_codec.decode(golden(name)).data == command
+
+
+def test_current_messages_are_written_as_their_golden_record() -> None:
+    for event in get_args(AccountEvent):
+        raw = golden(f"{event.TYPE}.v{event.VERSION}")
+        assert DECIDER.event_codec.encode(DECIDER.event_codec.decode(raw)) == raw
+    for command in get_args(AccountCommand):
+        raw = golden(f"{command.TYPE}.v{command.VERSION}")
+        assert DECIDER.command_codec.encode(DECIDER.command_codec.decode(raw)) == raw
+
+
+def test_every_version_has_its_golden_record() -> None:
+    messages = get_args(AccountEvent) + get_args(AccountCommand)
+    declared = {f"{kind.TYPE}.v{version}" for kind in messages for version in range(1, kind.VERSION + 1)}
+    assert declared == {path.stem for path in GOLDEN.glob("*.json")} == EVENTS.keys() | COMMANDS.keys()
+
+
+@given(st.integers(min_value=1, max_value=999_999_999))
+def test_dollars_become_cents_exactly(cents: int) -> None:
+    envelope = DECIDER.event_codec.decode(charged_v1(f"{cents // 100}.{cents % 100:02d}"))
+    assert envelope.data == AccountCharged(amount_cents=cents)
+
+
+@pytest.mark.parametrize(
+    "amount", ["29.999", "29.9", "29", "-1.00", "1e3", "NaN", "٣.00", "3.٠٠", "1.00\n", "", 29.33, None]
+)
+def test_what_is_not_dollars_and_cents_is_a_bad_message(amount: object) -> None:
+    with pytest.raises(BadMessage, match=r"not version 1 of account\.charged"):
+        DECIDER.event_codec.decode(charged_v1(amount))
+
+
+@pytest.mark.parametrize("amount", [29.99, 29.0, "2999", True, None, 2**63, -(2**63) - 1, []])
+def test_an_amount_that_is_not_a_64_bit_int_is_no_command(amount: object) -> None:
+    record = json.loads(golden("account.charge.v1"))
+    with pytest.raises(BadMessage, match="amount_cents"):
+        DECIDER.command_codec.decode(json.dumps(record | {"data": {"amount_cents": amount}}).encode())
