@@ -1,0 +1,29 @@
+import pytest
+
+from shared.topology import Table, Topic, Topology
+
+EVENTS = Topic("accounts.events.v1")
+COMMANDS = Topic("accounts.commands.v1")
+
+
+def test_a_changelog_is_named_as_faust_names_it_and_compacted() -> None:
+    table = Table("accounts", source=COMMANDS)
+    topology = Topology("accounts", topics=(COMMANDS, EVENTS), tables=(table,))
+    assert topology.changelog(table) == Topic("accounts-accounts-changelog", cleanup="compact")
+    assert topology.all_topics() == (COMMANDS, EVENTS, topology.changelog(table))
+
+
+@pytest.mark.parametrize("name", ["", "Accounts.events.v1", "accounts_events.v1", "accounts events", ".", "a" * 250])
+def test_an_illegal_name_is_refused_where_it_is_written(name: str) -> None:
+    with pytest.raises(ValueError, match="not a legal name"):
+        Topic(name)
+
+
+def test_a_topic_declared_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"declared more than once: \['accounts\.events\.v1'\]"):
+        Topology("accounts", topics=(EVENTS, EVENTS))
+
+
+def test_a_topology_has_at_least_one_partition() -> None:
+    with pytest.raises(ValueError, match="0 partitions"):
+        Topology("accounts", topics=(EVENTS,), partitions=0)
