@@ -17,7 +17,7 @@ from shared.http import commands, queries
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.http.queries import Queries
+from shared.http.queries import Queries, ReadingQuery
 
 AccountId = Annotated[AggregateId, Path(description="1 to 128 bytes of UTF-8 without control characters")]
 
@@ -45,8 +45,8 @@ def routes(node: Node, peers: Peers) -> APIRouter:
     door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
     @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
-    async def get_account(request: Request, account_id: AccountId) -> Response:
-        return await accounts.by_id(request, account_id)
+    async def get_account(request: Request, account_id: AccountId, reading: ReadingQuery) -> Response:
+        return await accounts.by_id(request, account_id, reading)
 
     @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def open_account(request: Request, account_id: AccountId, wishes: WishesHeader) -> Response:

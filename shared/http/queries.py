@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
-from pydantic import BaseModel
+from fastapi import Depends, Query, Request, Response
+from pydantic import AfterValidator, BaseModel
 
+from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.positions import format_positions
+from shared.positions import format_positions, parse_positions
 from shared.topology import Table
 
+MAX_WAIT_S = 30.0
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
+    304: {"description": "If-None-Match names the row's present ETag"},
     404: {"model": Problem, "description": "Nothing has this id"},
     422: {"model": Problem, "description": "Not a valid request"},
-    503: {"model": Problem, "description": "Not ready; try again after Retry-After"},
+    503: {"model": Problem, "description": "Not ready, or not yet at min_position; try again after Retry-After"},
 }
+
+
+class Reading(BaseModel):
+    """How fresh a read must be, and what to wait for."""
+
+    min_position: str | None = None
+    max_lag: int | None = None
+    until: str | None = None
+    wait_s: float = 0.0
+
+
+def _checked_position(text: str | None) -> str | None:
+    if text is not None:
+        parse_positions(text)
+    return text
+
+
+def reading(
+    min_position: Annotated[
+        str | None,
+        Query(description="an Onefold-Position; the answer is never older", max_length=2000),
+        AfterValidator(_checked_position),
+    ] = None,
+    max_lag: Annotated[
+        int | None, Query(ge=0, description="a standby may answer if it is at most so many records behind")
+    ] = None,
+    until: Annotated[
+        str | None, Query(pattern=r"^[a-z][a-z0-9_.]*:[^:]{1,200}$", description="field:value to wait for")
+    ] = None,
+    wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for min_position or until")] = 0.0,
+) -> Reading:
+    return Reading(min_position=min_position, max_lag=max_lag, until=until, wait_s=wait)
+
+
+ReadingQuery = Annotated[Reading, Depends(reading)]
 
 
 class Queries:
@@ -33,20 +74,81 @@ class Queries:
         self._table = table
         self._present = present
 
-    async def by_id(self, request: Request, aggregate_id: str) -> Response:
+    async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
+        """The row, from its owner, here or one hop away, or from a standby here within `max_lag`."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
-        if not self._node.serves(self._table, partition):
-            return await self._peers.forward(request, self._node.owner(self._table, partition))
-        row = self._node.read(self._table, partition, key)
+        if self._node.serves(self._table, partition):
+            return await self._owned(request, aggregate_id, partition, reading)
+        lag = self._node.standby_lag(self._table, partition)
+        if reading.max_lag is not None and lag is not None and lag <= reading.max_lag and not reading.min_position:
+            row = self._node.read(self._table, partition, key)
+            return self._answer(request, aggregate_id, partition, row, {"Onefold-Lag": str(lag)})
+        return await self._peers.forward(request, self._node.owner(self._table, partition))
+
+    async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
+        deadline = asyncio.get_running_loop().time() + reading.wait_s
+        await self._reach(partition, reading.min_position, deadline)
+        key = aggregate_id.encode()
+        headers = {"Onefold-Lag": "0"}
+        if reading.until is not None:
+            headers["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
+        return self._answer(request, aggregate_id, partition, self._node.read(self._table, partition, key), headers)
+
+    async def _reach(self, partition: int, min_position: str | None, deadline: float) -> None:
+        """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
+        if min_position is None:
+            return
+        wanted = parse_positions(min_position).get((self._table.source.name, partition), -1)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._node.position(self._table, partition) < wanted:
+                    await self._node.progress()
+        except TimeoutError:
+            reached = self._node.position(self._table, partition)
+            raise NotReady(
+                f"at offset {reached} of {self._table.source.name}/{partition}, asked for {wanted}"
+            ) from None
+
+    async def _meets(self, aggregate_id: str, until: str, deadline: float) -> bool:
+        key, partition = aggregate_id.encode(), self._node.partition(aggregate_id.encode())
+        field, _, value = until.partition(":")
+        with self._node.watch(self._table, key) as changed:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while not self._has(aggregate_id, self._node.read(self._table, partition, key), field, value):
+                        changed.clear()
+                        await changed.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def _has(self, aggregate_id: str, row: Row[Any] | None, field: str, value: str) -> bool:
+        found: Any = self._shown(aggregate_id, row)
+        for name in field.split("."):
+            if not isinstance(found, dict) or name not in found:
+                return False
+            found = found[name]
+        return value == (found if isinstance(found, str) else json.dumps(found))
+
+    def _shown(self, aggregate_id: str, row: Row[Any] | None) -> dict[str, Any] | None:
         body = self._present(aggregate_id, row) if row else None
-        position = {(self._table.source.name, partition): self._node.position(self._table, partition)}
-        headers = {
+        return body.model_dump(mode="json") if body else None
+
+    def _answer(
+        self, request: Request, aggregate_id: str, partition: int, row: Row[Any] | None, headers: dict[str, str]
+    ) -> Response:
+        served = self._node.serves(self._table, partition)  # else a standby, which knows no more than the row itself
+        position = self._node.position(self._table, partition) if served else row.offset if row else -1
+        headers |= {
             "Onefold-Partition": str(partition),
-            "Onefold-Owner": self._node.settings.url,
-            "Onefold-Position": format_positions(position),
+            "Onefold-Owner": self._node.owner(self._table, partition) or "unknown",
+            "Onefold-Position": format_positions({(self._table.source.name, partition): position}),
         }
+        body = self._present(aggregate_id, row) if row else None
         if row is None or body is None:
             return problem(404, "not_found", f"nothing has the id {aggregate_id!r}", headers=headers)
         headers["ETag"] = f'"{row.sequence}"'
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
         return Response(body.model_dump_json(), media_type="application/json", headers=headers)

@@ -66,14 +66,12 @@ class Assignment:
 class Source:
     """One partition of a topic being processed.
 
-    position: the next offset to handle; committed: the same as of the last commit.
-    due_at: when a delayed source goes on, in seconds since the epoch.
+    position: the next offset to handle. due_at: when a delayed source goes on, in seconds since the epoch.
     """
 
     partition: TopicPartition
     processors: Sequence[Processor]
     position: int
-    committed: int
     due_at: float = 0.0
 
     @property
@@ -133,6 +131,7 @@ class Engine(Service):
         self._waiters: dict[tuple[str, str], list[asyncio.Future[Decided]]] = {}
         self._watchers: dict[tuple[str, bytes], set[asyncio.Event]] = {}
         self._progress = asyncio.Event()
+        self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._processors: dict[str, list[Processor]] = {}
         for processor in processors:
@@ -190,8 +189,7 @@ class Engine(Service):
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
-        source = self.sources.get(TopicPartition(table.source.name, partition))
-        return -1 if source is None else source.committed - 1
+        return self._reached.get((table.source.name, partition), 0) - 1
 
     async def progress(self) -> None:
         """Returns after the next commit."""
@@ -361,8 +359,7 @@ class Engine(Service):
         return written
 
     def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
-        for partition, position in batch.offsets.items():
-            self.sources[TopicPartition(*partition)].committed = position
+        self._reached |= batch.offsets
         for partition, rows in batch.rows.items():
             if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
                 self.replicas[TopicPartition(*partition)].position = written[partition] + 2
@@ -419,7 +416,8 @@ class Engine(Service):
             self.replicas[tp] = self._open_replica(tp, tp in assignment.active, starts[tp], ends[tp])
         for tp in sources:
             position = _first_position(tp, committed[tp], starts[tp])
-            self.sources[tp] = Source(tp, self._processors[tp.topic], position, position)
+            self.sources[tp] = Source(tp, self._processors[tp.topic], position)
+        self._reached = {tp: source.position for tp, source in self.sources.items()}
         await self._follow()
         log.info(
             "took over",
