@@ -1,0 +1,56 @@
+"""What can be asked of an item. Here a quantity is any 64-bit int; if it is a sensible one, `decide` says."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.es.ids import AggregateId
+from shared.es.message import Command
+from shared.es.times import Day
+
+Quantity = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class ReceiveStock(Command):
+    """A delivery of `quantity` pieces; the first one lists the item."""
+
+    TYPE = "stock.receive"
+
+    quantity: Quantity
+
+
+class ReserveStock(Command):
+    """Keep `quantity` pieces for an order of the day `ordered_on`. Answered by an event, never refused."""
+
+    TYPE = "stock.reserve"
+
+    order_id: AggregateId
+    quantity: Quantity
+    ordered_on: Day
+
+
+class ReleaseStock(Command):
+    """Give back what is kept for the order, if anything is."""
+
+    TYPE = "stock.release"
+
+    order_id: AggregateId
+
+
+class ShipStock(Command):
+    """Send the order what is kept for it."""
+
+    TYPE = "stock.ship"
+
+    order_id: AggregateId
+
+
+class DiscontinueItem(Command):
+    """Sell the item to no order of the day `since` or later."""
+
+    TYPE = "stock.discontinue"
+
+    since: Day
+
+
+InventoryCommand = ReceiveStock | ReserveStock | ReleaseStock | ShipStock | DiscontinueItem

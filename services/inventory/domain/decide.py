@@ -1,0 +1,98 @@
+"""What an item agrees to."""
+
+from typing import assert_never, get_args
+
+from services.inventory.domain.commands import (
+    DiscontinueItem,
+    InventoryCommand,
+    ReceiveStock,
+    ReleaseStock,
+    ReserveStock,
+    ShipStock,
+)
+from services.inventory.domain.errors import (
+    Discontinued,
+    InventoryError,
+    NotReserved,
+    OutOfStock,
+    QuantityNotPositive,
+    QuantityTooLarge,
+    UnknownItem,
+)
+from services.inventory.domain.events import (
+    InventoryEvent,
+    ItemDiscontinued,
+    ReservationRefused,
+    StockReceived,
+    StockReleased,
+    StockReserved,
+    StockShipped,
+)
+from services.inventory.domain.state import INITIAL, Item, Listed, Unlisted, evolve
+from shared.es.decider import Decider
+
+MAX_QUANTITY = 1_000_000
+
+
+def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
+    """The facts that follow from `command`; an empty list means it was already so. Raises InventoryError."""
+    match command, item:
+        case ReserveStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
+            return []
+        case ReserveStock(), _:
+            return [_answer(command, item)]
+        case ShipStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
+            return [StockShipped(order_id=order_id, quantity=kept[order_id])]
+        case ShipStock(order_id=order_id), _:
+            raise NotReserved(f"ShipStock refused: nothing is kept for order {order_id}")
+        case ReleaseStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
+            return [StockReleased(order_id=order_id, quantity=kept[order_id])]
+        case ReleaseStock(), _:
+            return []
+        case ReceiveStock(quantity=quantity), _:
+            return [StockReceived(quantity=_checked(quantity))]
+        case DiscontinueItem(since=since), Listed(discontinued_since=known):
+            return [] if since == known else [ItemDiscontinued(since=since)]
+        case DiscontinueItem(), Unlisted():
+            raise UnknownItem("DiscontinueItem refused: the item was never delivered")
+        case _:
+            assert_never(command)
+
+
+def _answer(command: ReserveStock, item: Item) -> StockReserved | ReservationRefused:
+    """A process waits for this answer, so a refusal is an event, too."""
+    order_id, quantity = command.order_id, command.quantity
+    try:
+        _check_for_sale(command, item)
+    except InventoryError as refusal:
+        return ReservationRefused(order_id=order_id, quantity=quantity, code=refusal.code)
+    return StockReserved(order_id=order_id, quantity=quantity)
+
+
+def _check_for_sale(command: ReserveStock, item: Item) -> None:
+    quantity = _checked(command.quantity)
+    if isinstance(item, Unlisted):
+        raise UnknownItem("the item was never delivered")
+    since = item.discontinued_since
+    if since is not None and command.ordered_on >= since:
+        raise Discontinued(f"not sold since {since}")
+    if quantity > item.available:
+        raise OutOfStock(f"{quantity} asked for, {item.available} for sale")
+
+
+def _checked(quantity: int) -> int:
+    if quantity <= 0:
+        raise QuantityNotPositive(f"{quantity} pieces refused: a quantity is at least 1")
+    if quantity > MAX_QUANTITY:
+        raise QuantityTooLarge(f"a quantity is at most {MAX_QUANTITY} pieces")
+    return quantity
+
+
+DECIDER: Decider[InventoryCommand, InventoryEvent, Item] = Decider(
+    decide=decide,
+    evolve=evolve,
+    initial=INITIAL,
+    commands=get_args(InventoryCommand),
+    events=get_args(InventoryEvent),
+    state=Item,
+)

@@ -1,0 +1,41 @@
+"""Why a command to an item can be refused.
+
+DomainError
+└── InventoryError
+    ├── UnknownItem            inventory.unknown
+    ├── OutOfStock             inventory.out_of_stock
+    ├── Discontinued           inventory.discontinued
+    ├── NotReserved            inventory.not_reserved
+    ├── QuantityNotPositive    inventory.quantity_not_positive
+    └── QuantityTooLarge       inventory.quantity_too_large
+"""
+
+from shared.es.errors import DomainError
+
+
+class InventoryError(DomainError):
+    """A rule of inventory."""
+
+
+class UnknownItem(InventoryError):
+    code = "inventory.unknown"
+
+
+class OutOfStock(InventoryError):
+    code = "inventory.out_of_stock"
+
+
+class Discontinued(InventoryError):
+    code = "inventory.discontinued"
+
+
+class NotReserved(InventoryError):
+    code = "inventory.not_reserved"
+
+
+class QuantityNotPositive(InventoryError):
+    code = "inventory.quantity_not_positive"
+
+
+class QuantityTooLarge(InventoryError):
+    code = "inventory.quantity_too_large"

@@ -1,0 +1,94 @@
+"""Messages are for ever: each version of each type, once written, stays readable.
+
+`golden` holds one record of every type and version, as a producer of that time wrote it.
+"""
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from services.inventory.domain.commands import (
+    DiscontinueItem,
+    InventoryCommand,
+    ReceiveStock,
+    ReleaseStock,
+    ReserveStock,
+    ShipStock,
+)
+from services.inventory.domain.decide import DECIDER
+from services.inventory.domain.events import (
+    InventoryEvent,
+    ItemDiscontinued,
+    ReservationRefused,
+    StockReceived,
+    StockReleased,
+    StockReserved,
+    StockShipped,
+)
+from shared.es.errors import BadMessage
+
+GOLDEN = Path(__file__).parent / "golden"
+AGGREGATE_ID = "sku-007"
+
+EVENTS: dict[str, InventoryEvent] = {
+    "stock.received.v1": StockReceived(quantity=10),
+    "stock.reserved.v1": StockReserved(order_id="o-1", quantity=4),
+    "stock.reservation_refused.v1": ReservationRefused(order_id="o-2", quantity=7, code="inventory.out_of_stock"),
+    "stock.released.v1": StockReleased(order_id="o-1", quantity=4),
+    "stock.shipped.v1": StockShipped(order_id="o-1", quantity=4),
+    "stock.discontinued.v1": ItemDiscontinued(since=date(1998, 3, 1)),
+}
+COMMANDS: dict[str, InventoryCommand] = {
+    "stock.receive.v1": ReceiveStock(quantity=10),
+    "stock.reserve.v1": ReserveStock(order_id="o-1", quantity=4, ordered_on=date(1997, 1, 18)),
+    "stock.release.v1": ReleaseStock(order_id="o-1"),
+    "stock.ship.v1": ShipStock(order_id="o-1"),
+    "stock.discontinue.v1": DiscontinueItem(since=date(1998, 3, 1)),
+}
+
+
+def golden(name: str) -> bytes:
+    """The record of that name, as compact as on the wire."""
+    return json.dumps(json.loads((GOLDEN / f"{name}.json").read_bytes()), separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(("name", "event"), EVENTS.items())
+def test_every_event_ever_written_can_be_read(name: str, event: InventoryEvent) -> None:
+    assert DECIDER.event_codec.decode(golden(name)).data == event
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_every_command_ever_written_can_be_read(name: str, command: InventoryCommand) -> None:
+    assert DECIDER.command_codec.decode(golden(name)).data == command
+
+
+def test_current_messages_are_written_as_their_golden_record() -> None:
+    for event in get_args(InventoryEvent):
+        raw = golden(f"{event.TYPE}.v{event.VERSION}")
+        assert DECIDER.event_codec.encode(DECIDER.event_codec.decode(raw)) == raw
+    for command in get_args(InventoryCommand):
+        raw = golden(f"{command.TYPE}.v{command.VERSION}")
+        assert DECIDER.command_codec.encode(DECIDER.command_codec.decode(raw)) == raw
+
+
+def test_every_version_has_its_golden_record() -> None:
+    messages = get_args(InventoryEvent) + get_args(InventoryCommand)
+    declared = {f"{kind.TYPE}.v{version}" for kind in messages for version in range(1, kind.VERSION + 1)}
+    assert declared == {path.stem for path in GOLDEN.glob("*.json")} == EVENTS.keys() | COMMANDS.keys()
+
+
+@pytest.mark.parametrize("since", ["", "5", 5, "1998-13-01", "01.03.1998", None])
+def test_what_is_not_a_day_is_no_command(since: object) -> None:
+    record = json.loads(golden("stock.discontinue.v1"))
+    with pytest.raises(BadMessage, match="since"):
+        DECIDER.command_codec.decode(json.dumps(record | {"data": {"since": since}}).encode())
+
+
+@pytest.mark.parametrize("quantity", [1.0, "1", True, None, 2**63])
+def test_a_quantity_that_is_not_a_64_bit_int_is_no_command(quantity: object) -> None:
+    record = json.loads(golden("stock.receive.v1"))
+    with pytest.raises(BadMessage, match="quantity"):
+        DECIDER.command_codec.decode(json.dumps(record | {"data": {"quantity": quantity}}).encode())
