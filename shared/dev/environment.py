@@ -52,6 +52,10 @@ class Checkout:
         return self.venv / "bin" / "python"
 
     @property
+    def site_packages(self) -> Path:
+        return next((self.venv / "lib").glob("python3.*/site-packages"))
+
+    @property
     def stamp(self) -> Path:
         return self.venv / "onefold.json"
 
@@ -126,10 +130,9 @@ def _only_one(checkout: Checkout) -> Iterator[int]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with stage("[setup]", "waiting") as waiting:
-                waiting.progress(0, 1, "for another process that is setting up this checkout")
+            with stage("[setup]", "waiting for another dev.py:") as waiting:
                 fcntl.flock(handle, fcntl.LOCK_EX)
-                waiting.done = "the other process has finished"
+                waiting.done = "it has finished"
         yield handle.fileno()
 
 
@@ -140,30 +143,35 @@ def _make_venv(checkout: Checkout, lock_fd: int) -> None:
         checkout.venv.mkdir()
         _write_stamp(checkout, {})
         _run([python, "-I", "-m", "venv", str(checkout.venv)], checkout, "venv", lock_fd)
-        site_packages = next((checkout.venv / "lib").glob("python3.*/site-packages"))
-        (site_packages / "onefold.pth").write_text(f"{checkout.root}\n")
+        (checkout.site_packages / "onefold.pth").write_text(f"{checkout.root}\n")
         now.done = f"Python {sys.version.split()[0]} in {checkout.venv.name}"
 
 
 def _remove_own_venv(checkout: Checkout) -> None:
     if not checkout.venv.exists() and not checkout.venv.is_symlink():
         return
-    if _read_stamp(checkout) is None and any(checkout.venv.iterdir()):
+    stamped = checkout.stamp.exists()
+    if not stamped and any(not each.name.startswith(checkout.stamp.stem) for each in checkout.venv.iterdir()):
         raise StageFailed(f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again")
-    shutil.rmtree(checkout.venv)
+    # moved first: one half removed would have lost its stamp, and look like someone else's
+    discarded = checkout.state / "discarded-venv"
+    if discarded.exists():
+        shutil.rmtree(discarded)
+    checkout.venv.rename(discarded)
+    shutil.rmtree(discarded)
 
 
 def _outer_python(checkout: Checkout) -> str:
     """An interpreter that survives the removal of `.venv`, also when `dev.py` itself runs in it."""
-    return os.path.realpath(sys.executable) if Path(sys.prefix) == checkout.venv else sys.executable
+    return os.path.realpath(sys.executable) if Path(sys.prefix).resolve() == checkout.venv else sys.executable
 
 
 def _install(checkout: Checkout, names: Sequence[str], lock_fd: int) -> None:
     stamp = _read_stamp(checkout)
     held = dict(stamp.locks) if stamp else {}
+    digests = _digests(checkout)
     _write_stamp(checkout, {})
     for name in names:
-        digests = _digests(checkout)
         with stage("[setup]", "packages") as now:
             _install_lock(checkout, name, now, lock_fd)
         held |= {each: digests[each] for each in (name, *_INCLUDES.get(name, ()))}
@@ -173,27 +181,20 @@ def _install(checkout: Checkout, names: Sequence[str], lock_fd: int) -> None:
 def _install_lock(checkout: Checkout, name: str, now: Stage, lock_fd: int) -> None:
     lock = checkout.locks / f"{name}.lock"
     pins = sum("==" in line for line in lock.read_text().splitlines() if not line.startswith((" ", "#")))
-    site_packages = next((checkout.venv / "lib").glob("python3.*/site-packages"))
-    before = _installed(site_packages)
+    before = _installed(checkout)
 
     def draw(log: str) -> None:
-        now.progress(*progress_of(log, pins, _installed(site_packages) - before))
+        now.progress(*progress_of(log, pins, _installed(checkout) - before))
 
     # --no-deps: a lock names every package, so pip has nothing to resolve
-    options = [
-        "--require-hashes",
-        "--no-deps",
-        "--progress-bar=off",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    command = [str(checkout.python), "-I", "-m", "pip", "install", *options, "-r", str(lock)]
+    pip = [str(checkout.python), "-I", "-m", "pip", "--no-input", "--disable-pip-version-check"]
+    command = [*pip, "install", "--require-hashes", "--no-deps", "--progress-bar=off", "-r", str(lock)]
     _run(command, checkout, f"packages-{name}", lock_fd, draw)
-    now.done = f"{_installed(site_packages) - before} packages of {lock.relative_to(checkout.root)} installed"
+    now.done = f"{_installed(checkout) - before} packages of {lock.relative_to(checkout.root)} installed"
 
 
-def _installed(site_packages: Path) -> int:
-    return sum(1 for _ in site_packages.glob("*.dist-info"))
+def _installed(checkout: Checkout) -> int:
+    return sum(1 for _ in checkout.site_packages.glob("*.dist-info"))
 
 
 def _run(
@@ -220,7 +221,7 @@ def _run(
                 child.wait()
     if child.returncode != 0:
         problem, fix = diagnose(log.read_text(errors="replace"), shutil.disk_usage(checkout.root).free)
-        raise StageFailed(problem, fix, log.relative_to(checkout.root))
+        raise StageFailed(problem, fix, log)
 
 
 def explain_os_error(error: OSError) -> StageFailed:

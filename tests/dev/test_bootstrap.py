@@ -117,7 +117,7 @@ def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeChe
     code, _, complained = checkout.run("demo")
     assert code == 1
     assert "not the one that was locked" in complained
-    assert "log: .onefold/logs/packages-worker.log" in complained
+    assert f"log: {checkout.root}/.onefold/logs/packages-worker.log" in complained
     assert "fix: restore requirements/" in complained
     checkout.lock.write_text(lock)
     in_use = checkout.root / ".venv" / "bin" / "python"  # it is removed and made anew while it runs dev.py

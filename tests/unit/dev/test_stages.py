@@ -49,5 +49,5 @@ def test_elsewhere_progress_is_a_line_now_and_then() -> None:
 
 
 def test_a_failure_names_the_log_and_the_fix() -> None:
-    failure = StageFailed("the disk is full", "free some space", ".onefold/logs/venv.log")
-    assert str(failure) == "  the disk is full\n  log: .onefold/logs/venv.log\n  fix: free some space"
+    failure = StageFailed("the disk is full", "free some space", "/clone/.onefold/logs/venv.log")
+    assert str(failure) == "  the disk is full\n  log: /clone/.onefold/logs/venv.log\n  fix: free some space"
