@@ -35,6 +35,7 @@ python3 dev.py VERB [ARGUMENTS]
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.
 """
 CHECKS = ("check", "test")
+LOCKS = {"check": ["dev"], "test": ["dev"]}  # what .venv must hold for a verb; the worker's for any other
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> None:
     if verb == "lock":
         locks.lock(checkout.root, arguments[1:])
         return
-    python = ensure(checkout, ["dev" if verb in CHECKS else "worker"])
+    python = ensure(checkout, LOCKS.get(verb, ["worker"]))
     command = [str(python), "-P", "-m", *module_and_arguments(arguments)]
     os.execv(command[0], command)
 
