@@ -10,28 +10,18 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetPydanticSchema,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
-from pydantic_core import core_schema, from_json, to_json
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import from_json, to_json
 
 from shared.es.errors import BadMessage, UnknownType
 from shared.es.ids import AggregateId, MessageId
 from shared.es.message import Command, Event, Message
+from shared.es.times import Instant
 from shared.es.upcasting import Upcasters, check_upcasters, upcast
 
 C = TypeVar("C", bound=Command)
 E = TypeVar("E", bound=Event)
 Envelope = TypeVar("Envelope", bound=BaseModel)
-
-Utc = Annotated[datetime, GetPydanticSchema(lambda _type, _next: core_schema.datetime_schema(tz_constraint=0))]
-"""An instant at offset zero: one spelling on the wire, so that text and time sort alike."""
 
 
 class EventEnvelope(BaseModel, Generic[E]):
@@ -48,7 +38,7 @@ class EventEnvelope(BaseModel, Generic[E]):
     schema_version: int
     aggregate_id: str
     sequence: Annotated[int, Field(ge=1)]
-    occurred_at: Utc
+    occurred_at: Instant
     correlation_id: MessageId
     causation_id: MessageId | None = None
     data: E
@@ -63,7 +53,7 @@ class CommandEnvelope(BaseModel, Generic[C]):
     type: str
     schema_version: int
     aggregate_id: AggregateId
-    issued_at: Utc
+    issued_at: Instant
     correlation_id: MessageId
     causation_id: MessageId | None = None
     data: C

@@ -1,26 +1,32 @@
 """Days and instants as fields of a message: ISO 8601 text in JSON and from HTTP, never a number to guess at."""
 
 from datetime import date, datetime
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Protocol
 
-from pydantic import BeforeValidator, Field, GetPydanticSchema
-from pydantic_core import core_schema
-
-
-def _no_number(value: object) -> object:
-    # pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
-    if isinstance(value, date) or (isinstance(value, str) and value[4:5] == "-"):
-        return value
-    raise ValueError("not ISO 8601")
+from pydantic import GetPydanticSchema, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 
-# not strict: from HTTP, the text comes parsed to a str
-Day = Annotated[date, Field(strict=False), BeforeValidator(_no_number)]
+class _Reader(Protocol):
+    def __call__(self, *, strict: bool) -> CoreSchema: ...
+
+
+def _iso_8601(reader: _Reader) -> GetPydanticSchema:
+    """Text and nothing else from JSON; from Python also the value itself."""
+    # the pattern, because pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
+    text = core_schema.chain_schema([core_schema.str_schema(pattern="^[0-9]{4}-", strict=True), reader(strict=False)])
+    either = core_schema.union_schema([reader(strict=True), text])
+    schema = core_schema.json_or_python_schema(json_schema=text, python_schema=either)
+    return GetPydanticSchema(lambda _type, _next: schema)
+
+
+Day = Annotated[date, _iso_8601(core_schema.date_schema), WithJsonSchema({"type": "string", "format": "date"})]
 """A calendar day, UTC: `1997-01-18`."""
 
 Instant = Annotated[
     datetime,
-    GetPydanticSchema(lambda _type, _next: core_schema.datetime_schema(strict=False, tz_constraint=0)),
-    BeforeValidator(_no_number),
+    _iso_8601(partial(core_schema.datetime_schema, tz_constraint=0)),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""A moment at offset zero: `1997-01-18T09:30:00Z`."""
+"""A moment at offset zero, so that text and time sort alike: `1997-01-18T09:30:00Z`."""

@@ -137,6 +137,7 @@ def test_an_event_ignores_a_field_it_does_not_know() -> None:
         ({"issued_at": "1997-01-12T08:30:00"}, "issued_at: "),
         ({"issued_at": "1997-01-12T08:30:00+02:00"}, "issued_at: "),
         ({"issued_at": 853057800}, "issued_at: "),
+        ({"issued_at": "853057800"}, "issued_at: "),
         ({"schema_version": 2}, "schema_version: "),
         ({"schema_version": 0}, "schema_version: "),
         ({"schema_version": "1"}, "schema_version: "),
