@@ -171,7 +171,7 @@ def _install(checkout: Checkout, names: Sequence[str], lock_fd: int) -> None:
     held = dict(stamp.locks) if stamp else {}
     digests = _digests(checkout)
     _write_stamp(checkout, {})
-    for name in names:
+    for name in (name for name in names if held.get(name) != digests[name]):
         with stage("[setup]", "packages") as now:
             _install_lock(checkout, name, now, lock_fd)
         held |= {each: digests[each] for each in (name, *_INCLUDES.get(name, ()))}

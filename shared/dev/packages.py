@@ -9,6 +9,7 @@ import re
 
 _COLLECTING = re.compile(r"^Collecting ", re.MULTILINE)
 _DOWNLOADING = re.compile(r"^\s+(?:Downloading|Using cached) ([A-Za-z0-9_.]+?)-\d\S*( \([^)]*\))?", re.MULTILINE)
+_BUILDING = re.compile(r"^Building wheels for collected packages: (.+)$", re.MULTILINE)
 _INSTALLING = re.compile(r"^Installing collected packages: (.+)$", re.MULTILINE)
 
 _FULL_BYTES = 8 << 20
@@ -62,6 +63,8 @@ def progress_of(log: str, pins: int, installed: int) -> tuple[int, int, str]:
     if installing := _INSTALLING.search(log):
         names = installing[1].split(", ")
         return installed, len(names), "installing"
+    if building := _BUILDING.search(log):
+        return pins, pins, f"building {building[1]}"
     downloads = _DOWNLOADING.findall(log)
     doing = "downloading " + "".join(downloads[-1]) if downloads else "asking the package index"
     return len(_COLLECTING.findall(log)), pins, doing

@@ -21,6 +21,11 @@ def test_downloads_are_counted_and_the_last_is_named() -> None:
     assert progress_of(DOWNLOADING, pins=65, installed=0) == (2, 65, "downloading six (11 kB)")
 
 
+def test_a_package_without_a_wheel_is_said_to_be_built() -> None:
+    log = DOWNLOADING + "Building wheels for collected packages: pyspark\n"
+    assert progress_of(log, pins=2, installed=0) == (2, 2, "building pyspark")
+
+
 def test_installing_is_counted_by_what_is_there() -> None:
     log = DOWNLOADING + "Installing collected packages: six, aiohttp\n"
     assert progress_of(log, pins=65, installed=1) == (1, 2, "installing")
