@@ -24,10 +24,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, fed by exactly one topic: that is what makes it replayable."""
+    """Rows by key, fed by exactly one topic: that is what makes it replayable.
+
+    indexes: fields of the state that lists filter and order by; a row without such a field counts as null.
+    """
 
     name: str
     source: Topic
+    indexes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
@@ -13,8 +13,9 @@ from services.accounts.domain.state import Account, Open
 from services.accounts.topology import ACCOUNTS
 from shared.es.ids import AggregateId
 from shared.es.row import Row
-from shared.http import commands, queries
+from shared.http import commands, lists, queries
 from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
@@ -31,6 +32,15 @@ class AccountView(BaseModel):
     sequence: int
 
 
+class AccountList(ListQuery):
+    """order: by id, or by balance."""
+
+    order: Literal["id", "balance_cents", "-balance_cents"] = "id"
+    phase: Literal["open", "closed"] | None = None
+    balance_cents_min: int | None = None
+    balance_cents_max: int | None = None
+
+
 def view(account_id: str, row: Row[Account]) -> AccountView | None:
     """None for an account that was never opened."""
     if row.state.phase == "unopened":
@@ -42,7 +52,12 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 def routes(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/accounts", tags=["accounts"])
     accounts = Queries(node, peers, ACCOUNTS, view)
+    listed = Lists(node, peers, ACCOUNTS, view)
     door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
+
+    @router.get("", response_model=Page, responses=lists.RESPONSES)
+    async def list_accounts(request: Request, query: Annotated[AccountList, Query()]) -> Response:
+        return await listed.page(request, query)
 
     @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
     async def get_account(request: Request, account_id: AccountId, reading: ReadingQuery) -> Response:

@@ -48,6 +48,11 @@ class Node(Protocol):
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         """Committed rows of a partition held here, in key order, beginning behind `after`."""
 
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        """Index entries (shared.indexing) of a partition held here, in order, beginning behind `start`."""
+
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         """Completes once that command is decided and committed here; ask before sending it."""
 

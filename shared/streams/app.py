@@ -29,11 +29,13 @@ class RowTable(faust.Table[bytes, bytes]):
     """A Faust table whose keys are the raw aggregate ids, so that key, partition and owner agree everywhere."""
 
     app: WorkerApp
+    indexes: tuple[str, ...] = ()
 
     def _new_store(self) -> RowStore:
         directory = self.app.settings.store_dir(self.app.topology.service)
         return RowStore(
             directory,
+            self.indexes,
             "rocksdb://",
             self.app,
             self,
@@ -90,8 +92,9 @@ class WorkerApp(faust.App):
             )
             for table in topology.tables
         }
-        for table in self.row_tables.values():
-            self.tables.add(table)
+        for table in topology.tables:
+            self.row_tables[table.name].indexes = table.indexes
+            self.tables.add(self.row_tables[table.name])
         self.engine_topics = frozenset(processor.source.name for processor in processors) | {
             topology.changelog(table).name for table in topology.tables
         }

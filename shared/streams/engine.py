@@ -187,6 +187,12 @@ class Engine(Service):
         for key, value in self._stores[table.name].scan(partition, after):
             yield key, decode(value)
 
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        """Entries of an index, in order, beginning behind `start`. The partition must be held here."""
+        return self._stores[table.name].keys_by(partition, field, start, descending)
+
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
         return self._reached.get((table.source.name, partition), 0) - 1

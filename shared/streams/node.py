@@ -61,6 +61,11 @@ class WorkerNode:
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         return self._app.engine.scan(table, partition, after)
 
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        return self._app.engine.keys_by(table, partition, field, start, descending)
+
     async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
         _, offset = await self._producer.send(topic.name, key, value)
         return offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -16,6 +16,7 @@ from shared.es.message import Command, Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
+from shared.policy import Send
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.topology import Table, Topic
 
@@ -82,7 +83,7 @@ class Projection(Processor):
 
     def __init__(
         self,
-        project: Callable[[Any, EventEnvelope[Any]], Any],
+        project: Callable[[Any, EventEnvelope[Any], str], Any],
         *,
         initial: Any,
         events: Sequence[type[Event]],
@@ -90,7 +91,7 @@ class Projection(Processor):
         table: Table,
         upcasters: Upcasters | None = None,
     ) -> None:
-        """project: the view after an event, pure like `evolve`. state: the view's type as pydantic reads it."""
+        """project: the view of a key after an event, pure like `evolve`. state: its type as pydantic reads it."""
         self.source = table.source
         self.table = table
         self.codec = RowCodec(state)
@@ -108,16 +109,8 @@ class Projection(Processor):
             raise BadMessage("no key")
         row = rows.get(record.key) or self._initial
         if record.offset > row.offset:
-            view = self._project(row.state, event)
+            view = self._project(row.state, event, record.key.decode())
             rows.changed[record.key] = Row(row.sequence + 1, view, row.outcomes, record.offset)
-
-
-class Send(NamedTuple):
-    """A command for an aggregate of this or another service."""
-
-    topic: Topic
-    aggregate_id: str
-    command: Command
 
 
 class Policy(Processor):

@@ -7,7 +7,9 @@ a store that can't be opened is simply wiped.
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import structlog
 from faust.stores.base import SerializedStore
@@ -16,12 +18,16 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    DbClosedError,
     DBCompressionType,
     Options,
     Rdict,
     WriteBatch,
     WriteOptions,
 )
+
+from shared import indexing
+from shared.es.errors import NotReady
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +38,8 @@ MAX_OPEN_FILES = 64
 
 # Below every key a table can have: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
-FIRST_KEY = b"\x01"
+INDEXES_KEY = b"\x00indexes"
+FIRST_KEY = b"\x20"
 
 
 class RowStore(SerializedStore[bytes, bytes]):
@@ -42,6 +49,7 @@ class RowStore(SerializedStore[bytes, bytes]):
         """Offset of the last changelog record this partition holds; -1 when it holds none."""
         if partition not in self._dbs:
             self._dbs[partition] = self._open(partition)
+            self._check_indexes(partition)
         offset = self._dbs[partition].get(OFFSET_KEY)
         return -1 if offset is None else int(offset)
 
@@ -59,13 +67,16 @@ class RowStore(SerializedStore[bytes, bytes]):
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
-        value: bytes | None = self._dbs[partition].get(key)
+        with _open_while_read():
+            value: bytes | None = self._dbs[partition].get(key)
         return value
 
     def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
         """Write rows (None deletes) and the changelog offset they reach, both or neither."""
         batch = WriteBatch(raw_mode=True)
         for key, value in rows.items():
+            if self._indexes:
+                self._reindex(batch, key, self._dbs[partition].get(key), value)
             if value is None:
                 batch.delete(key)
             else:
@@ -77,17 +88,50 @@ class RowStore(SerializedStore[bytes, bytes]):
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, beginning behind `after`."""
         start = after + b"\x00" if after else FIRST_KEY
-        yield from self._dbs[partition].items(from_key=start)
+        with _open_while_read():
+            yield from cast(Iterator[tuple[bytes, bytes]], self._dbs[partition].items(from_key=start))
 
-    def __init__(self, path: Path, *args: object, **kwargs: object) -> None:
+    def keys_by(self, partition: int, field: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:
+        """Index entries of `field` in their order, beginning behind the entry `start`."""
+        prefix = indexing.prefix(field)
+        # \xff is in no UTF-8 text: behind all entries of the prefix
+        begin = start or (prefix + b"\xff" if descending else prefix)
+        with _open_while_read():
+            for entry in cast(Iterator[bytes], self._dbs[partition].keys(backwards=descending, from_key=begin)):
+                if not entry.startswith(prefix):
+                    return
+                if entry != start:
+                    yield entry
+
+    def __init__(self, path: Path, indexes: tuple[str, ...], *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._directory = path
+        self._indexes = indexes
         self._dbs: dict[int, Rdict] = {}
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
 
+    def _reindex(self, batch: WriteBatch, key: bytes, before: bytes | None, after: bytes | None) -> None:
+        old = set(indexing.entries(self._indexes, key, before))
+        new = set(indexing.entries(self._indexes, key, after))
+        for entry in old - new:
+            batch.delete(entry)
+        for entry in new - old:
+            batch.put(entry, b"")
+
     def _path(self, partition: int) -> Path:
         return self._directory / f"{self.table_name}-{partition}"
+
+    def _check_indexes(self, partition: int) -> None:
+        """A store that was indexed otherwise is wiped, and so filled anew."""
+        declared = ",".join(self._indexes).encode()
+        if (self._dbs[partition].get(INDEXES_KEY) or b"") == declared:
+            return
+        self.wipe(partition)
+        self._dbs[partition] = self._open(partition)
+        note = WriteBatch(raw_mode=True)
+        note.put(INDEXES_KEY, declared)
+        self._dbs[partition].write(note, self._write_options)
 
     def _open(self, partition: int) -> Rdict:
         path = self._path(partition)
@@ -153,6 +197,15 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def restore_backup(self, *_: object, **__: object) -> None:
         raise NotImplementedError("the changelog is the backup")
+
+
+@contextmanager
+def _open_while_read() -> Iterator[None]:
+    """A partition may move away in the middle of a read from another thread."""
+    try:
+        yield
+    except (KeyError, DbClosedError) as error:
+        raise NotReady("the partition is moving to another worker") from error
 
 
 def _options() -> Options:

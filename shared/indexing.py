@@ -1,0 +1,57 @@
+"""Secondary indexes of a table: keys in the store that sort as the values of a field do.
+
+An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control characters, so no row is in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import from_json
+
+Value = None | bool | int | str
+
+_INT_BYTES = 8
+_INT_OFFSET = 2**63
+
+
+def prefix(field: str) -> bytes:
+    """What all entries of a field begin with."""
+    return b"\x01" + field.encode() + b"\x00"
+
+
+def sortable(value: Value) -> bytes:
+    """Bytes that compare as the values do: null, booleans, integers (64 bits), then strings."""
+    if value is None:
+        return b"0"
+    if isinstance(value, bool):
+        return b"1\x01" if value else b"1\x00"
+    if isinstance(value, int):
+        return b"2" + (value + _INT_OFFSET).to_bytes(_INT_BYTES, "big")
+    return b"3" + value.encode().replace(b"\x00", b"\x01")
+
+
+def entry(field: str, value: Value, key: bytes) -> bytes:
+    return prefix(field) + sortable(value) + b"\x00" + key
+
+
+def key_of(entry: bytes, field: str) -> bytes:
+    """The row's key in an entry of `field`."""
+    rest = entry[len(prefix(field)) :]
+    match rest[:1]:
+        case b"1":
+            return rest[3:]
+        case b"2":
+            return rest[_INT_BYTES + 2 :]
+        case _:
+            return rest[rest.index(b"\x00") + 1 :]
+
+
+def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[bytes]:
+    """The entries of an encoded row; none of a deleted one. A field that the state lacks counts as null."""
+    if row is None:
+        return
+    state: dict[str, Any] = from_json(row)["state"]
+    for field in fields:
+        yield entry(field, state.get(field), key)
