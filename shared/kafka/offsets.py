@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 Partition = tuple[str, int]
@@ -22,7 +22,7 @@ class Offsets:
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The next offset `group` reads of each partition; None where it never committed.
 
-        Waits until a predecessor's pending transaction is settled, so the answer is final.
+        Raises KafkaException while a predecessor's transaction is pending, because the answer is not final yet.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
         if not wanted:
@@ -32,6 +32,9 @@ class Offsets:
             [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
         )[group]
         found = future.result().topic_partitions
+        # UNSTABLE_OFFSET_COMMIT comes as the error of a partition, beside an offset that looks like "never committed"
+        for error in (tp.error for tp in found if tp.error):
+            raise KafkaException(error)
         return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -172,7 +172,10 @@ def group_metadata(group: str, generation: int, member_id: str, instance_id: str
 
     The broker refuses a transaction of any generation but the current one: that is the fence of promise 1.
     Taken when partitions are assigned, so a batch of an earlier assignment can't ride on a later generation.
+    Raises ValueError for what a consumer outside any group has: the broker fences nothing by that.
     """
+    if generation < 0 or not member_id:
+        raise ValueError(f"{member_id!r} in generation {generation} is no member of a group")
     head = b"CGMDv2:" + struct.pack("<i", generation) + group.encode() + b"\0" + member_id.encode() + b"\0"
     return head + (b"\x01" if instance_id is None else b"\x00" + instance_id.encode() + b"\0")
 

@@ -409,6 +409,8 @@ class Engine(Service):
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
         self._suspend()
+        for tp, replica in self.replicas.items():
+            replica.active = replica.active and tp in assignment.active  # at once: the others' new owners may write
         actives = [tp for tp in assignment.active if tp.topic in self._tables]
         standbys = [tp for tp in assignment.standby if tp.topic in self._tables and tp not in assignment.active]
         sources = [tp for tp in assignment.active if tp.topic in self._processors]

@@ -50,16 +50,20 @@ class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
     app: WorkerApp
+    engines: Assignment | None = None
 
     def _new_consumer_thread(self) -> EngineThread:
         return EngineThread(self, loop=self.loop, beacon=self.beacon)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self.engines = None
         await self.app.engine.release()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        self.app.engine.extend_lease(time.monotonic())
+        self.engines = self._engines_assignment(generation_id)
+        if self.engines is not None:
+            self.app.engine.extend_lease(time.monotonic())
         ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)
@@ -89,14 +93,18 @@ class EngineConsumer(driver.Consumer):
         """aiokafka's consumer inside Faust's consumer thread."""
         return self._thread._ensure_consumer()
 
-    def assignment_of_engine(self, active: set[TP], standby: set[TP]) -> Assignment:
-        coordinator = self._member()._coordinator
-        member = group_metadata(
-            self.app.conf.id,
-            coordinator.generation,
-            coordinator.member_id,
-            self.app.conf.consumer_group_instance_id,
-        )
+    def _engines_assignment(self, generation_id: int) -> Assignment | None:
+        """The engine's part of the new assignment; None when the group has dropped this member meanwhile.
+
+        Built while the coordinator waits for us: later, partitions of this generation could meet the next one's
+        number, or -1, which the broker fences nothing by.
+        """
+        member_id = self._member()._coordinator.member_id
+        if generation_id < 0 or not member_id:
+            return None
+        conf, assignor = self.app.conf, self.app.assignor
+        member = group_metadata(conf.id, generation_id, member_id, conf.consumer_group_instance_id)
+        active, standby = assignor.assigned_actives(), assignor.assigned_standbys()
         return Assignment(self._engines(active), self._engines(standby), member)
 
     def _engines(self, tps: set[TP]) -> frozenset[TopicPartition]:
@@ -119,9 +127,9 @@ class EngineRecovery(Recovery):
                 return
             self.signal_recovery_start.clear()
             generation = self._generation_id
-            consumer = cast(EngineConsumer, self.app.consumer)
-            assignor = self.app.assignor
-            assignment = consumer.assignment_of_engine(assignor.assigned_actives(), assignor.assigned_standbys())
+            assignment = cast(EngineConsumer, self.app.consumer).engines
+            if assignment is None:
+                continue  # the next rebalance has begun
             await self.app.engine.assign(assignment)
             await self._resume_streams(generation_id=generation)
 

@@ -1,0 +1,120 @@
+"""What the engine relies on to be one writer a partition, asked of a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from shared.dev.stack import Stack
+from shared.kafka.offsets import Offsets
+from shared.kafka.producer import producer_config
+from shared.kafka.transactions import TransactionAborted, TransactionalProducer, group_metadata
+
+pytestmark = pytest.mark.broker
+
+SOURCE = ("accounts.commands.v1", 0)
+DEADLINE_S = 60.0
+
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture
+def bootstrap(stack: Stack) -> str:
+    return stack.bootstrap
+
+
+@pytest.fixture
+def group() -> str:
+    return f"fencing-{uuid.uuid4()}"
+
+
+@pytest.mark.parametrize("instance_id", [None, "worker-1"])
+def test_our_group_metadata_is_librdkafkas_own(bootstrap: str, group: str, instance_id: str | None) -> None:
+    with _member(bootstrap, group, instance_id) as member:
+        ours = group_metadata(group, 1, str(member.memberid()), instance_id)
+        assert ours == member.consumer_group_metadata()
+
+
+def test_the_current_generation_may_commit(bootstrap: str, group: str) -> None:
+    with _member(bootstrap, group) as member:
+        _commit(bootstrap, group_metadata(group, 1, str(member.memberid())))
+        assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 1}
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_another_generation_may_not(bootstrap: str, group: str, generation: int) -> None:
+    with _member(bootstrap, group) as member:
+        with pytest.raises(TransactionAborted) as refused:
+            _commit(bootstrap, group_metadata(group, generation, str(member.memberid())))
+        assert refused.value.lost_membership
+        assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: None}
+
+
+def test_a_stranger_may_not(bootstrap: str, group: str) -> None:
+    with _member(bootstrap, group):
+        with pytest.raises(TransactionAborted) as refused:
+            _commit(bootstrap, group_metadata(group, 1, "somebody else"))
+        assert refused.value.lost_membership
+
+
+@pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m"), (1, "")])
+def test_metadata_that_the_broker_fences_nothing_by_is_never_made(generation: int, member_id: str) -> None:
+    with pytest.raises(ValueError, match="no member of a group"):
+        group_metadata("accounts", generation, member_id)
+
+
+def test_pending_offsets_are_not_final(bootstrap: str, group: str) -> None:
+    """A partition with pending offsets looks like one that was never committed, but for its error."""
+    offsets = Offsets(bootstrap)
+    with _member(bootstrap, group) as member:
+        _commit(bootstrap, group_metadata(group, 1, str(member.memberid())))
+        with _pending(bootstrap, group, member), pytest.raises(KafkaException, match="UNSTABLE_OFFSET_COMMIT"):
+            offsets.committed(group, [SOURCE])
+        assert _eventually(lambda: offsets.committed(group, [SOURCE])) == {SOURCE: 1}
+
+
+def _commit(bootstrap: str, member: bytes) -> None:
+    TransactionalProducer(bootstrap, f"fencing-{uuid.uuid4()}").commit([], {SOURCE: 1}, member)
+
+
+@contextmanager
+def _member(bootstrap: str, group: str, instance_id: str | None = None) -> Iterator[Consumer]:
+    """The only member of a group, in its first generation."""
+    config = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(config | ({"group.instance.id": instance_id} if instance_id else {}))
+    with closing(consumer):
+        consumer.subscribe([SOURCE[0]])
+        deadline = time.monotonic() + DEADLINE_S
+        while not consumer.assignment():
+            consumer.poll(0.1)
+            assert time.monotonic() < deadline, "the group never assigned"
+        yield consumer
+
+
+@contextmanager
+def _pending(bootstrap: str, group: str, member: Consumer) -> Iterator[None]:
+    """While this lasts, a transaction has sent offsets and is neither committed nor aborted."""
+    producer = Producer(producer_config(bootstrap, transactional_id=f"fencing-{uuid.uuid4()}"))
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(*SOURCE, 7)], group_metadata(group, 1, str(member.memberid())), DEADLINE_S
+    )
+    yield
+    producer.abort_transaction(DEADLINE_S)
+
+
+def _eventually(ask: Callable[[], Answer]) -> Answer:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

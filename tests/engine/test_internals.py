@@ -1,0 +1,205 @@
+"""Faust's and aiokafka's private names are where, and what, shared/streams/internals.py takes them for."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import time
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
+from faust.assignor.partition_assignor import PartitionAssignor
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+from mode.services import ServiceTask
+
+from shared.kafka.transactions import group_metadata
+from shared.streams import app, internals, store
+
+STREAMS = Path(internals.__file__).parent
+
+# Each private name that internals.py uses, and where it has to be found.
+CONTRACT: dict[str, tuple[object, ...]] = {
+    "_consumer": (driver.AIOKafkaConsumerThread,),
+    "_coordinator": (AIOKafkaConsumer,),
+    "_do_heartbeat": (GroupCoordinator,),
+    "_ensure_consumer": (driver.AIOKafkaConsumerThread,),
+    "_generation_id": (Recovery,),
+    "_last_fetch_ended": (SubscriptionState,),
+    "_new_consumer_thread": (driver.Consumer,),
+    "_publish_stats": (Recovery,),
+    "_recovery": (TableManager,),
+    "_restart_recovery": (Recovery,),
+    "_resume_streams": (Recovery,),
+    "_slurp_changelogs": (Recovery,),
+    "_subscription": (AIOKafkaConsumer,),
+    "_thread": (driver.Consumer,),
+}
+
+OVERRIDING = (
+    internals.EngineConsumer,
+    internals.EngineRecovery,
+    internals.EngineTableManager,
+    internals.EngineThread,
+    internals.EngineTransport,
+    app.RowTable,
+    app.WithoutWeb,
+    app.WorkerApp,
+    store.RowStore,
+)
+OTHER_MEANING = {("RowStore", "get")}  # by partition and key; nothing in Faust calls it on a table's store
+
+
+def test_internals_uses_no_private_name_that_is_not_listed() -> None:
+    own = {name for name in _defined(STREAMS / "internals.py") if name not in CONTRACT}
+    assert {name for _, name in _private_accesses(STREAMS / "internals.py")} - own <= CONTRACT.keys()
+
+
+def test_other_modules_use_no_private_names_but_their_own() -> None:
+    foreign = [
+        f"{module.name}: {owner}.{name}"
+        for module in STREAMS.glob("*.py")
+        if module.name != "internals.py"
+        for owner, name in _private_accesses(module)
+        if owner != "self"
+    ]
+    assert foreign == []
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_a_private_name_is_there(name: str) -> None:
+    for owner in CONTRACT[name]:
+        assert hasattr(owner, name) or name in _annotated(owner) or _is_assigned(owner, name), f"{owner} has no {name}"
+
+
+@pytest.mark.parametrize("kind", OVERRIDING)
+def test_an_override_takes_what_its_base_takes(kind: type) -> None:
+    for name, method in _overrides(kind):
+        base = _inherited(kind, name)
+        assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(base), f"{kind.__name__}.{name}"
+        assert _takes(method, base), f"{kind.__name__}.{name}{inspect.signature(method)}: {inspect.signature(base)}"
+
+
+def test_recovery_has_no_task_that_is_not_replaced() -> None:
+    def tasks(kind: type) -> set[str]:
+        return {name for name, member in vars(kind).items() if isinstance(member, ServiceTask)}
+
+    assert tasks(Recovery) == tasks(internals.EngineRecovery)
+
+
+def test_a_store_has_nothing_left_abstract() -> None:
+    assert not getattr(store.RowStore, "__abstractmethods__", None)
+
+
+def test_the_member_counts_as_busy_after_keep_alive() -> None:
+    with asyncio.Runner() as runner:
+        subscription = SubscriptionState(loop=runner.get_loop())
+    subscription._last_fetch_ended = time.monotonic() - 60
+    assert subscription.fetcher_idle_time >= 60
+    thread = SimpleNamespace(_consumer=SimpleNamespace(_subscription=subscription))
+    internals.keep_alive(cast(Any, SimpleNamespace(consumer=SimpleNamespace(_thread=thread))))
+    assert subscription.fetcher_idle_time < 60
+
+
+def test_the_assignor_tells_owners_by_changelog() -> None:
+    assert isinstance(inspect.getattr_static(PartitionAssignor, "changelog_distribution"), property)
+    assignor = SimpleNamespace(changelog_distribution={"http://a": {"t-changelog": [0, 2]}, "http://b": {"u": [1]}})
+    assert internals.owners(cast(Any, SimpleNamespace(assignor=assignor)), "t-changelog") == {
+        0: "http://a",
+        2: "http://a",
+    }
+
+
+def test_an_assignment_carries_the_generation_it_was_made_in() -> None:
+    """The coordinator may be a generation further, or out of the group, when the engine's turn comes."""
+    consumer = _consumer(generation=8, member_id="m-1")
+    assignment = consumer._engines_assignment(7)
+    assert assignment is not None
+    assert assignment.member == group_metadata("accounts", 7, "m-1")
+    assert assignment.active == {TP("commands", 0)}
+
+
+@pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m-1"), (7, "")])
+def test_a_member_that_was_dropped_takes_nothing_over(generation: int, member_id: str) -> None:
+    """Generation -1 without a member id is what the broker fences nothing by."""
+    assert _consumer(generation, member_id)._engines_assignment(generation) is None
+
+
+@pytest.mark.parametrize("package", ["faust-streaming", "mode-streaming", "aiokafka"])
+def test_the_versions_are_the_pinned_ones(package: str) -> None:
+    project = tomllib.loads((STREAMS.parents[1] / "pyproject.toml").read_text())["project"]
+    pins = [pin.replace("[rocksdict]", "") for pin in project["optional-dependencies"]["worker"]]
+    assert f"{package}=={version(package)}" in pins
+
+
+def _consumer(generation: int, member_id: str) -> Any:
+    """An EngineConsumer whose coordinator stands at `generation`, without its thread and its connection."""
+    coordinator = SimpleNamespace(generation=generation, member_id=member_id)
+    assignor = SimpleNamespace(
+        assigned_actives=lambda: {TP("commands", 0), TP("other", 0)}, assigned_standbys=lambda: set()
+    )
+    consumer = object.__new__(internals.EngineConsumer)
+    consumer.app = cast(
+        Any,
+        SimpleNamespace(
+            conf=SimpleNamespace(id="accounts", consumer_group_instance_id=None),
+            assignor=assignor,
+            engine_topics={"commands"},
+        ),
+    )
+    member = SimpleNamespace(_coordinator=coordinator)
+    consumer._thread = cast(Any, SimpleNamespace(_ensure_consumer=lambda: member))
+    return consumer
+
+
+def _private_accesses(module: Path) -> Iterator[tuple[str, str]]:
+    """(expression, name) of every use of a private attribute."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            yield ast.unparse(node.value), node.attr
+
+
+def _defined(module: Path) -> set[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, kinds)}
+
+
+def _annotated(owner: object) -> set[str]:
+    return {name for kind in inspect.getmro(cast(type, owner)) for name in getattr(kind, "__annotations__", {})}
+
+
+def _is_assigned(owner: object, name: str) -> bool:
+    """Whether its own code sets the attribute on its instances."""
+    return f"self.{name} = " in inspect.getsource(cast(type, owner))
+
+
+def _overrides(kind: type) -> Iterator[tuple[str, Any]]:
+    """The methods of `kind` that a base outside this project calls."""
+    for name, method in vars(kind).items():
+        own = name == "__init__" or (kind.__name__, name) in OTHER_MEANING
+        if inspect.isfunction(method) and not own and _inherited(kind, name) is not None:
+            yield name, method
+
+
+def _inherited(kind: type, name: str) -> Any:
+    found = (vars(base)[name] for base in kind.__mro__[1:] if name in vars(base))
+    return next((method for method in found if callable(method)), None)
+
+
+def _takes(method: Any, base: Any) -> bool:
+    """Whether every call that suits `base` suits `method`."""
+    own = inspect.signature(method).parameters.values()
+    if any(parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in own):
+        return True
+    return [parameter.name for parameter in own] == [p.name for p in inspect.signature(base).parameters.values()]
