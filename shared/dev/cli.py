@@ -43,8 +43,7 @@ def up(
 @cli.command()
 def down() -> None:
     """Stop what `up` of this checkout started."""
-    ended = stays.down(stays.ROOT)
-    print(f"{ended} processes ended" if ended else "nothing was running")
+    print("stopped" if stays.down(stays.ROOT) else "nothing was running")
 
 
 @cli.command()

@@ -66,11 +66,11 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
             _file(root).unlink(missing_ok=True)
 
 
-def down(root: Path) -> int:
-    """How many processes it ended: all that `up` of this root started, also when `up` itself was killed."""
+def down(root: Path) -> bool:
+    """Ends what `up` of this root started, also when `up` itself was killed. False when nothing ran."""
     record = _read(root)
     ended = end([record.up], _UP_GRACE_S) if record else []
-    return len(ended) + _end_recorded(root)
+    return _end_recorded(root) or bool(ended)
 
 
 def _start(stack: Stack, out: TextIO) -> None:
@@ -192,12 +192,12 @@ def _services(stack: Stack) -> Services:
     }
 
 
-def _end_recorded(root: Path) -> int:
-    """Ends what an `up` that was killed left behind."""
+def _end_recorded(root: Path) -> bool:
+    """Ends what an `up` that was killed left behind. False when nothing was."""
     record = _read(root)
     ended = end(record.children, _ORPHAN_GRACE_S) if record else []
     _file(root).unlink(missing_ok=True)
-    return len(ended)
+    return bool(ended)
 
 
 def _on_end_signals(action: signal._HANDLER) -> None:

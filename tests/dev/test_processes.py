@@ -1,0 +1,76 @@
+"""A process is signalled only while it is the one that was recorded."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shared.dev import processes
+from shared.dev.processes import Process, children, end, identify
+
+SLEEPING = "import time; time.sleep(60)"
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+
+
+@pytest.fixture(params=["proc", "ps"])
+def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux's /proc, and what other systems have."""
+    if request.param == "ps":
+        monkeypatch.setattr(processes, "_PROC", processes._PROC / "missing")
+    elif not processes._PROC.exists():
+        pytest.skip("this system has no /proc")
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", SLEEPING])
+    yield process
+    process.kill()
+    process.wait()
+
+
+pytestmark = pytest.mark.usefixtures("_system")
+
+
+def test_a_process_runs_until_it_is_dead_also_while_nobody_has_waited_for_it(child: subprocess.Popen[bytes]) -> None:
+    process = identify(child.pid)
+    assert process in children()
+    child.kill()
+    deadline = time.monotonic() + 5
+    while process in children():
+        assert time.monotonic() < deadline
+    assert not process.running
+
+
+def test_no_process_has_no_identity() -> None:
+    with pytest.raises(ProcessLookupError):
+        identify(2**22 + 1)
+
+
+def test_one_that_took_over_the_id_is_left_alone(child: subprocess.Popen[bytes]) -> None:
+    recorded = replace(identify(child.pid), started="Thu Jan  1 00:00:00 1970")
+    assert not recorded.running
+    assert end([recorded], grace_s=1) == []
+    assert child.poll() is None
+
+
+def test_end_ends_what_runs_and_says_which(child: subprocess.Popen[bytes]) -> None:
+    process = identify(child.pid)
+    assert end([process, Process(2**22 + 1, "0")], grace_s=5) == [process]
+    assert child.wait() == -15
+
+
+def test_end_forces_what_ignores_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as stubborn:
+        assert stubborn.stdout
+        stubborn.stdout.readline()
+        end([identify(stubborn.pid)], grace_s=0.1)
+        assert stubborn.wait() == -9
+
+
+def test_we_are_not_our_own_child() -> None:
+    assert identify(os.getpid()) not in children()

@@ -1,0 +1,108 @@
+"""A process starts only with settings that are known, possible and, in prod, safe."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from shared.settings import Settings, SettingsError, load_settings
+
+SAFE = {"ONEFOLD_ENV": "prod", "ONEFOLD_REPLICATION": "3", "ONEFOLD_MIN_ISR": "2"}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings().environment():
+        monkeypatch.delenv(name, raising=False)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> Settings:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return load_settings()
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as refused:
+        load(monkeypatch, variables)
+    return str(refused.value).splitlines()
+
+
+def test_without_any_variable_one_local_broker_is_used() -> None:
+    settings = load_settings()
+    assert (settings.bootstrap, settings.replication, settings.url) == (
+        "127.0.0.1:9092",
+        1,
+        "http://127.0.0.1:8000",
+    )
+
+
+def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"ONEFOLD_INSTANCE": "b", "ONEFOLD_DATA_DIR": "/data", "ONEFOLD_BOOTSTRAP": "a:1,[::1]:2"}
+    settings = load(monkeypatch, given)
+    assert settings.store_dir("accounts") == Path("/data/accounts-b")
+    assert settings.bootstrap == "a:1,[::1]:2"
+
+
+def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {
+        "ONEFOLD_ENV": "staging",
+        "ONEFOLD_BOOTSTRAP": "broker",
+        "ONEFOLD_REPLICATION": "two",
+        "ONEFOLD_HTTP_PORT": "99999",
+        "ONEFOLD_INSTANCE": "../1",
+        "ONEFOLD_REPLICAS": "3",
+        "ONEFOLD_COLOUR": "red",
+    }
+    lines = refusal(monkeypatch, wrong)
+    assert lines[0].startswith("ONEFOLD_COLOUR='red' is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
+    assert lines[1:] == [
+        "ONEFOLD_REPLICAS='3' is unknown; allowed and near: ONEFOLD_REPLICATION",
+        "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses data loss",
+        "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
+        "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
+        "ONEFOLD_HTTP_PORT='99999' is not allowed: port of the HTTP server, 1 to 65535",
+        "ONEFOLD_INSTANCE='../1' is not allowed: unique in its service: up to 63 letters, digits, dots, dashes, "
+        "underscores",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"ONEFOLD_MIN_ISR": "2"}, "ONEFOLD_MIN_ISR=2 is above ONEFOLD_REPLICATION=1"),
+        ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
+    ],
+)
+def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str) -> None:
+    assert refusal(monkeypatch, variables)[0].startswith(named)
+
+
+def test_prod_takes_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, SAFE).env == "prod"
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"ONEFOLD_REPLICATION": "2"}, "ONEFOLD_REPLICATION=2 is too few"),
+        ({"ONEFOLD_MIN_ISR": "1"}, "ONEFOLD_MIN_ISR=1 is too few"),
+        ({"ONEFOLD_MIN_ISR": "3"}, "ONEFOLD_MIN_ISR=3 stops writes when one broker is down"),
+        ({"ONEFOLD_BOOTSTRAP": "127.0.0.1:1,kafka:9092"}, "ONEFOLD_BOOTSTRAP=kafka:9092 is plaintext"),
+    ],
+)
+def test_prod_refuses_what_can_lose_data_and_dev_does_not(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
+) -> None:
+    assert refusal(monkeypatch, SAFE | variables)[0].startswith(named)
+    assert load(monkeypatch, {"ONEFOLD_ENV": "dev"}).env == "dev"
+
+
+def test_the_environment_of_settings_gives_another_process_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(bootstrap="a:1", advertised_url="http://b:2", instance="7", standbys=1)
+    assert load(monkeypatch, settings.environment()) == settings
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().standbys = 3  # type: ignore[misc]

@@ -1,0 +1,166 @@
+"""`up` as another process sees it: one line of JSON, one per root, kept running, and gone after `down`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from shared.dev import cli
+from shared.dev import up as stays
+from shared.dev.processes import Process, identify
+from shared.dev.stages import StageFailed
+from shared.dev.up import Keeper
+from shared.dev.worker import Worker
+
+
+class Scripted(Worker):
+    """A worker whose end is a line of the test."""
+
+    def __init__(self) -> None:
+        self.service, self.instance, self.log = "accounts", "1", Path("accounts-1.log")
+        self.code: int | None = None
+        self.spawned = 0
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.code
+
+    def spawn(self) -> None:
+        self.spawned += 1
+        self.code = None
+
+
+def test_a_worker_that_ends_is_reported_and_started_again_ever_later() -> None:
+    said: list[str] = []
+    worker = Scripted()
+    keeper = Keeper(worker, said.append)
+    now = time.monotonic()
+    for pause_s in (2, 4, 8, 16, 30, 30):
+        worker.code = -9
+        assert not keeper.tick(now)
+        assert not keeper.tick(now + pause_s - 0.1)
+        assert keeper.tick(now + pause_s)
+        assert said.pop() == f"accounts-1 ended with -9; it is started again in {pause_s} s; its log is accounts-1.log"
+        now += pause_s
+    assert worker.spawned == 6
+    assert said == []
+
+
+def test_one_that_held_for_a_minute_is_started_again_soon() -> None:
+    worker = Scripted()
+    keeper = Keeper(worker, lambda _: None)
+    worker.code = 1
+    later = time.monotonic() + 61
+    keeper.tick(later)
+    assert keeper.tick(later + 1)
+
+
+def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
+    assert not stays.down(tmp_path)
+
+
+def test_what_is_wrong_with_the_settings_is_said_without_a_traceback() -> None:
+    verb = [sys.executable, "-m", "shared.dev.cli", "topics"]
+    run = subprocess.run(verb, env=os.environ | {"ONEFOLD_REPLICAS": "3"}, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stderr == "ONEFOLD_REPLICAS='3' is unknown; allowed and near: ONEFOLD_REPLICATION\n"
+
+
+def test_an_unknown_service_is_answered_with_those_there_are() -> None:
+    error = CliRunner().invoke(cli.cli, ["worker", "acounts"]).exception
+    assert isinstance(error, StageFailed)
+    assert "accounts" in error.fix
+
+
+@contextmanager
+def running_up(root: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """`up --json` of accounts alone, in a root of its own and a process of its own, and its first line."""
+    program = f"""
+from pathlib import Path
+from shared.dev import cli, up
+up.ROOT, up.found_services = Path({str(root)!r}), lambda: ["accounts"]
+cli.main()
+"""
+    command = [sys.executable, "-c", program, "up", "--json"]
+    environment = os.environ | {"ONEFOLD_SESSION_TIMEOUT_S": "6"}
+    with (
+        (root.parent / "stderr").open("w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as up,
+    ):
+        assert up.stdout
+        yield up, json.loads(up.stdout.readline())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "up"
+    stays.down(tmp_path / "up")
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float = 40.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def processes_of(root: Path) -> list[Process]:
+    record = stays.running(root)
+    assert record
+    return [record.up, *record.children]
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz").is_success
+    except httpx.HTTPError:
+        return False
+
+
+@pytest.mark.broker
+def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stays, "ROOT", root)
+    with running_up(root) as (up, found):
+        (worker,) = found["services"]["accounts"]
+        assert found.keys() == {"bootstrap", "services"}
+        assert is_ready(worker["url"])
+
+        topics = CliRunner().invoke(cli.cli, ["topics"])
+        assert topics.exit_code == 0
+        assert topics.output.count("as declared") == len(topics.output.splitlines()) - 1
+
+        with pytest.raises(StageFailed, match=f"runs already: process {up.pid}, {worker['url']}"):
+            stays.up(root, 1, 1, as_json=True)
+
+        killed = identify(worker["pid"])
+        os.kill(killed.pid, signal.SIGKILL)
+        wait_until(lambda: not killed.running)
+        wait_until(lambda: is_ready(worker["url"]))
+        assert "accounts-1 ended with -9" in (root.parent / "stderr").read_text()
+
+        everything = processes_of(root)
+        assert CliRunner().invoke(cli.cli, ["down"]).output == "stopped\n"
+        assert up.wait(5) == 0
+        assert not any(process.running for process in everything)
+
+
+@pytest.mark.broker
+def test_down_ends_what_a_killed_up_left_behind(root: Path) -> None:
+    with running_up(root) as (up, _):
+        everything = processes_of(root)
+        assert len(everything) == 3
+        up.kill()
+        up.wait()
+        assert stays.down(root)
+        assert not any(process.running for process in everything)
+        assert not stays.down(root)

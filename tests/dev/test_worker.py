@@ -1,0 +1,143 @@
+"""A worker is started, found dead or late, killed, paused and started again under the same name and port."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.dev.processes import identify
+from shared.dev.stages import StageFailed
+from shared.dev.worker import Worker, free_port
+from shared.settings import Settings
+
+Command = Callable[[str], list[str]]
+New = Callable[[str], Worker]
+
+
+@pytest.fixture
+def new(tmp_path: Path, fake_command: Command) -> Iterator[New]:
+    started: list[Worker] = []
+
+    def make(behaviour: str) -> Worker:
+        settings = Settings(bootstrap="127.0.0.1:1", data_dir=tmp_path / "stores")
+        worker = Worker(behaviour, "1", settings, tmp_path / "logs" / "worker.log", fake_command)
+        started.append(worker)
+        return worker
+
+    yield make
+    for worker in started:
+        worker.kill()
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_its_settings_are_those_it_was_given_and_none_of_ours(
+    new: New, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = new("ready")
+    monkeypatch.setenv("ONEFOLD_STANDBYS", "5")
+    worker.start()
+    environment = dict(line.split("=", 1) for line in httpx.get(worker.url).text.splitlines())
+    assert environment["ONEFOLD_STANDBYS"] == "0"
+    assert environment["ONEFOLD_BOOTSTRAP"] == "127.0.0.1:1"
+    assert environment["ONEFOLD_DATA_DIR"] == str(tmp_path / "stores")
+    assert worker.url == f"http://127.0.0.1:{environment['ONEFOLD_HTTP_PORT']}"
+
+
+def test_a_crash_at_the_start_is_noticed_at_once_with_the_end_of_its_log(new: New) -> None:
+    worker = new("crashing")
+    with pytest.raises(StageFailed, match="crashing-1 ended with 1 before") as failed:
+        worker.start(deadline_s=30)
+    assert "no reason to live" in str(failed.value)
+    assert f"log: {worker.log}" in str(failed.value)
+
+
+def test_one_that_never_becomes_ready_is_given_up_at_the_deadline(new: New) -> None:
+    with pytest.raises(StageFailed, match="starting-1 is not ready after 0 s"):
+        new("starting").start(deadline_s=0.4)
+
+
+def test_after_a_kill_it_comes_back_under_its_old_address(new: New) -> None:
+    worker = new("ready")
+    worker.start()
+    first, url = worker.pid, worker.url
+    worker.kill()
+    assert not worker.is_ready()
+    with pytest.raises(ProcessLookupError):
+        _ = worker.pid
+    worker.start()
+    assert worker.url == url
+    assert worker.pid != first
+
+
+def test_a_death_of_its_own_shows_as_the_exit_code(new: New) -> None:
+    worker = new("ready")
+    worker.start()
+    assert worker.exit_code is None
+    os.kill(worker.pid, 9)
+    wait_until(lambda: worker.exit_code == -9)
+
+
+def test_paused_it_does_not_answer_and_resumed_it_does(new: New) -> None:
+    worker = new("ready")
+    worker.start()
+    worker.pause()
+    assert not worker.is_ready()
+    worker.resume()
+    assert worker.is_ready()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_stop_ends_also_one_that_is_paused(new: New, paused: bool) -> None:
+    worker = new("ready")
+    worker.start()
+    process = identify(worker.pid)
+    if paused:
+        worker.pause()
+    worker.stop(deadline_s=5)
+    assert not process.running
+
+
+def test_stop_forces_one_that_ignores_it(new: New) -> None:
+    worker = new("stubborn")
+    worker.start()
+    process = identify(worker.pid)
+    worker.stop(deadline_s=0.2)
+    assert not process.running
+
+
+def test_it_ends_with_its_parent_even_when_that_is_killed(tmp_path: Path, fake_command: Command) -> None:
+    program = f"""
+import time
+from pathlib import Path
+from shared.dev.worker import Worker
+from shared.settings import Settings
+log = Path({str(tmp_path / "worker.log")!r})
+worker = Worker("ready", "1", Settings(), log, lambda _: {fake_command("ready")})
+worker.start()
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        process = identify(int(parent.stdout.readline()))
+        parent.kill()
+    wait_until(lambda: not process.running)
+
+
+def test_a_taken_port_is_not_free() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        assert free_port([port, port + 1]) != port
