@@ -1,0 +1,86 @@
+"""What can be asked of an order: by a customer, by the answers of other services, and by the clock."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.es.ids import AggregateId
+from shared.es.message import Command
+from shared.es.times import Instant
+
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class LineWish(BaseModel):
+    """`quantity` pieces of an item for `amount_cents` together; whether that is sensible, `decide` says."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    sku: AggregateId
+    quantity: Whole
+    amount_cents: Whole
+
+
+class PlaceOrder(Command):
+    """`placed_at` is when the customer ordered, which may be long before we are told."""
+
+    TYPE = "order.place"
+
+    customer_id: AggregateId
+    # not strict: from HTTP, the array comes parsed to a list
+    lines: Annotated[tuple[LineWish, ...], Field(strict=False)]
+    placed_at: Instant
+
+
+class CancelOrder(Command):
+    TYPE = "order.cancel"
+
+
+class RecordReservation(Command):
+    """Inventory keeps the line's pieces."""
+
+    TYPE = "order.record_reservation"
+
+    sku: AggregateId
+
+
+class RecordRefusedReservation(Command):
+    """Inventory keeps nothing; `code` says why."""
+
+    TYPE = "order.record_refused_reservation"
+
+    sku: AggregateId
+    code: str
+
+
+class RecordCharge(Command):
+    """The customer's account is charged."""
+
+    TYPE = "order.record_charge"
+
+
+class RecordRefusedCharge(Command):
+    """The customer's account is not charged; `code` says why."""
+
+    TYPE = "order.record_refused_charge"
+
+    code: str
+
+
+class CheckDeadline(Command):
+    """Time is up for the answers to this `attempt`, counted from 1."""
+
+    TYPE = "order.check_deadline"
+
+    attempt: int
+
+
+OrderCommand = (
+    PlaceOrder
+    | CancelOrder
+    | RecordReservation
+    | RecordRefusedReservation
+    | RecordCharge
+    | RecordRefusedCharge
+    | CheckDeadline
+)

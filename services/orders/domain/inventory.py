@@ -1,0 +1,41 @@
+"""Inventory as orders knows it: the commands it sends there and what it needs of the answers."""
+
+from shared.es.message import Command, Event
+from shared.es.times import Day
+
+
+class ReserveStock(Command):
+    TYPE = "stock.reserve"
+
+    order_id: str
+    quantity: int
+    ordered_on: Day
+
+
+class ReleaseStock(Command):
+    TYPE = "stock.release"
+
+    order_id: str
+
+
+class ShipStock(Command):
+    TYPE = "stock.ship"
+
+    order_id: str
+
+
+class StockReserved(Event):
+    TYPE = "stock.reserved"
+
+    order_id: str
+
+
+class ReservationRefused(Event):
+    TYPE = "stock.reservation_refused"
+
+    order_id: str
+    code: str
+
+
+InventoryCommand = ReserveStock | ReleaseStock | ShipStock
+InventoryAnswer = StockReserved | ReservationRefused

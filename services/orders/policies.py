@@ -1,0 +1,112 @@
+"""The process of an order: what each event asks of whom. Nothing is kept here; the order itself is the memory."""
+
+from datetime import datetime
+from typing import assert_never, get_args
+
+from services.orders.domain.accounts import (
+    AccountAnswer,
+    AccountCommand,
+    ChargeOrder,
+    ChargeRefused,
+    OrderCharged,
+    RefundOrder,
+    SettleOrder,
+)
+from services.orders.domain.commands import (
+    CheckDeadline,
+    RecordCharge,
+    RecordRefusedCharge,
+    RecordRefusedReservation,
+    RecordReservation,
+)
+from services.orders.domain.events import (
+    ChargeOverdue,
+    Line,
+    LineReserved,
+    OrderCancelled,
+    OrderConfirmed,
+    OrderEvent,
+    OrderPlaced,
+    OrderRejected,
+    ReservationOverdue,
+)
+from services.orders.domain.inventory import (
+    InventoryAnswer,
+    InventoryCommand,
+    ReleaseStock,
+    ReservationRefused,
+    ReserveStock,
+    ShipStock,
+    StockReserved,
+)
+from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS
+from shared.es.envelope import EventEnvelope
+from shared.policy import Send
+
+NEXT_STEP_SENDS = (*get_args(InventoryCommand), *get_args(AccountCommand), CheckDeadline)
+INVENTORY_ANSWER_SENDS = (RecordReservation, RecordRefusedReservation)
+ACCOUNT_ANSWER_SENDS = (RecordCharge, RecordRefusedCharge)
+
+
+def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
+    """Ask for the next step, or at the end ship and settle, or give back."""
+    order_id, data = event.aggregate_id, event.data
+    match data:
+        case OrderPlaced():
+            return [*_reserve(order_id, data.lines, data.placed_at), _deadline(order_id, attempt=1)]
+        case ReservationOverdue():
+            return [*_reserve(order_id, data.lines, data.placed_at), _deadline(order_id, data.attempt)]
+        case LineReserved(asked=()):
+            return [_charge(order_id, data.customer_id, data.total_cents)]
+        case LineReserved():
+            return []
+        case ChargeOverdue():
+            return [_charge(order_id, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
+        case OrderConfirmed():
+            ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=order_id)) for line in data.lines]
+            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=order_id))]
+        case OrderRejected() | OrderCancelled():
+            releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=order_id)) for sku in data.reserved]
+            refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=order_id))
+            return [*releases, refund] if data.charged else releases
+        case _:
+            assert_never(data)
+
+
+def record_inventory(event: EventEnvelope[InventoryAnswer]) -> list[Send]:
+    """Tell the order what inventory answered for one of its SKUs."""
+    sku = event.aggregate_id
+    match event.data:
+        case StockReserved(order_id=order_id):
+            return [Send(COMMANDS, order_id, RecordReservation(sku=sku))]
+        case ReservationRefused(order_id=order_id, code=code):
+            return [Send(COMMANDS, order_id, RecordRefusedReservation(sku=sku, code=code))]
+        case _:
+            assert_never(event.data)
+
+
+def record_account(event: EventEnvelope[AccountAnswer]) -> list[Send]:
+    """Tell the order what accounts answered."""
+    match event.data:
+        case OrderCharged(order_id=order_id):
+            return [Send(COMMANDS, order_id, RecordCharge())]
+        case ChargeRefused(order_id=order_id, code=code):
+            return [Send(COMMANDS, order_id, RecordRefusedCharge(code=code))]
+        case _:
+            assert_never(event.data)
+
+
+def _reserve(order_id: str, lines: tuple[Line, ...], placed_at: datetime) -> list[Send]:
+    day = placed_at.date()
+    return [
+        Send(INVENTORY_COMMANDS, line.sku, ReserveStock(order_id=order_id, quantity=line.quantity, ordered_on=day))
+        for line in lines
+    ]
+
+
+def _charge(order_id: str, customer_id: str, total_cents: int) -> Send:
+    return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=order_id, amount_cents=total_cents))
+
+
+def _deadline(order_id: str, attempt: int) -> Send:
+    return Send(TIMERS, order_id, CheckDeadline(attempt=attempt))

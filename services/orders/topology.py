@@ -1,0 +1,17 @@
+"""The topics and the table of orders, and those of its neighbours that it reads and writes."""
+
+from shared.topology import Table, Topic, Topology
+
+COMMANDS = Topic("orders.commands.v1")
+EVENTS = Topic("orders.events.v1")
+TIMERS = Topic("orders.timers.v1")
+DEAD = Topic("orders.dead.v1")
+
+ORDERS = Table("orders", source=COMMANDS)
+
+TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, DEAD), tables=(ORDERS,))
+
+INVENTORY_COMMANDS = Topic("inventory.commands.v1")
+INVENTORY_EVENTS = Topic("inventory.events.v1")
+ACCOUNTS_COMMANDS = Topic("accounts.commands.v1")
+ACCOUNTS_EVENTS = Topic("accounts.events.v1")

@@ -1,0 +1,115 @@
+"""Messages are for ever: each version of each type, once written, stays readable.
+
+`golden` holds one record of every type and version, as a producer of that time wrote it.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from services.orders.domain.commands import (
+    CancelOrder,
+    CheckDeadline,
+    LineWish,
+    OrderCommand,
+    PlaceOrder,
+    RecordCharge,
+    RecordRefusedCharge,
+    RecordRefusedReservation,
+    RecordReservation,
+)
+from services.orders.domain.decide import DECIDER
+from services.orders.domain.events import (
+    ChargeOverdue,
+    Line,
+    LineReserved,
+    OrderCancelled,
+    OrderConfirmed,
+    OrderEvent,
+    OrderPlaced,
+    OrderRejected,
+    ReservationOverdue,
+)
+from shared.es.errors import BadMessage
+
+GOLDEN = Path(__file__).parent / "golden"
+AGGREGATE_ID = "order-00002"
+
+AT = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
+LINE = Line(sku="sku-007", quantity=2, amount_cents=2933)
+WISH = LineWish(sku="sku-007", quantity=2, amount_cents=2933)
+
+EVENTS: dict[str, OrderEvent] = {
+    "order.placed.v1": OrderPlaced(customer_id="customer-00004", lines=(LINE,), placed_at=AT),
+    "order.line_reserved.v1": LineReserved(
+        sku="sku-007", asked=("sku-008",), customer_id="customer-00004", total_cents=2933
+    ),
+    "order.confirmed.v1": OrderConfirmed(customer_id="customer-00004", lines=(LINE,), placed_at=AT),
+    "order.rejected.v1": OrderRejected(
+        code="inventory.out_of_stock", customer_id="customer-00004", reserved=("sku-007",), charged=False
+    ),
+    "order.cancelled.v1": OrderCancelled(customer_id="customer-00004", reserved=("sku-007",), charged=True),
+    "order.reservation_overdue.v1": ReservationOverdue(attempt=2, lines=(LINE,), placed_at=AT),
+    "order.charge_overdue.v1": ChargeOverdue(attempt=2, customer_id="customer-00004", total_cents=2933),
+}
+COMMANDS: dict[str, OrderCommand] = {
+    "order.place.v1": PlaceOrder(customer_id="customer-00004", lines=(WISH,), placed_at=AT),
+    "order.cancel.v1": CancelOrder(),
+    "order.record_reservation.v1": RecordReservation(sku="sku-007"),
+    "order.record_refused_reservation.v1": RecordRefusedReservation(sku="sku-007", code="inventory.out_of_stock"),
+    "order.record_charge.v1": RecordCharge(),
+    "order.record_refused_charge.v1": RecordRefusedCharge(code="account.closed"),
+    "order.check_deadline.v1": CheckDeadline(attempt=1),
+}
+
+
+def golden(name: str) -> bytes:
+    """The record of that name, as compact as on the wire."""
+    return json.dumps(json.loads((GOLDEN / f"{name}.json").read_bytes()), separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(("name", "event"), EVENTS.items())
+def test_every_event_ever_written_can_be_read(name: str, event: OrderEvent) -> None:
+    assert DECIDER.event_codec.decode(golden(name)).data == event
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS.items())
+def test_every_command_ever_written_can_be_read(name: str, command: OrderCommand) -> None:
+    assert DECIDER.command_codec.decode(golden(name)).data == command
+
+
+def test_current_messages_are_written_as_their_golden_record() -> None:
+    for event in get_args(OrderEvent):
+        raw = golden(f"{event.TYPE}.v{event.VERSION}")
+        assert DECIDER.event_codec.encode(DECIDER.event_codec.decode(raw)) == raw
+    for command in get_args(OrderCommand):
+        raw = golden(f"{command.TYPE}.v{command.VERSION}")
+        assert DECIDER.command_codec.encode(DECIDER.command_codec.decode(raw)) == raw
+
+
+def test_every_version_has_its_golden_record() -> None:
+    messages = get_args(OrderEvent) + get_args(OrderCommand)
+    declared = {f"{kind.TYPE}.v{version}" for kind in messages for version in range(1, kind.VERSION + 1)}
+    assert declared == {path.stem for path in GOLDEN.glob("*.json")} == EVENTS.keys() | COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lines": [{"sku": "sku-007", "quantity": 1, "amount_cents": 1, "amount": 1}]},
+        {"lines": [{"sku": "", "quantity": 1, "amount_cents": 1}]},
+        {"lines": [{"sku": "sku-007", "quantity": "1", "amount_cents": 1}]},
+        {"lines": {}},
+        {"customer_id": "\x00"},
+        {"placed_at": "1997-01-18"},
+        {"placed_at": 853057800},
+        {"surprise": 1},
+    ],
+)
+def test_what_is_half_understood_is_no_command(fields: dict[str, object]) -> None:
+    record = json.loads(golden("order.place.v1"))
+    with pytest.raises(BadMessage):
+        DECIDER.command_codec.decode(json.dumps(record | {"data": record["data"] | fields}).encode())
