@@ -13,8 +13,12 @@ Partition = tuple[str, int]
 REQUEST_TIMEOUT_S = 10.0
 
 
+class OffsetsUnknown(Exception):
+    """The brokers do not answer, or not with a final answer yet; asking again can help."""
+
+
 class Offsets:
-    """Blocking look-ups. Raise KafkaException when the broker can't answer in time."""
+    """Blocking look-ups. All raise OffsetsUnknown."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -22,7 +26,7 @@ class Offsets:
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The next offset `group` reads of each partition; None where it never committed.
 
-        Raises KafkaException while a predecessor's transaction is pending, because the answer is not final yet.
+        Unknown while a predecessor's transaction is pending: only its end makes the answer final.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
         if not wanted:
@@ -31,10 +35,10 @@ class Offsets:
         future = self._admin.list_consumer_group_offsets(
             [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
         )[group]
-        found = future.result().topic_partitions
+        found = _answer(future).topic_partitions
         # UNSTABLE_OFFSET_COMMIT comes as the error of a partition, beside an offset that looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
-            raise KafkaException(error)
+            raise OffsetsUnknown(error.str())
         return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -52,4 +56,11 @@ class Offsets:
         futures: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
         )
-        return {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+        return {(tp.topic, tp.partition): _answer(future).offset for tp, future in futures.items()}
+
+
+def _answer(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except KafkaException as failure:
+        raise OffsetsUnknown(failure.args[0].str()) from failure

@@ -18,11 +18,10 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from confluent_kafka import KafkaException
 from mode import Service
 
 from shared.es.row import Row
-from shared.kafka.offsets import Offsets
+from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.transactions import (
     Partition,
     Record,
@@ -509,7 +508,7 @@ class Engine(Service):
         while True:
             try:
                 return await self._in_thread(question, *args)
-            except KafkaException as failure:
+            except OffsetsUnknown as failure:
                 if self.should_stop:
                     raise
                 log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
