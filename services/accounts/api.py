@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay, SetLimits
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Open
 from services.accounts.topology import ACCOUNTS
@@ -24,11 +24,14 @@ AccountId = Annotated[AggregateId, Path(description="1 to 128 bytes of UTF-8 wit
 
 
 class AccountView(BaseModel):
-    """balance_cents: what the customer owes. sequence: number of events so far."""
+    """balance_cents: what the customer owes. held_cents: of orders under way. sequence: number of events so far."""
 
     account_id: str
     phase: Literal["open", "closed"]
     balance_cents: int
+    held_cents: int
+    order_limit_cents: int | None
+    credit_limit_cents: int | None
     sequence: int
 
 
@@ -43,10 +46,19 @@ class AccountList(ListQuery):
 
 def view(account_id: str, row: Row[Account]) -> AccountView | None:
     """None for an account that was never opened."""
-    if row.state.phase == "unopened":
+    account = row.state
+    if account.phase == "unopened":
         return None
-    balance = row.state.balance_cents if isinstance(row.state, Open) else 0
-    return AccountView(account_id=account_id, phase=row.state.phase, balance_cents=balance, sequence=row.sequence)
+    last = account if isinstance(account, Open) else Open()
+    return AccountView(
+        account_id=account_id,
+        phase=account.phase,
+        balance_cents=last.balance_cents,
+        held_cents=last.held_cents,
+        order_limit_cents=last.order_limit_cents,
+        credit_limit_cents=last.credit_limit_cents,
+        sequence=row.sequence,
+    )
 
 
 def routes(node: Node, peers: Peers) -> APIRouter:
@@ -64,8 +76,14 @@ def routes(node: Node, peers: Peers) -> APIRouter:
         return await accounts.by_id(request, account_id, reading)
 
     @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def open_account(request: Request, account_id: AccountId, wishes: WishesHeader) -> Response:
-        return await door.submit(request, account_id, OpenAccount(), wishes)
+    async def open_account(
+        request: Request, account_id: AccountId, wishes: WishesHeader, body: OpenAccount | None = None
+    ) -> Response:
+        return await door.submit(request, account_id, body or OpenAccount(), wishes)
+
+    @router.post("/{account_id}/limits", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def set_limits(request: Request, account_id: AccountId, body: SetLimits, wishes: WishesHeader) -> Response:
+        return await door.submit(request, account_id, body, wishes)
 
     @router.post("/{account_id}/charges", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def charge(request: Request, account_id: AccountId, body: Charge, wishes: WishesHeader) -> Response:

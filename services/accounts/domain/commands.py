@@ -4,13 +4,28 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shared.es.ids import AggregateId
 from shared.es.message import Command
 
 Cents = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class OpenAccount(Command):
+    """Without a limit, it is not limited."""
+
     TYPE = "account.open"
+
+    order_limit_cents: Cents | None = None
+    credit_limit_cents: Cents | None = None
+
+
+class SetLimits(Command):
+    """The most one order may cost, and the most the customer may owe; None lifts a limit."""
+
+    TYPE = "account.set_limits"
+
+    order_limit_cents: Cents | None
+    credit_limit_cents: Cents | None
 
 
 class Charge(Command):
@@ -33,4 +48,29 @@ class CloseAccount(Command):
     TYPE = "account.close"
 
 
-AccountCommand = OpenAccount | Charge | Pay | CloseAccount
+class ChargeOrder(Command):
+    """Hold `amount_cents` for an order until it is settled or refunded. Answered by an event, never refused."""
+
+    TYPE = "account.charge_order"
+
+    order_id: AggregateId
+    amount_cents: Cents
+
+
+class RefundOrder(Command):
+    """Let go of what is held for the order, if anything is."""
+
+    TYPE = "account.refund_order"
+
+    order_id: AggregateId
+
+
+class SettleOrder(Command):
+    """The customer owes from now on what is held for the order."""
+
+    TYPE = "account.settle_order"
+
+    order_id: AggregateId
+
+
+AccountCommand = OpenAccount | SetLimits | Charge | Pay | CloseAccount | ChargeOrder | RefundOrder | SettleOrder

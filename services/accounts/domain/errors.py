@@ -8,7 +8,12 @@ DomainError
     ├── StillOwes            account.owes
     ├── Overpaid             account.overpaid
     ├── AmountNotPositive    account.amount_not_positive
-    └── AmountTooLarge       account.amount_too_large
+    ├── AmountTooLarge       account.amount_too_large
+    ├── LimitNegative        account.limit_negative
+    ├── OrderLimitExceeded   account.order_limit_exceeded
+    ├── CreditExceeded       account.credit_exceeded
+    ├── OrdersUnderWay       account.orders_under_way
+    └── NotCharged           account.not_charged
 """
 
 from shared.es.errors import DomainError
@@ -44,3 +49,23 @@ class AmountNotPositive(AccountError):
 
 class AmountTooLarge(AccountError):
     code = "account.amount_too_large"
+
+
+class LimitNegative(AccountError):
+    code = "account.limit_negative"
+
+
+class OrderLimitExceeded(AccountError):
+    code = "account.order_limit_exceeded"
+
+
+class CreditExceeded(AccountError):
+    code = "account.credit_exceeded"
+
+
+class OrdersUnderWay(AccountError):
+    code = "account.orders_under_way"
+
+
+class NotCharged(AccountError):
+    code = "account.not_charged"

@@ -1,10 +1,24 @@
-"""What can have happened to an account. Amounts are int cents, greater than 0."""
+"""What can have happened to an account. Amounts are int cents: greater than 0, or of an order, 0 or more."""
 
 from shared.es.message import Event
 
 
 class AccountOpened(Event):
+    """A limit that is None does not limit."""
+
     TYPE = "account.opened"
+
+    order_limit_cents: int | None = None
+    credit_limit_cents: int | None = None
+
+
+class LimitsSet(Event):
+    """A limit that is None does not limit."""
+
+    TYPE = "account.limits_set"
+
+    order_limit_cents: int | None
+    credit_limit_cents: int | None
 
 
 class AccountCharged(Event):
@@ -28,4 +42,51 @@ class AccountClosed(Event):
     TYPE = "account.closed"
 
 
-AccountEvent = AccountOpened | AccountCharged | PaymentReceived | AccountClosed
+class OrderCharged(Event):
+    """The answer to ChargeOrder: the amount is held, and counts against the credit limit."""
+
+    TYPE = "account.order_charged"
+
+    order_id: str
+    amount_cents: int
+
+
+class ChargeRefused(Event):
+    """The answer to ChargeOrder: nothing is held, and `code` says why."""
+
+    TYPE = "account.charge_refused"
+
+    order_id: str
+    amount_cents: int
+    code: str
+
+
+class OrderRefunded(Event):
+    """The amount is no longer held."""
+
+    TYPE = "account.order_refunded"
+
+    order_id: str
+    amount_cents: int
+
+
+class OrderSettled(Event):
+    """The amount is no longer held: the customer owes it."""
+
+    TYPE = "account.order_settled"
+
+    order_id: str
+    amount_cents: int
+
+
+AccountEvent = (
+    AccountOpened
+    | LimitsSet
+    | AccountCharged
+    | PaymentReceived
+    | AccountClosed
+    | OrderCharged
+    | ChargeRefused
+    | OrderRefunded
+    | OrderSettled
+)

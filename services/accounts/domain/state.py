@@ -1,5 +1,6 @@
 """An account is one of three phases; only an open one has a balance."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,11 @@ from services.accounts.domain.events import (
     AccountClosed,
     AccountEvent,
     AccountOpened,
+    ChargeRefused,
+    LimitsSet,
+    OrderCharged,
+    OrderRefunded,
+    OrderSettled,
     PaymentReceived,
 )
 
@@ -22,10 +28,17 @@ class Unopened(Phase):
 
 
 class Open(Phase):
-    """`balance_cents` is what the customer owes, never negative."""
+    """`balance_cents` is what the customer owes, never negative. `held`: cents by order, for orders under way."""
 
     phase: Literal["open"] = "open"
-    balance_cents: int
+    balance_cents: int = 0
+    held: Mapping[str, int] = {}
+    order_limit_cents: int | None = None
+    credit_limit_cents: int | None = None
+
+    @property
+    def held_cents(self) -> int:
+        return sum(self.held.values())
 
 
 class Closed(Phase):
@@ -40,17 +53,40 @@ INITIAL: Account = Unopened()
 def evolve(account: Account, event: AccountEvent) -> Account:
     """The account after `event`."""
     match event:
+        case OrderCharged(order_id=order_id, amount_cents=amount):
+            return _holding(_open(account), order_id, amount)
+        case OrderSettled(order_id=order_id, amount_cents=amount):
+            return _owing(_letting_go(_open(account), order_id), amount)
+        case OrderRefunded(order_id=order_id):
+            return _letting_go(_open(account), order_id)
         case AccountCharged(amount_cents=amount):
-            return Open(balance_cents=_balance(account) + amount)
+            return _owing(_open(account), amount)
         case PaymentReceived(amount_cents=amount):
-            return Open(balance_cents=_balance(account) - amount)
-        case AccountOpened():
-            return Open(balance_cents=0)
+            return _owing(_open(account), -amount)
+        case AccountOpened(order_limit_cents=order_limit, credit_limit_cents=credit_limit):
+            return Open(order_limit_cents=order_limit, credit_limit_cents=credit_limit)
+        case LimitsSet():
+            return _open(account).model_copy(update=dict(event))
         case AccountClosed():
             return Closed()
+        case ChargeRefused():
+            return account
         case _:
             assert_never(event)
 
 
-def _balance(account: Account) -> int:
-    return account.balance_cents if isinstance(account, Open) else 0
+def _open(account: Account) -> Open:
+    return account if isinstance(account, Open) else Open()
+
+
+def _owing(account: Open, more_cents: int) -> Open:
+    return account.model_copy(update={"balance_cents": account.balance_cents + more_cents})
+
+
+def _holding(account: Open, order_id: str, amount_cents: int) -> Open:
+    return account.model_copy(update={"held": {**account.held, order_id: amount_cents}})
+
+
+def _letting_go(account: Open, order_id: str) -> Open:
+    held = {other: amount for other, amount in account.held.items() if other != order_id}
+    return account.model_copy(update={"held": held})

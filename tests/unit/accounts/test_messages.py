@@ -11,31 +11,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.commands import (
+    AccountCommand,
+    Charge,
+    ChargeOrder,
+    CloseAccount,
+    OpenAccount,
+    Pay,
+    RefundOrder,
+    SetLimits,
+    SettleOrder,
+)
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import (
     AccountCharged,
     AccountClosed,
     AccountEvent,
     AccountOpened,
+    ChargeRefused,
+    LimitsSet,
+    OrderCharged,
+    OrderRefunded,
+    OrderSettled,
     PaymentReceived,
 )
 from shared.es.errors import BadMessage
 
 GOLDEN = Path(__file__).parent / "golden"
+AGGREGATE_ID = "customer-00001"
 
 EVENTS: dict[str, AccountEvent] = {
-    "account.opened.v1": AccountOpened(),
+    "account.opened.v1": AccountOpened(order_limit_cents=5000),
+    "account.limits_set.v1": LimitsSet(order_limit_cents=5000, credit_limit_cents=None),
     "account.charged.v1": AccountCharged(amount_cents=2933),
     "account.charged.v2": AccountCharged(amount_cents=2933),
     "account.payment_received.v1": PaymentReceived(amount_cents=2933),
     "account.closed.v1": AccountClosed(),
+    "account.order_charged.v1": OrderCharged(order_id="order-00002", amount_cents=2933),
+    "account.charge_refused.v1": ChargeRefused(
+        order_id="order-00002", amount_cents=2933, code="account.order_limit_exceeded"
+    ),
+    "account.order_refunded.v1": OrderRefunded(order_id="order-00002", amount_cents=2933),
+    "account.order_settled.v1": OrderSettled(order_id="order-00002", amount_cents=2933),
 }
 COMMANDS: dict[str, AccountCommand] = {
-    "account.open.v1": OpenAccount(),
+    "account.open.v1": OpenAccount(order_limit_cents=5000),
+    "account.set_limits.v1": SetLimits(order_limit_cents=5000, credit_limit_cents=None),
     "account.charge.v1": Charge(amount_cents=2933),
     "account.pay.v1": Pay(amount_cents=2933),
     "account.close.v1": CloseAccount(),
+    "account.charge_order.v1": ChargeOrder(order_id="order-00002", amount_cents=2933),
+    "account.refund_order.v1": RefundOrder(order_id="order-00002"),
+    "account.settle_order.v1": SettleOrder(order_id="order-00002"),
 }
 
 
@@ -74,6 +101,11 @@ def test_every_version_has_its_golden_record() -> None:
     messages = get_args(AccountEvent) + get_args(AccountCommand)
     declared = {f"{kind.TYPE}.v{version}" for kind in messages for version in range(1, kind.VERSION + 1)}
     assert declared == {path.stem for path in GOLDEN.glob("*.json")} == EVENTS.keys() | COMMANDS.keys()
+
+
+def test_an_account_opened_before_there_were_limits_has_none() -> None:
+    record = json.loads(golden("account.opened.v1")) | {"data": {}}
+    assert DECIDER.event_codec.decode(json.dumps(record).encode()).data == AccountOpened()
 
 
 @given(st.integers(min_value=1, max_value=999_999_999))

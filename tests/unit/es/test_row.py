@@ -18,9 +18,9 @@ outcomes = st.builds(
 def test_a_row_is_readable_json() -> None:
     accepted = Outcome("c-1", 1, None, None, "f1")
     refused = Outcome("c-2", 1, "account.overpaid", "too much", "f2")
-    row = DECIDER.initial_row.after(accepted, Open(balance_cents=0), 7).after(refused, Open(balance_cents=0), 9)
+    row = DECIDER.initial_row.after(accepted, Closed(), 7).after(refused, Closed(), 9)
     assert CODEC.encode(row) == (
-        b'{"sequence":1,"state":{"phase":"open","balance_cents":0},'
+        b'{"sequence":1,"state":{"phase":"closed"},'
         b'"outcomes":{"c-1":[1,"f1"],"c-2":[1,"f2","account.overpaid","too much"]},"offset":9}'
     )
 
