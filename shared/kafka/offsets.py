@@ -38,7 +38,7 @@ class Offsets:
         found = _answer(future).topic_partitions
         # UNSTABLE_OFFSET_COMMIT comes as the error of a partition, beside an offset that looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
-            raise OffsetsUnknown(error.str())
+            raise OffsetsUnknown(f"{error.str()} ({error.name()})")
         return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -63,4 +63,4 @@ def _answer(future: Future[Any]) -> Any:
     try:
         return future.result()
     except KafkaException as failure:
-        raise OffsetsUnknown(failure.args[0].str()) from failure
+        raise OffsetsUnknown(f"{failure.args[0].str()} ({failure.args[0].name()})") from failure

@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shared.dev.stack import Stack
-from shared.kafka.offsets import Offsets
+from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
 from shared.kafka.transactions import TransactionAborted, TransactionalProducer, group_metadata
 
@@ -74,7 +74,7 @@ def test_pending_offsets_are_not_final(bootstrap: str, group: str) -> None:
     offsets = Offsets(bootstrap)
     with _member(bootstrap, group) as member:
         _commit(bootstrap, group_metadata(group, 1, str(member.memberid())))
-        with _pending(bootstrap, group, member), pytest.raises(KafkaException, match="UNSTABLE_OFFSET_COMMIT"):
+        with _pending(bootstrap, group, member), pytest.raises(OffsetsUnknown, match="UNSTABLE_OFFSET_COMMIT"):
             offsets.committed(group, [SOURCE])
         assert _eventually(lambda: offsets.committed(group, [SOURCE])) == {SOURCE: 1}
 
@@ -115,6 +115,6 @@ def _eventually(ask: Callable[[], Answer]) -> Answer:
     while True:
         try:
             return ask()
-        except KafkaException:
+        except OffsetsUnknown:
             assert time.monotonic() < deadline
             time.sleep(0.05)
