@@ -56,7 +56,8 @@ class BrokerFailed(OnefoldError):
 class EmbeddedKafka:
     """One broker, or three with replication 3 and min ISR 2, numbered from 1 and reachable on loopback only.
 
-    Data and ports are kept in `data_dir`. `properties` override what every broker is configured with.
+    Data and ports are kept in `data_dir`. `properties` override what every broker is configured with. Brokers
+    end with the process that started them, however it ends.
     """
 
     def __init__(
@@ -90,14 +91,13 @@ class EmbeddedKafka:
     def start(self) -> None:
         """Returns when every broker answers. Raises BrokerFailed, JavaUnavailable or JarsUnavailable."""
         java, jars = find_java(), fetch_jars(KAFKA_JARS)
-        classpath = ["-cp", os.pathsep.join(map(str, jars))]
         try:
             self._log_dir.mkdir(parents=True, exist_ok=True)
             self._data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                self._prepare([str(java.executable), *_JVM, *_class_archive(java), *classpath])
+                self._prepare(java, os.pathsep.join(map(str, jars)))
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -141,17 +141,18 @@ class EmbeddedKafka:
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
 
-    def _prepare(self, java: list[str]) -> None:
+    def _prepare(self, java: Java, classpath: str) -> None:
         assert self._lock is not None
         cluster_id, ports = self._identity()
+        run = [str(java.executable), *_JVM, "-cp", classpath]
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(_lines(self._configuration(number, client, controller, voters)))
-            command = [*java, f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
+            command = [*run, *_class_archive(java), f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, self._lock)
-        self._format(java, cluster_id)
+        self._format([*run, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and, broker by broker, its client and its controller port; the earlier ones if free."""
@@ -181,7 +182,7 @@ class EmbeddedKafka:
             "inter.broker.listener.name": "CLIENT",
             "listeners": f"CLIENT://{_HOST}:{client},CONTROLLER://{_HOST}:{controller}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": f"node-{number}",  # in the working folder: any absolute path may hold a comma
+            "log.dirs": f"node-{number}",  # in the working folder: formatting has its own, and a path may hold a comma
             "log.cleaner.dedupe.buffer.size": 16 << 20,  # of the heap, at once; 128 MiB by default
             "broker.session.timeout.ms": 3000,  # until then a killed broker's partitions, and its return, wait
             "broker.heartbeat.interval.ms": 500,
@@ -200,7 +201,7 @@ class EmbeddedKafka:
             **self._properties,
         }
 
-    def _format(self, java: list[str], cluster_id: str) -> None:
+    def _format(self, command: list[str]) -> None:
         """Makes the folders of the brokers that have none, each complete or not at all."""
         missing = [number for number in self._brokers if not (self._data_dir / f"node-{number}").exists()]
         if not missing:
@@ -208,11 +209,13 @@ class EmbeddedKafka:
         new = self._data_dir / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
-        format_by = [*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"]
-        tools = [_tool([*format_by, str(self._data_dir / f"node-{number}.properties")], new) for number in missing]
-        for number, (said, tool) in zip(missing, [(tool.communicate()[0], tool) for tool in tools], strict=True):
+        tools = {
+            number: _tool([*command, str(self._data_dir / f"node-{number}.properties")], new) for number in missing
+        }
+        said = {number: tool.communicate()[0] for number, tool in tools.items()}
+        for number, tool in tools.items():
             if tool.returncode:
-                raise BrokerFailed(f"cannot format {self._data_dir / f'node-{number}'}:\n{said}")
+                raise BrokerFailed(f"cannot format {self._data_dir / f'node-{number}'}:\n{said[number]}")
             (new / f"node-{number}").rename(self._data_dir / f"node-{number}")
         new.rmdir()
 
@@ -279,8 +282,8 @@ class _Broker:
 
     def kill(self) -> None:
         if self._process:
-            # The group outlives the broker by the shell that waits beside it, so the id is still theirs.
-            with suppress(ProcessLookupError, PermissionError):  # not even that is left; how macOS says so
+            # The shell beside the broker keeps the group's id theirs; EPERM is how macOS says that none is left.
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
             self._process = None
@@ -348,8 +351,8 @@ def _is_free(port: int, held: ExitStack) -> bool:
 
 
 def _kafka_uuid() -> str:
-    """128 random bits as Kafka writes them."""
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """127 random bits as Kafka writes them. The first of 128 is 0: the dash that else could lead means an option."""
+    return urlsafe_b64encode((uuid.uuid4().int >> 1).to_bytes(16, "big")).decode().rstrip("=")
 
 
 def _lines(properties: Mapping[str, str | int]) -> str:
