@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay, SetLimits
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Open
 from services.accounts.topology import ACCOUNTS
-from shared.es.ids import AggregateId
 from shared.es.row import Row
 from shared.http import commands, lists, queries
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
+from shared.http.paths import PathId, Segment
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
-
-AccountId = Annotated[AggregateId, Path(description="1 to 128 bytes of UTF-8 without control characters")]
 
 
 class AccountView(BaseModel):
@@ -72,33 +70,33 @@ def routes(node: Node, peers: Peers) -> APIRouter:
         return await listed.page(request, query)
 
     @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
-    async def get_account(request: Request, account_id: AccountId, reading: ReadingQuery) -> Response:
+    async def get_account(request: Request, account_id: PathId, reading: ReadingQuery) -> Response:
         return await accounts.by_id(request, account_id, reading)
 
     @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def open_account(
-        request: Request, account_id: AccountId, wishes: WishesHeader, body: OpenAccount | None = None
+        request: Request, account_id: PathId, wishes: WishesHeader, body: OpenAccount | None = None
     ) -> Response:
         return await door.submit(request, account_id, body or OpenAccount(), wishes)
 
     @router.post("/{account_id}/limits", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def set_limits(request: Request, account_id: AccountId, body: SetLimits, wishes: WishesHeader) -> Response:
+    async def set_limits(request: Request, account_id: PathId, body: SetLimits, wishes: WishesHeader) -> Response:
         return await door.submit(request, account_id, body, wishes)
 
     @router.post("/{account_id}/charges", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def charge(request: Request, account_id: AccountId, body: Charge, wishes: WishesHeader) -> Response:
+    async def charge(request: Request, account_id: PathId, body: Charge, wishes: WishesHeader) -> Response:
         return await door.submit(request, account_id, body, wishes)
 
     @router.post("/{account_id}/payments", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def pay(request: Request, account_id: AccountId, body: Pay, wishes: WishesHeader) -> Response:
+    async def pay(request: Request, account_id: PathId, body: Pay, wishes: WishesHeader) -> Response:
         return await door.submit(request, account_id, body, wishes)
 
     @router.post("/{account_id}/closure", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def close(request: Request, account_id: AccountId, wishes: WishesHeader) -> Response:
+    async def close(request: Request, account_id: PathId, wishes: WishesHeader) -> Response:
         return await door.submit(request, account_id, CloseAccount(), wishes)
 
     @router.get("/{account_id}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
-    async def get_outcome(request: Request, account_id: AccountId, command_id: str) -> Response:
+    async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, account_id, command_id)
 
     return router

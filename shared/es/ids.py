@@ -8,12 +8,13 @@ from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 AGGREGATE_ID_MAX_BYTES = 128
+DOT_SEGMENTS = (".", "..")
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_aggregate_id(text: str) -> str:
-    """`text`, if it is 1 to 128 bytes of UTF-8 without control characters. Raises ValueError."""
+    """`text`, if it is 1 to 128 bytes of UTF-8 without control characters, and not a dot or two. Raises ValueError."""
     if not text:
         raise ValueError("an aggregate id cannot be empty")
     try:
@@ -24,6 +25,8 @@ def check_aggregate_id(text: str) -> str:
         raise ValueError(f"an aggregate id has at most {AGGREGATE_ID_MAX_BYTES} bytes, this one {size_bytes}")
     if _CONTROL_CHARACTER.search(text):
         raise ValueError("an aggregate id cannot contain control characters")
+    if text in DOT_SEGMENTS:
+        raise ValueError(f"an aggregate id cannot be {text!r}: clients take it out of a URL")
     return text
 
 

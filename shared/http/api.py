@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI, Response
 from shared.http import problems
 from shared.http.limits import BodyLimit
 from shared.http.node import Node
+from shared.http.paths import SentPath
 from shared.http.peers import Peers
 
 Routes = Callable[[Node, Peers], APIRouter]
@@ -31,8 +32,10 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         docs_url="/docs" if dev else None,
         redoc_url=None,
         openapi_url="/openapi.json" if dev else None,
+        redirect_slashes=False,
     )
     api.add_middleware(BodyLimit)
+    api.add_middleware(SentPath)
     problems.install(api)
     api.include_router(_health(node))
     api.include_router(routes(node, peers))
