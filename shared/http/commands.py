@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from fastapi import Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
 
 from shared.es.decider import Decider
-from shared.es.ids import check_aggregate_id
+from shared.es.ids import DOT_SEGMENTS, check_aggregate_id
 from shared.es.message import Command
 from shared.es.row import Outcome
 from shared.es.step import fingerprint
@@ -28,7 +28,24 @@ from shared.topology import Table
 DEFAULT_WAIT_S = 10.0
 MAX_WAIT_S = 30.0
 
-KEY_PATTERN = r"^[\x21-\x7e]{1,128}$"
+
+def _no_dot_segment(key: str) -> str:
+    if key in DOT_SEGMENTS:
+        raise ValueError(f"cannot be {key!r}: clients take it out of the Location")
+    return key
+
+
+IdempotencyKey = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$"), AfterValidator(_no_dot_segment)]
+
+
+def _in_utc(instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("an instant must be in the years 1 to 9999 of UTC") from None
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class Accepted(BaseModel):
@@ -48,17 +65,17 @@ class Wishes(BaseModel):
 
 def wishes(
     idempotency_key: Annotated[
-        str | None,
-        Header(pattern=KEY_PATTERN, description="the same key takes effect once; without it, a retry is new"),
+        IdempotencyKey | None, Header(description="the same key takes effect once; without it, a retry is new")
     ] = None,
-    occurred_at: Annotated[AwareDatetime | None, Header(description="when it happened, if not now")] = None,
+    occurred_at: Annotated[Instant | None, Header(description="when it happened, if not now")] = None,
     prefer: Annotated[str, Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = "",
 ) -> Wishes:
+    prefer = prefer.lower()
     waits = re.search(r"\bwait=(\d{1,4})\b", prefer)
     wait_s = 0.0 if "respond-async" in prefer else float(waits[1]) if waits else DEFAULT_WAIT_S
     return Wishes(
         command_id=idempotency_key or str(uuid4()),
-        occurred_at=(occurred_at or datetime.now(UTC)).astimezone(UTC),
+        occurred_at=occurred_at or datetime.now(UTC),
         wait_s=min(wait_s, MAX_WAIT_S),
     )
 
