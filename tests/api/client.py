@@ -1,0 +1,63 @@
+"""Requests exactly as written: no client library that mends a path, a header or a body."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_S = 60.0
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker said. headers: by lower-case name."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str | None:
+        """The stable code of a problem+json; None of any other answer."""
+        if self.headers.get("content-type") != "application/problem+json":
+            return None
+        return str(self.json["code"])
+
+
+class Client:
+    """One worker, a connection a request."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._address = url.removeprefix("http://")
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, None, _spelled(headers))
+
+    def post(self, path: str, body: object = None, **headers: str) -> Answer:
+        """body: sent as JSON, or as it is when it is bytes."""
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        return self.ask("POST", path, content, JSON | _spelled(headers))
+
+    def ask(self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: Mapping[str, str]) -> Answer:
+        """An iterable body is sent in chunks, without a Content-Length."""
+        connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+
+def _spelled(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
