@@ -10,9 +10,15 @@ import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.processors import JSONRenderer, TimeStamper, format_exc_info
 from structlog.stdlib import BoundLogger, LoggerFactory, ProcessorFormatter
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from shared.settings import Settings
+
+
+def _without_colour(_: Any, __: str, record: EventDict) -> EventDict:
+    record.pop("color_message", None)  # uvicorn's second rendering of the same message
+    return record
+
 
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -20,6 +26,7 @@ _COMMON: tuple[Processor, ...] = (
     structlog.stdlib.add_logger_name,
     structlog.stdlib.ExtraAdder(),
     TimeStamper(fmt="iso", utc=True),
+    _without_colour,
 )
 
 

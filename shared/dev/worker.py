@@ -20,7 +20,7 @@ from shared.settings import PREFIX, Settings
 
 CHECKOUT = Path(__file__).parents[2]
 READY_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05
 _TAIL_LINES = 15
 _HOST = "127.0.0.1"
@@ -51,6 +51,7 @@ class Worker:
         self._command = command(service)
         self._settings = settings.model_copy(update={"instance": instance, "http_port": free_port()})
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_served = False
 
     @property
     def name(self) -> str:
@@ -103,6 +104,7 @@ class Worker:
             if time.monotonic() > deadline:
                 raise self._failed(f"{self.name} is not ready after {deadline_s:.0f} s")
             time.sleep(_TICK_S)
+        self._has_served = True
 
     def is_ready(self) -> bool:
         with suppress(httpx.HTTPError):
@@ -121,7 +123,8 @@ class Worker:
     def terminate(self) -> None:
         """SIGTERM without waiting; also ends a paused worker."""
         if self._process:
-            self._process.send_signal(signal.SIGTERM)
+            # SIGKILL before it was ever ready: it has nothing to hand over, and Faust can hang while it starts
+            self._process.send_signal(signal.SIGTERM if self._has_served else signal.SIGKILL)
             self._process.send_signal(signal.SIGCONT)
 
     def await_end(self, deadline_s: float) -> None:

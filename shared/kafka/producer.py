@@ -10,6 +10,7 @@ SendError
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -86,6 +87,8 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
         "enable.idempotence": True,
         # librdkafka's own default is CRC32, which sends a key elsewhere than Java, aiokafka and Spark do
         "partitioner": "murmur2_random",
+        "reconnect.backoff.max.ms": 1000,  # 10 s by default, which a broker's restart would be lengthened by
+        "logger": logging.getLogger("librdkafka"),
     } | {name.replace("_", "."): value for name, value in extra.items()}
 
 

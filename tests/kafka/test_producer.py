@@ -1,6 +1,7 @@
 """A command is sent once, its place is known, and every failure says whether trying again makes sense."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -58,6 +59,8 @@ def test_nothing_is_lost_repeated_or_reordered_by_configuration() -> None:
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
+        "reconnect.backoff.max.ms": 1000,
+        "logger": logging.getLogger("librdkafka"),
         "transactional.id": "accounts-1",
         "linger.ms": 5,
     }
