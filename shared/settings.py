@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared import failpoints
 from shared.es.errors import OnefoldError
 
 PREFIX = "ONEFOLD_"
@@ -63,6 +64,10 @@ class Settings(BaseSettings):
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),
     ] = "auto"
 
+    failpoint: Annotated[
+        str | None, Field(pattern=failpoints.PATTERN, description="step:kill or stop:times, for tests in dev")
+    ] = None
+
     @property
     def url(self) -> str:
         """Where other instances call this one."""
@@ -93,6 +98,8 @@ class Settings(BaseSettings):
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
 
     def _hazards(self) -> Iterable[str]:
+        if self.failpoint is not None:
+            yield f"ONEFOLD_FAILPOINT={self.failpoint} ends the worker: it is for tests"
         if self.replication < 3:
             yield f"ONEFOLD_REPLICATION={self.replication} is too few: prod needs 3 copies"
         if self.min_isr < 2:

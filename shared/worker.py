@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shared import failpoints
 from shared.http.api import Routes, create_api
 from shared.http.server import HttpServer
 from shared.logs import configure_logging
@@ -18,6 +19,7 @@ def service_app(topology: Topology, processors: Sequence[Processor], routes: Rou
     """The Faust app of one worker, with the settings of this process's environment."""
     settings = load_settings()
     configure_logging(settings)
+    failpoints.arm(settings.failpoint)
 
     def http(app: WorkerApp) -> HttpServer:
         return HttpServer(create_api(WorkerNode(app), routes), settings.http_host, settings.http_port)

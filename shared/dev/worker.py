@@ -73,6 +73,10 @@ class Worker:
         """None while it runs, and after stop() or kill(); negative: the signal that ended it."""
         return self._process.poll() if self._process else None
 
+    def change(self, **settings: object) -> None:
+        """Settings that it has from its next start on."""
+        self._settings = self._settings.model_copy(update=settings)
+
     def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
         """Returns when it is ready. Raises StageFailed."""
         self.spawn()

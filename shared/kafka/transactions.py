@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from shared.failpoints import reached
 from shared.kafka.producer import producer_config
 
 log = structlog.get_logger(__name__)
@@ -99,15 +100,19 @@ class TransactionalProducer:
             producer = self._opened()
             producer.begin_transaction()
             last = _Last()
+            reached("before_produce")
             _produce(producer, records, last, report_all=self._suspicious)
+            reached("after_produce")
             unsent = producer.flush(CALL_TIMEOUT_S)
             if last.error is not None:
                 raise KafkaException(last.error)
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
             # Only now: a record that is still queued here could land behind the generation check.
+            reached("before_offsets")
             positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
             _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
+            reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         except KafkaException as failure:
             self._suspicious = True
