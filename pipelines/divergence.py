@@ -1,0 +1,140 @@
+"""Where a row and its key's events part: the key's whole story, told on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines.catalog import AggregateTable
+from pipelines.folds import Folded, advance_of
+
+
+class Record(NamedTuple):
+    """One record of a key, in the order of its topic."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One key whose row is not the fold of its events.
+
+    live, folded: the two states as JSON. at: the event where they part, with its place.
+    """
+
+    key: str
+    why: str
+    live: str
+    folded: str
+    at: str
+
+    def __str__(self) -> str:
+        lines = (f"live    {self.live}", f"folded  {self.folded}", f"they part {self.at}")
+        return "\n    ".join([f"{self.key}: {self.why}", *lines])
+
+
+def first_divergences(
+    table: AggregateTable, events: DataFrame, changelog: DataFrame, reasons: Mapping[bytes, str]
+) -> tuple[Divergence, ...]:
+    """What happened to each key of `reasons`, from all records both topics still have of it."""
+    of_events, of_rows = _records(events, reasons), _records(changelog, reasons)
+    return tuple(locate(table, key, why, of_events.get(key, []), of_rows.get(key, [])) for key, why in reasons.items())
+
+
+def locate(table: AggregateTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
+    """The first version of the row that is not the fold so far, and the event it should have come from."""
+    story = _Story(table, key, events)
+    versions = [_version(row) for row in rows]
+    wrong = next((version for version in versions if not story.explains(version)), None)
+    last = wrong or (versions[-1] if versions else None)
+    return Divergence(
+        key=key.decode(errors="replace"),
+        why=why,
+        live=last.text if last else "no row",
+        folded=story.told(last.sequence if last else None),
+        at=story.place(wrong, versions),
+    )
+
+
+class _Version(NamedTuple):
+    """A row as the changelog has it; sequence -1 when it cannot be read."""
+
+    offset: int
+    sequence: int
+    state: Any
+    text: str
+
+
+class _Story:
+    """A key's events, folded one by one."""
+
+    def __init__(self, table: AggregateTable, key: bytes, events: Sequence[Record]) -> None:
+        self._table = table
+        self._states = [table.decider.initial]
+        self._events = events
+        self._broken: Record | None = None
+        advance, folded = advance_of(table), Folded(0, table.decider.initial, -1)
+        for event in events:
+            try:
+                folded = advance(folded, event.offset, key, event.value or b"")
+            except Exception:
+                self._broken = event
+                break
+            self._states.append(folded.state)
+
+    def explains(self, version: _Version) -> bool:
+        """Whether the row is the fold at its sequence."""
+        known = 0 <= version.sequence < len(self._states)
+        return known and from_json(to_json(self._states[version.sequence])) == version.state
+
+    def told(self, sequence: int | None) -> str:
+        last = len(self._states) - 1
+        at = last if sequence is None or not 0 <= sequence <= last else sequence
+        return f"{to_json(self._states[at]).decode()} after event {at}"
+
+    def place(self, wrong: _Version | None, versions: Iterable[_Version]) -> str:
+        if self._broken is not None:
+            return f"at the event that cannot follow: {self._described(self._broken)}"
+        if wrong is None:
+            return "after the last row that the changelog still has"
+        if not 0 < wrong.sequence < len(self._states):
+            last = self._events[-1] if self._events else None
+            return f"after the last event there is: {self._described(last)}" if last else "before any event"
+        event = self._described(self._events[wrong.sequence - 1])
+        agreed = any(v.sequence == wrong.sequence for v in versions if v.offset < wrong.offset)
+        row = f"{self._table.changelog}, offset {wrong.offset}"
+        return f"after event {event}: the row was changed by no event ({row})" if agreed else f"at event {event}"
+
+    def _described(self, event: Record) -> str:
+        place = f"{self._table.events.name}, partition {event.partition}, offset {event.offset}"
+        try:
+            fields = from_json(event.value or b"")
+            return f"{fields['sequence']}, {fields['type']} of {fields['occurred_at']} ({place})"
+        except (ValueError, LookupError, TypeError):
+            return f"that is not an event ({place})"
+
+
+def _version(row: Record) -> _Version:
+    text = (row.value or b"deleted").decode(errors="replace")
+    try:
+        fields = from_json(row.value or b"")
+        sequence, state = int(fields["sequence"]), fields["state"]
+    except (ValueError, LookupError, TypeError):
+        return _Version(row.offset, -1, None, text)
+    return _Version(row.offset, sequence, state, f"{to_json(state).decode()} at sequence {sequence}")
+
+
+def _records(records: DataFrame, keys: Iterable[bytes]) -> dict[bytes, list[Record]]:
+    found: dict[bytes, list[Record]] = {}
+    wanted = records.where(F.col("key").isin([F.lit(key) for key in keys]))
+    for row in wanted.select("key", "partition", "offset", "value").orderBy("partition", "offset").collect():
+        record = Record(row.partition, row.offset, None if row.value is None else bytes(row.value))
+        found.setdefault(bytes(row.key), []).append(record)
+    return found

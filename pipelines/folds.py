@@ -1,0 +1,179 @@
+"""A service's own pure parts over records, in Spark's Python workers.
+
+Records come in Arrow batches, partition by partition in the order of their offsets, which is the order the engine
+saw them in. Only names travel to the workers: each imports the service and folds with what it finds there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic_core import to_json
+from pyspark.sql import DataFrame
+
+from pipelines.catalog import AggregateTable, table_of
+from shared.es.errors import BadMessage
+
+STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
+"""One row per key.
+
+sequence  of the last event below `since`, 0 when the key came up later
+offset    of the record that this event is
+state     after it, as JSON in the form of a table's row
+later     the states after each event from `since` on
+problem   why the fold stopped before the key's last event, null when it did not
+"""
+
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("sequence", pa.int64()),
+        ("offset", pa.int64()),
+        ("state", pa.binary()),
+        ("later", pa.list_(pa.binary())),
+        ("problem", pa.string()),
+    ]
+)
+_ROWS_A_BATCH = 10_000
+_NO_KEY = b""
+
+
+class Folded(NamedTuple):
+    """A key after `sequence` events, the last of which lies at `offset`."""
+
+    sequence: int
+    state: Any
+    offset: int
+
+
+_Record = tuple[int, bytes, bytes]
+"""offset, key, value"""
+
+Advance = Callable[[Folded, int, bytes, bytes], Folded]
+"""(before, offset, key, value) → after the record. Raises when the record cannot follow."""
+
+
+class SequenceBroken(Exception):
+    """An event is missing, or is there twice."""
+
+
+def states(records: DataFrame, table: AggregateTable, since: Mapping[int, int] | None = None) -> DataFrame:
+    """Every key's fold, one row each: STATES. records: sorted as `sources` gives them.
+
+    since: offset by partition from which on every single state is told, too.
+    """
+    return records.mapInArrow(partial(fold_batches, table.service, table.table.name, dict(since or {})), STATES)
+
+
+def fold_batches(
+    service: str, table: str, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The same for the batches of one Spark partition; a Kafka partition is whole within it."""
+    described = table_of(service, table)
+    for number, parts in groupby(_of_one_partition(batches), key=lambda part: part.partition):
+        fold = PartitionFold(described, since.get(number))
+        for part in parts:
+            fold.feed(part.offsets, part.keys, part.values)
+        yield from _as_batches(fold.rows(number))
+
+
+class PartitionFold:
+    """The states of one Kafka partition, as its records come by."""
+
+    def __init__(self, table: AggregateTable, since: int | None = None) -> None:
+        self._advance = advance_of(table)
+        self._initial = Folded(0, table.decider.initial, -1)
+        self._since = since
+        self._last_offset = -1
+        self._now: dict[bytes, Folded] = {}
+        self._settled: dict[bytes, Folded] = {}  # of the keys that have later states
+        self._later: dict[bytes, list[bytes]] = {}
+        self._problems: dict[bytes, str] = {}
+
+    def feed(self, offsets: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """More records, in the order of their offsets."""
+        if offsets[0] <= self._last_offset:
+            raise AssertionError(f"offset {offsets[0]} comes after {self._last_offset}: records are not sorted")
+        self._last_offset = offsets[-1]
+        settled = len(offsets) if self._since is None else bisect_left(offsets, self._since)
+        records = zip(offsets, keys, values, strict=True)
+        self._take(islice(records, settled))
+        for record in records:
+            self._take_later(record)
+
+    def rows(self, partition: int) -> Iterator[tuple[Any, ...]]:
+        """One row per key, in the order of STATES."""
+        for key, last in self._now.items():
+            settled = self._settled.get(key, last)
+            later, problem = self._later.get(key, []), self._problems.pop(key, None)
+            yield partition, key, settled.sequence, settled.offset, to_json(settled.state), later, problem
+        for key, problem in self._problems.items():
+            yield partition, key, 0, -1, to_json(self._initial.state), [], problem
+
+    def _take(self, records: Iterable[_Record]) -> None:
+        now, advance, initial = self._now, self._advance, self._initial
+        for offset, key, value in records:
+            try:
+                now[key] = advance(now.get(key, initial), offset, key, value)
+            except Exception as error:  # whatever it is, it is about this key, and the others go on
+                self._problems.setdefault(key or b"", f"at offset {offset}: {_told(error)}")
+
+    def _take_later(self, record: _Record) -> None:
+        key = record[1]
+        before = self._now.get(key, self._initial)
+        self._take([record])
+        if (after := self._now.get(key, before)) is not before:
+            self._settled.setdefault(key, before)
+            self._later.setdefault(key, []).append(to_json(after.state))
+
+
+def advance_of(table: AggregateTable) -> Advance:
+    """One event more, as the engine folds it: the next in sequence, of the record's own key."""
+    decode, evolve = table.decider.event_codec.decode, table.decider.evolve
+
+    def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
+        event = decode(value)
+        sequence = before.sequence + 1
+        if event.sequence != sequence:
+            raise SequenceBroken(f"sequence {event.sequence} follows {before.sequence}")
+        if event.aggregate_id.encode() != key:
+            raise BadMessage("the record's key is not the aggregate id in its body")
+        return Folded(sequence, evolve(before.state, event.data), offset)
+
+    return advance
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, SequenceBroken) else f"{type(error).__name__}: {error}"
+
+
+class _Part(NamedTuple):
+    partition: int
+    offsets: list[int]
+    keys: list[bytes]
+    values: list[bytes]
+
+
+def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
+    """Each batch, cut where the Kafka partition changes."""
+    for batch in batches:
+        runs, start = pc.run_end_encode(batch.column("partition")), 0
+        for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            part = batch.slice(start, end - start)
+            yield _Part(partition, *(part.column(name).to_pylist() for name in ("offset", "key", "value")))
+            start = end
+
+
+def _as_batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+    while chunk := list(islice(rows, _ROWS_A_BATCH)):
+        columns = zip(*chunk, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+        )

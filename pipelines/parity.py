@@ -1,0 +1,155 @@
+"""The audit: is every row of a live table the fold of its key's events?
+
+The changelog is read up to a fixed end, then the events up to a later one, so each row's events are among them,
+also while the service goes on working. A row is compared with the fold at the very sequence the row states.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pydantic_core import from_json, to_json
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import folds, sources
+from pipelines.answers import ask
+from pipelines.answers import difference as answer_difference
+from pipelines.catalog import AggregateTable
+from pipelines.divergence import Divergence, first_divergences
+from shared.kafka.history import History
+
+DIFFERENCES_SHOWN = 5
+_REASONS_A_TASK = 100
+
+_VERDICTS = "agree long, differ long, key binary, why string"
+_SCHEMA = pa.schema([("agree", pa.int64()), ("differ", pa.int64()), ("key", pa.binary()), ("why", pa.string())])
+_ANSWERS = pa.schema([("key", pa.binary()), ("answer", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """agree, differ: how many keys. asked: of them also over HTTP. divergences: of the first that differ."""
+
+    table: str
+    agree: int
+    differ: int
+    asked: int
+    divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return self.agree + self.differ
+
+    def __str__(self) -> str:
+        http = f" ({self.asked:,} also over HTTP)" if self.asked else ""
+        more = self.differ - len(self.divergences)
+        lines = [f"{self.agree:,} of {self.total:,} {self.table} agree{http}", *map(str, self.divergences)]
+        return "\n  ".join([*lines, f"and {more:,} more"] if more else lines)
+
+
+def audit(
+    spark: SparkSession, history: History, table: AggregateTable, url: str | None = None, sample: int | None = None
+) -> Verdict:
+    """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
+
+    Raises HistoryUnavailable or ServiceUnavailable.
+    """
+    events_topic, changelog_topic = table.events.name, table.changelog
+    # In this order an event that a row or an answer holds lies below the end of the events.
+    settled = history.settled_ends(events_topic)
+    ends = history.settled_ends(changelog_topic)
+    changelog = sources.topic(spark, history.bootstrap, changelog_topic, history.starts(changelog_topic), ends)
+    rows = latest(changelog)
+    answers = _answers(url, table, rows, sample) if url else {}
+    ends = history.settled_ends(events_topic)
+    events = sources.topic(spark, history.bootstrap, events_topic, history.starts(events_topic), ends)
+
+    folded = folds.states(events, table, since=settled)
+    judged = compare(rows, folded, _as_rows(spark, answers), to_json(table.decider.initial)).collect()
+    agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
+    reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
+    first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
+    divergences = first_divergences(table, events, changelog, first) if first else ()
+    return Verdict(table.table.name, agree, differ, len(answers), divergences)
+
+
+def _answers(url: str, table: AggregateTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:
+    keys = rows.select("key") if sample is None else rows.select("key").orderBy(F.xxhash64("key")).limit(sample)
+    return ask(url, table.table.name, [bytes(row.key) for row in keys.collect()])
+
+
+def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
+    columns = [list(answers.keys()), list(answers.values())]
+    return spark.createDataFrame(pa.table(columns, schema=_ANSWERS))
+
+
+def latest(changelog: DataFrame) -> DataFrame:
+    """The last value of each key, without the deleted ones. key: binary, row: binary."""
+    last = changelog.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
+    return last.where(F.col("row").isNotNull())
+
+
+def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, initial: bytes) -> DataFrame:
+    """Per task how many keys agree and differ, then a line each for the first that differ."""
+    all_of_key = rows.join(folded, "key", "full_outer").join(answers, "key", "left")
+    columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
+    return columns.mapInArrow(partial(_judge, initial), _VERDICTS)
+
+
+def _judge(initial: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    agree = differ = 0
+    reasons: list[tuple[bytes, str]] = []
+    for batch in batches:
+        for key, row, answer, sequence, state, later, problem in zip(*_values(batch), strict=True):
+            if row is None and not sequence:
+                continue  # its first event came after the changelog was read
+            why = _difference(row, answer, sequence or 0, [state or initial, *(later or ())], problem)
+            agree += why is None
+            differ += why is not None
+            if why is not None and len(reasons) < _REASONS_A_TASK:
+                reasons.append((key, why))
+    rows = [(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)]
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _values(batch: pa.RecordBatch) -> Iterable[list[Any]]:
+    return (column.to_pylist() for column in batch.columns)
+
+
+def _difference(
+    row: bytes | None, answer: bytes | None, first: int, states: Sequence[bytes], problem: str | None
+) -> str | None:
+    if problem is not None:
+        return f"its events cannot be folded: {problem}"
+    why = difference(row, first, states)
+    return why if why or answer is None else answer_difference(answer, first, states)
+
+
+def difference(row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:
+    """Why a row is not the fold of its key's events; None when it is. states: after event `first`, and on."""
+    if row is None:
+        return f"no row, but {first} events"
+    try:
+        fields = from_json(row)
+        live, live_state = fields["sequence"], fields["state"]
+    except (ValueError, LookupError, TypeError) as error:
+        return f"its row is not a row: {type(error).__name__}"
+    if live < first:
+        return f"its row stopped at sequence {live}, its events had gone on to {first}"
+    if live >= first + len(states):
+        return f"its row is at sequence {live}, its events end at {first + len(states) - 1}"
+    if canonical(live_state) != canonical(from_json(states[live - first])):
+        return f"its state differs at sequence {live}"
+    return None
+
+
+def canonical(value: Any) -> str:
+    """JSON in which equal values are equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

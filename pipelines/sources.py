@@ -1,0 +1,37 @@
+"""History as DataFrames of raw records: from a topic between fixed offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
+"""The columns of every source. (partition, offset) is unique within a topic."""
+
+_FETCH_BYTES = 8 << 20
+
+
+def topic(
+    spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> DataFrame:
+    """Committed records from `starts` up to, not including, `ends`.
+
+    One Spark partition holds one Kafka partition, in the order of its offsets.
+    """
+    spans = {partition: (start, ends[partition]) for partition, start in starts.items() if start < ends[partition]}
+    if not spans:
+        return spark.createDataFrame([], RECORDS)
+    records = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
+        .option("assign", json.dumps({name: sorted(spans)}))
+        .option("startingOffsets", json.dumps({name: {str(p): start for p, (start, _) in spans.items()}}))
+        .option("endingOffsets", json.dumps({name: {str(p): end for p, (_, end) in spans.items()}}))
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    return records.select("partition", "offset", "timestamp", "key", "value")

@@ -1,0 +1,122 @@
+"""Where topics begin and end, for readers of all that lies between; and where a group is to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from shared.es.errors import OnefoldError
+
+Positions = dict[int, int]
+"""Offset by partition."""
+
+Answer = TypeVar("Answer")
+
+REQUEST_TIMEOUT_S = 10.0
+SETTLE_DEADLINE_S = 60.0  # an engine's transaction is over, or timed out by the broker, long before
+_PAUSE_S = 0.1
+
+
+class HistoryUnavailable(OnefoldError):
+    """The brokers do not answer, or do not have what was asked for.
+
+    Operator action: see that ONEFOLD_BOOTSTRAP names running brokers and that the topics are provisioned.
+    """
+
+
+class GroupIsLive(OnefoldError):
+    """The consumer group has members, so its positions are not ours to set.
+
+    Operator action: stop the workers of this group, then try again.
+    """
+
+
+class History:
+    """Blocking look-ups. Every method raises HistoryUnavailable."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def partitions(self, topic: str) -> int:
+        found = self._answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
+        if found is None or not found.partitions:
+            raise HistoryUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
+        return len(found.partitions)
+
+    def starts(self, topic: str) -> Positions:
+        """The first offset each partition still has."""
+        return self._listed(topic, OffsetSpec.earliest)
+
+    def settled_ends(self, topic: str) -> Positions:
+        """The ends as of this call, once no transaction that began below them is open.
+
+        Everything below is final: a reader of committed records that goes so far never has to wait.
+        """
+        ends = self._listed(topic, OffsetSpec.latest)
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while open_ends := _open(self._listed(topic, OffsetSpec.latest, IsolationLevel.READ_COMMITTED), ends):
+            if time.monotonic() > deadline:
+                raise HistoryUnavailable(f"{topic}: a transaction stays open since offset {open_ends}")
+            time.sleep(_PAUSE_S)
+        return ends
+
+    def committed(self, group: str, topic: str) -> Positions:
+        """The next offset `group` reads, of the partitions it ever committed; final, so not of an open transaction."""
+        wanted = [TopicPartition(topic, partition) for partition in range(self.partitions(topic))]
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        futures = self._admin.list_consumer_group_offsets(
+            [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = self._answered(futures[group].result).topic_partitions
+        if pending := [tp for tp in found if tp.error]:
+            raise HistoryUnavailable(f"{group}: {pending[0].error.str()}. Try again in a moment.")
+        return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+
+    def members(self, group: str) -> int:
+        """How many consumers are in the group now."""
+        futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)
+        return len(self._answered(futures[group].result).members)
+
+    def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Lets `group` go on at `positions`. Raises GroupIsLive; the broker itself refuses a live group."""
+        wanted = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
+        futures = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+        done = self._answered(futures[group].result)
+        if refused := [tp for tp in done.topic_partitions if tp.error]:
+            raise HistoryUnavailable(f"{group}: {refused[0]}")
+
+    def _listed(
+        self,
+        topic: str,
+        spec: Callable[[], OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Positions:
+        wanted = {TopicPartition(topic, partition): spec() for partition in range(self.partitions(topic))}
+        futures: Mapping[TopicPartition, Any] = self._admin.list_offsets(
+            wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {tp.partition: self._answered(future.result).offset for tp, future in futures.items()}
+
+    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+        try:
+            return ask()
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
+                raise GroupIsLive(f"{error.str()}: stop its workers first") from failure
+            raise HistoryUnavailable(f"{self.bootstrap}: {error.str()} ({error.name()})") from failure
+
+
+def _open(stable: Positions, ends: Positions) -> Positions:
+    return {partition: stable[partition] for partition, end in ends.items() if stable[partition] < end}

@@ -1,0 +1,156 @@
+"""One Spark session and one broker for all tests of this folder; topics of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from services.accounts.domain.commands import AccountCommand
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountOpened
+from services.accounts.domain.state import Open
+from shared.dev.stack import Stack
+from shared.es.row import Row
+from shared.es.step import step
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
+from shared.topology import Table, Topic, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipelines.catalog import AggregateTable
+
+if not find_spec("pyspark"):
+    collect_ignore_glob = ["test_*"]
+
+FIRST_DAY = datetime(1997, 1, 1, tzinfo=UTC)
+PARTITIONS = 3
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/pipelines" in item.path.as_posix():
+            item.add_marker(pytest.mark.spark)
+            # PySpark leaves the closing of its sockets to the garbage collector
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from pipelines.session import spark_session
+
+    with spark_session("tests", cores=2) as session:
+        yield session
+
+
+@dataclass
+class Ledger:
+    """Accounts as the engine writes them: a command's events and its account's row in one transaction."""
+
+    bootstrap: str
+    table: AggregateTable
+    rows: dict[str, Row[Any]] = field(default_factory=dict)
+    _offsets: dict[int, int] = field(default_factory=dict)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        config = producer_config(self.bootstrap, transactional_id=self.table.topology.service) | {"log_level": 0}
+        self._producer = Producer(config)
+        self._producer.init_transactions(30)
+
+    def decide(self, *commands: tuple[str, AccountCommand]) -> None:
+        self._produce(commands)
+        self._producer.commit_transaction(30)
+
+    def decide_but_abort(self, *commands: tuple[str, AccountCommand]) -> None:
+        """What a worker leaves that died in its transaction: records that nobody may see."""
+        before = dict(self.rows)
+        self._produce(commands)
+        self._producer.abort_transaction(30)
+        self.rows = before
+
+    def put_row(self, account: str, value: bytes | None) -> None:
+        self._put(self.table.changelog, account, value)
+
+    def put_event(self, account: str, value: bytes) -> None:
+        self._put(self.table.events.name, account, value)
+
+    def tamper(self, account: str, sequence: int | None = None, **state: Any) -> None:
+        """Writes the account's row once more, altered."""
+        row = self.rows[account]
+        altered = row._replace(sequence=sequence or row.sequence, state=row.state.model_copy(update=state))
+        self.put_row(account, DECIDER.row_codec.encode(altered))
+
+    def miscount(self, account: str, cents: int) -> None:
+        """From now on the account's rows are wrong by so much."""
+        row = self.rows[account]
+        self.rows[account] = row._replace(state=Open(balance_cents=row.state.balance_cents + cents))
+
+    def event(self, account: str, sequence: int) -> bytes:
+        codec = DECIDER.event_codec
+        return codec.encode(
+            codec.wrap(
+                AccountOpened(),
+                event_id="e",
+                aggregate_id=account,
+                sequence=sequence,
+                occurred_at=FIRST_DAY,
+                correlation_id="c",
+            )
+        )
+
+    def encoded_row(self, account: str) -> bytes:
+        return DECIDER.row_codec.encode(self.rows[account])
+
+    def _put(self, topic: str, account: str, value: bytes | None) -> None:
+        key = account.encode()
+        self._producer.begin_transaction()
+        self._producer.produce(topic, value, key, partition_of(key, PARTITIONS))
+        self._producer.commit_transaction(30)
+
+    def _produce(self, commands: tuple[tuple[str, AccountCommand], ...]) -> None:
+        self._producer.begin_transaction()
+        for account, command in commands:
+            key, number = account.encode(), next(self._ids)
+            partition = partition_of(key, PARTITIONS)
+            issued_at = FIRST_DAY + timedelta(days=number)
+            envelope = DECIDER.command_codec.wrap(
+                command, command_id=f"c{number}", aggregate_id=account, issued_at=issued_at
+            )
+            done = step(DECIDER, self.rows.get(account, DECIDER.initial_row), envelope, self._next(partition))
+            self.rows[account] = done.row
+            for event in done.events:
+                value = DECIDER.event_codec.encode(event)
+                self._producer.produce(self.table.events.name, value, key, partition)
+            self._producer.produce(self.table.changelog, self.encoded_row(account), key, partition)
+        self._producer.flush()
+
+    def _next(self, partition: int) -> int:
+        self._offsets[partition] = self._offsets.get(partition, -1) + 1
+        return self._offsets[partition]
+
+
+_SERVICES = itertools.count(1)
+
+
+@pytest.fixture
+def ledger(stack: Stack) -> Ledger:
+    """An empty ledger in topics of its own, computed by the domain of accounts."""
+    from pipelines.catalog import table_of
+
+    name = f"ledger{next(_SERVICES)}"
+    commands, events = Topic(f"{name}.commands.v1"), Topic(f"{name}.events.v1")
+    table = Table("accounts", source=commands)
+    topology = Topology(name, topics=(commands, events), tables=(table,), partitions=PARTITIONS)
+    provision([topology], stack.settings)
+    described = replace(table_of("accounts", "accounts"), topology=topology, table=table, events=events)
+    return Ledger(stack.bootstrap, described)

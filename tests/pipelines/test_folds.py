@@ -1,0 +1,117 @@
+"""The fold by itself, on Arrow batches as Spark hands them over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.folds import fold_batches
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
+from services.accounts.domain.state import Open
+from tests.pipelines.conftest import FIRST_DAY
+
+CODEC = DECIDER.event_codec
+OPENED, CHARGED = AccountOpened(), AccountCharged(amount_cents=5)
+
+
+def value(account: str, sequence: int, event: AccountEvent) -> bytes:
+    return CODEC.encode(
+        CODEC.wrap(
+            event,
+            event_id=f"{account}-{sequence}",
+            aggregate_id=account,
+            sequence=sequence,
+            occurred_at=FIRST_DAY,
+            correlation_id="c",
+        )
+    )
+
+
+def batch(*records: tuple[int, int, str, bytes]) -> pa.RecordBatch:
+    partitions, offsets, keys, values = zip(*records, strict=True)
+    return pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": offsets,
+            "key": [key.encode() for key in keys],
+            "value": values,
+        }
+    )
+
+
+def folded(*batches: pa.RecordBatch, since: dict[int, int] | None = None) -> dict[str, dict[str, Any]]:
+    rows = [row for out in fold_batches("accounts", "accounts", since or {}, batches) for row in out.to_pylist()]
+    return {row["key"].decode(): row for row in rows}
+
+
+def state(cents: int) -> bytes:
+    return Open(balance_cents=cents).model_dump_json().encode()
+
+
+def test_a_fold_goes_on_over_batches_and_begins_anew_in_each_partition() -> None:
+    rows = folded(
+        batch((0, 3, "ann", value("ann", 1, OPENED)), (0, 4, "bob", value("bob", 1, OPENED))),
+        batch((0, 9, "ann", value("ann", 2, CHARGED)), (1, 2, "eve", value("eve", 1, OPENED))),
+        batch((1, 3, "eve", value("eve", 2, CHARGED)), (1, 4, "eve", value("eve", 3, CHARGED))),
+    )
+    assert {key: (row["partition"], row["sequence"], row["offset"], row["state"]) for key, row in rows.items()} == {
+        "ann": (0, 2, 9, state(5)),
+        "bob": (0, 1, 4, state(0)),
+        "eve": (1, 3, 4, state(10)),
+    }
+
+
+def test_from_a_given_offset_on_every_state_is_told() -> None:
+    rows = folded(
+        batch((0, 3, "ann", value("ann", 1, OPENED)), (0, 4, "ann", value("ann", 2, CHARGED))),
+        batch((0, 5, "ann", value("ann", 3, CHARGED)), (0, 6, "bob", value("bob", 1, OPENED))),
+        since={0: 4},
+    )
+    assert (rows["ann"]["sequence"], rows["ann"]["state"]) == (1, state(0))
+    assert rows["ann"]["later"] == [state(5), state(10)]
+    assert (rows["bob"]["sequence"], rows["bob"]["later"]) == (0, [state(0)])
+
+
+def test_an_event_of_an_older_version_is_upcast() -> None:
+    old = value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":1')
+    old = old.replace(b'{"amount_cents":5}', b'{"amount":"29.99"}')
+    assert b"29.99" in old
+    rows = folded(batch((0, 0, "ann", value("ann", 1, OPENED)), (0, 1, "ann", old)))
+    assert rows["ann"]["state"] == state(2999)
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        (value("ann", 3, CHARGED), "at offset 1: sequence 3 follows 1"),
+        (value("ann", 1, OPENED), "at offset 1: sequence 1 follows 1"),
+        (value("bob", 2, CHARGED), "at offset 1: BadMessage: the record's key is not the aggregate id in its body"),
+        (b"not JSON", "at offset 1: BadMessage: not JSON"),
+    ],
+)
+def test_a_broken_history_stops_its_own_key_only(second: bytes, problem: str) -> None:
+    rows = folded(
+        batch(
+            (0, 0, "ann", value("ann", 1, OPENED)),
+            (0, 1, "ann", second),
+            (0, 2, "eve", value("eve", 1, OPENED)),
+            (0, 3, "eve", value("eve", 2, AccountClosed())),
+        )
+    )
+    assert rows["ann"]["problem"].startswith(problem)
+    assert (rows["ann"]["sequence"], rows["ann"]["state"]) == (1, state(0))
+    assert (rows["eve"]["sequence"], rows["eve"]["problem"]) == (2, None)
+
+
+def test_a_history_that_begins_broken_is_a_row_too() -> None:
+    rows = folded(batch((2, 7, "ann", value("ann", 2, CHARGED))))
+    assert (rows["ann"]["sequence"], rows["ann"]["problem"]) == (0, "at offset 7: sequence 2 follows 0")
+
+
+def test_records_out_of_order_are_a_bug_of_the_source() -> None:
+    first, second = value("ann", 1, OPENED), value("ann", 2, CHARGED)
+    with pytest.raises(AssertionError, match="not sorted"):
+        folded(batch((0, 5, "ann", first)), batch((0, 4, "ann", second)))

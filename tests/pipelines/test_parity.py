@@ -1,0 +1,119 @@
+"""The audit agrees with what is right, and finds what is not: the key, and the event where fold and row part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from pipelines import parity
+from pipelines.cli import cli
+from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
+from shared.dev.stack import Stack
+from shared.kafka import history
+from shared.kafka.history import History
+
+
+def opened(*accounts: str) -> list[tuple[str, Any]]:
+    return [(account, OpenAccount()) for account in accounts]
+
+
+def audit(spark: Any, ledger: Any) -> parity.Verdict:
+    return parity.audit(spark, History(ledger.bootstrap), ledger.table)
+
+
+def divergences(verdict: parity.Verdict) -> Mapping[str, Any]:
+    return {divergence.key: divergence for divergence in verdict.divergences}
+
+
+def test_rows_that_are_their_events_agree(spark: Any, ledger: Any) -> None:
+    ledger.decide(*opened("ann", "bob", "eve", "éva ☃"))
+    ledger.decide(("ann", Charge(amount_cents=500)), ("bob", Charge(amount_cents=700)))
+    ledger.decide_but_abort(("ann", Charge(amount_cents=9_999)))
+    ledger.decide(("ann", Pay(amount_cents=200)), ("éva ☃", CloseAccount()))
+    ledger.decide(("nobody", Pay(amount_cents=1)))  # refused: a row without any event
+    assert str(audit(spark, ledger)) == "5 of 5 accounts agree"
+
+
+def test_empty_topics_agree(spark: Any, ledger: Any) -> None:
+    assert str(audit(spark, ledger)) == "0 of 0 accounts agree"
+
+
+def test_a_tampered_row_is_named_with_its_event(spark: Any, ledger: Any) -> None:
+    ledger.decide(*opened("ann", "bob", "eve", "fay"))
+    ledger.decide(*((account, Charge(amount_cents=500)) for account in ("ann", "bob", "eve", "fay")))
+    ledger.tamper("ann", balance_cents=501)
+    ledger.tamper("eve", sequence=9)
+    ledger.tamper("fay", sequence=1)
+    found = divergences(audit(spark, ledger))
+    assert found.keys() == {"ann", "eve", "fay"}
+    assert found["ann"].why == "its state differs at sequence 2"
+    assert '"balance_cents":501' in found["ann"].live
+    assert '"balance_cents":500' in found["ann"].folded
+    assert found["ann"].at.startswith("after event 2, account.charged of 1997-01-05T00:00:00Z (ledger")
+    assert "the row was changed by no event (ledger" in found["ann"].at
+    assert found["eve"].why == "its row is at sequence 9, its events end at 2"
+    assert found["fay"].why == "its row stopped at sequence 1, its events had gone on to 2"
+
+
+def test_the_first_wrong_version_of_a_row_tells_the_event(spark: Any, ledger: Any) -> None:
+    ledger.decide(*opened("ann", "bob"))
+    ledger.decide(("ann", Charge(amount_cents=100)))
+    ledger.miscount("ann", 7)  # what an evolve with a fault leaves behind
+    ledger.decide(("ann", Charge(amount_cents=500)), ("ann", Charge(amount_cents=200)))
+    verdict = audit(spark, ledger)
+    assert (verdict.agree, verdict.differ) == (1, 1)
+    (ann,) = verdict.divergences
+    assert ann.why == "its state differs at sequence 4"
+    assert '"balance_cents":607' in ann.live
+    assert ann.at.startswith("at event 3, account.charged of 1997-01-04T00:00:00Z (ledger")
+
+
+def test_what_is_missing_or_there_twice_is_named(spark: Any, ledger: Any) -> None:
+    ledger.decide(*opened("deleted", "gap", "twice", "noise"))
+    ledger.put_row("deleted", None)
+    ledger.put_row("ghost", ledger.encoded_row("gap"))
+    ledger.put_event("gap", ledger.event("gap", sequence=3))
+    ledger.put_event("twice", ledger.event("twice", sequence=1))
+    ledger.put_event("noise", b"{}")
+    verdict = audit(spark, ledger)
+    reasons = {key: divergence.why for key, divergence in divergences(verdict).items()}
+    assert reasons.pop("noise").endswith("BadMessage: type: not a string")
+    assert reasons.pop("gap").endswith("sequence 3 follows 1")
+    assert reasons.pop("twice").endswith("sequence 1 follows 1")
+    assert reasons == {
+        "deleted": "no row, but 1 events",
+        "ghost": "its row is at sequence 1, its events end at 0",
+    }
+    assert str(verdict).startswith("0 of 5 accounts agree\n  deleted: no row, but 1 events\n    live    deleted")
+
+
+def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: Stack) -> None:
+    url = stack.urls("accounts")[0]
+    for name in ("ann", "bob"):
+        httpx.post(f"{url}/accounts/parity-{name}").raise_for_status()
+    httpx.post(f"{url}/accounts/parity-ann/charges", json={"amount_cents": 2999}).raise_for_status()
+    options = ["--bootstrap", stack.bootstrap, "--url", url, "--sample", "50"]
+    run = CliRunner().invoke(cli, ["parity", "accounts", *options])
+    assert run.exit_code == 0, run.output
+    assert "also over HTTP" in run.output
+    assert run.output.splitlines()[-1].startswith("Spark and the live tables agree: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nothing"], "no service is called nothing"),
+        (["accounts", "nothing"], "accounts has no table nothing"),
+        (["accounts", "--bootstrap", "127.0.0.1:1"], "127.0.0.1:1: "),
+    ],
+)
+def test_what_an_operator_can_mend_is_said_before_spark_starts(
+    arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "REQUEST_TIMEOUT_S", 1.0)
+    run = CliRunner().invoke(cli, ["parity", *arguments])
+    assert problem in str(run.exception)
