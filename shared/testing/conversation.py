@@ -1,0 +1,106 @@
+"""Services that talk over topics, in memory: what a key is told comes in order, whose turn it is a test chooses.
+
+talk = Conversation([Aggregate(DECIDER, table=ORDERS, events=EVENTS), Policy(next_step, …)])
+talk.say(COMMANDS, "o-1", codec.encode(codec.wrap(PlaceOrder(…), …)))
+talk.run(random.choice)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from shared.es.row import Outcome, Row
+from shared.streams.batch import Batch, Rows
+from shared.streams.processors import Processor
+from shared.streams.store import RowStore
+from shared.topology import Table, Topic
+
+DEAD_LETTERS = "dead-letters"
+
+Turn = tuple[str, str]
+"""The next record of a topic for a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A record of a topic. All of memory is one partition."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    offset: int
+    partition: int = 0
+
+
+class Conversation:
+    """Every record is encoded, decoded and handled by the processors a worker would run.
+
+    log: everything said, by topic. outcomes: of every command, with its aggregate's id.
+    """
+
+    def __init__(self, processors: Iterable[Processor]) -> None:
+        self.log: dict[str, list[Said]] = defaultdict(list)
+        self.outcomes: list[tuple[str, Outcome]] = []
+        self._hearers: dict[str, list[Processor]] = defaultdict(list)
+        self._queues: dict[Turn, deque[Said]] = defaultdict(deque)
+        self._tables: dict[str, _Memory] = defaultdict(_Memory)
+        for processor in processors:
+            self._hearers[processor.source.name].append(processor)
+
+    def say(self, topic: Topic | str, key: str, value: bytes) -> None:
+        """Append a record."""
+        name = topic if isinstance(topic, str) else topic.name
+        said = Said(name, key.encode(), value, len(self.log[name]))
+        self.log[name].append(said)
+        if name in self._hearers:
+            self._queues[name, key].append(said)
+
+    def turns(self) -> list[Turn]:
+        """Every topic and key with a record that nobody has heard yet."""
+        return [turn for turn, queue in self._queues.items() if queue]
+
+    def hear(self, turn: Turn) -> None:
+        """Handle the next record of `turn`. Raises AssertionError when it can't be handled."""
+        said = self._queues[turn].popleft()
+        for processor in self._hearers[said.topic]:
+            self._handle(processor, said)
+
+    def run(self, choose: Callable[[Sequence[Turn]], Turn]) -> None:
+        """Handle records in the chosen order until everything is heard."""
+        while turns := self.turns():
+            self.hear(choose(turns))
+
+    def row(self, processor: Processor, key: str) -> Row[Any] | None:
+        """What the processor's table keeps of `key`."""
+        assert processor.table is not None
+        assert processor.codec is not None
+        value = self._tables[processor.table.name].get(0, key.encode())
+        return None if value is None else processor.codec.decode(value)
+
+    def rows(self, table: Table) -> dict[str, bytes]:
+        """The encoded rows of a table by key, in the keys' order."""
+        return {key.decode(): value for key, value in sorted(self._tables[table.name].items())}
+
+    def _handle(self, processor: Processor, said: Said) -> None:
+        batch, rows = Batch(DEAD_LETTERS), None
+        if processor.table is not None and processor.codec is not None:
+            memory = self._tables[processor.table.name]
+            rows = Rows("", cast(RowStore, memory), said.partition, processor.codec)
+        processor.process([said], rows, batch)
+        if rows is not None:
+            memory.update(rows.encoded())
+        self.outcomes += batch.outcomes
+        for record in batch.records:
+            assert record.topic != DEAD_LETTERS, record.value
+            assert record.key is not None
+            self.say(record.topic, record.key.decode(), record.value or b"")
+
+
+class _Memory(dict[bytes, bytes]):
+    """Stands in for a RowStore."""
+
+    def get(self, _partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
+        return super().get(key)

@@ -1,0 +1,66 @@
+"""A service re-declares the foreign messages it uses; each is held against the record its owner keeps of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.es.envelope import CommandCodec, EventCodec
+from shared.es.message import Command, Event, Message
+
+ROOT = Path(__file__).parents[3]
+RECORDS = {path.stem: path for path in ROOT.glob("tests/unit/*/golden/*.json")}
+
+
+def declared(service: str, *modules: str) -> Iterator[type[Message]]:
+    for path in sorted((ROOT / "services" / service / "domain").glob("*.py")):
+        if not modules or path.stem in modules:
+            module = importlib.import_module(f"services.{service}.domain.{path.stem}")
+            for kind in vars(module).values():
+                if isinstance(kind, type) and issubclass(kind, Message) and kind.__module__ == module.__name__:
+                    yield kind
+
+
+SERVICES = sorted(path.parent.name for path in ROOT.glob("services/*/topology.py"))
+OWN = {kind for service in SERVICES for kind in declared(service, "commands", "events")}
+FOREIGN = [kind for service in SERVICES for kind in declared(service) if kind not in OWN]
+
+
+def owner_of(foreign: type[Message]) -> type[Message]:
+    (owner,) = [kind for kind in OWN if kind.TYPE == foreign.TYPE]
+    return owner
+
+
+def record_of(message: type[Message]) -> bytes:
+    """Its current version, as compact as on the wire."""
+    path = RECORDS[f"{message.TYPE}.v{message.VERSION}"]
+    return json.dumps(json.loads(path.read_bytes()), separators=(",", ":")).encode()
+
+
+def named(message: type[Message]) -> str:
+    return f"{message.__module__.split('.')[1]}-{message.TYPE}"
+
+
+def test_services_do_use_foreign_messages() -> None:
+    assert {Command, Event} == {Command if issubclass(kind, Command) else Event for kind in FOREIGN}
+
+
+@pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Event)], ids=named)
+def test_a_foreign_event_is_what_its_owner_writes(foreign: type[Event]) -> None:
+    owner = owner_of(foreign)
+    assert foreign.VERSION == owner.VERSION
+    assert foreign.model_fields.keys() <= owner.model_fields.keys()
+    codec: EventCodec[Event] = EventCodec((foreign,))
+    assert isinstance(codec.decode(record_of(owner)).data, foreign)
+
+
+@pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Command)], ids=named)
+def test_a_foreign_command_is_what_its_owner_reads(foreign: type[Command]) -> None:
+    owner = owner_of(foreign)
+    assert foreign.VERSION == owner.VERSION
+    codec: CommandCodec[Command] = CommandCodec((foreign,))
+    assert codec.encode(codec.decode(record_of(owner))) == record_of(owner)
