@@ -23,8 +23,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shared.es.errors import OnefoldError
-from shared.kafka.jars import KAFKA_JARS, fetch_jars, user_cache
-from shared.kafka.java import Java, find_java
+from shared.kafka.jars import KAFKA_JARS, fetch_jars
+from shared.kafka.java import find_java
 
 _HOST = "127.0.0.1"
 # Below every system's ephemeral range: no client's own socket can take a port while its broker is down.
@@ -97,7 +97,8 @@ class EmbeddedKafka:
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                self._prepare(java, os.pathsep.join(map(str, jars)))
+                classpath = os.pathsep.join(map(str, jars))
+                self._prepare([str(java.executable), *_JVM, "-cp", classpath], self._lock)
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -141,18 +142,16 @@ class EmbeddedKafka:
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
 
-    def _prepare(self, java: Java, classpath: str) -> None:
-        assert self._lock is not None
+    def _prepare(self, java: list[str], lock: int) -> None:
         cluster_id, ports = self._identity()
-        run = [str(java.executable), *_JVM, "-cp", classpath]
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(_lines(self._configuration(number, client, controller, voters)))
-            command = [*run, *_class_archive(java), f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
+            command = [*java, f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
-            self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, self._lock)
-        self._format([*run, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
+            self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
+        self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and, broker by broker, its client and its controller port; the earlier ones if free."""
@@ -296,12 +295,6 @@ class _Broker:
         disk = "" if shutil.disk_usage(self._folder).free > _FULL_BYTES else " (its disk is full)"
         quoted = "\n  ".join(errors[-_ERROR_LINES:])
         return BrokerFailed(f"broker {self._number} {what}{disk}; the last errors in {self._log}:\n  {quoted}")
-
-
-def _class_archive(java: Java) -> list[str]:
-    """Java 19+ keeps Kafka's loaded classes in a file, written at the first end: 40 % less CPU to start."""
-    archive = user_cache() / f"kafka-java-{java.release}.jsa"
-    return ["-XX:+AutoCreateSharedArchive", f"-XX:SharedArchiveFile={archive}"] if java.release >= 19 else []
 
 
 def _tool(command: list[str], folder: Path) -> subprocess.Popen[str]:
