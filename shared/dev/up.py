@@ -24,7 +24,7 @@ _TICK_S = 0.5
 _STEADY_S = 60.0
 _LONGEST_PAUSE_S = 30.0
 _UP_GRACE_S = 60.0
-_ORPHAN_GRACE_S = 20.0
+_ORPHAN_GRACE_S = 10.0
 
 Services = Mapping[str, list[dict[str, str | int]]]
 
@@ -136,8 +136,8 @@ class Keeper:
         code = self._worker.exit_code
         if code is None:
             return
-        self._deaths = 0 if now_s - self._started_s > _STEADY_S else self._deaths + 1
-        pause_s = min(2.0**self._deaths, _LONGEST_PAUSE_S)
+        self._deaths = 1 if now_s - self._started_s > _STEADY_S else self._deaths + 1
+        pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
         self._due_s = now_s + pause_s
         again = f"it is started again in {pause_s:.0f} s"
         self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")
@@ -202,7 +202,8 @@ def _end_recorded(root: Path) -> bool:
 
 def _on_end_signals(action: signal._HANDLER) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, action)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's background leave it
+            signal.signal(number, action)
 
 
 def _say(text: str) -> None:
