@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -79,6 +80,17 @@ def topics() -> None:
     if wrong:
         print("\n".join(map(str, wrong)))
         raise typer.Exit(1)
+
+
+@cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench(context: typer.Context) -> None:
+    """Measure this checkout on this machine; `bench --help` says what can be measured."""
+    _become("bench", context.args)
+
+
+def _become(package: str, arguments: Sequence[str]) -> None:
+    sys.argv = [package, *arguments]
+    runpy.run_module(package, run_name="__main__", alter_sys=True)
 
 
 def _row(name: str, spec: TopicSpec, wrong: Sequence[Difference]) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""python3 dev.py bench [WHAT …] [--json FILE]"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.begin import numbered
+from bench.lab import Lab
+from bench.report import Report
+from bench.speed import Load, engine
+from shared.dev.stages import StageFailed
+from shared.es.errors import OnefoldError
+
+BENCHMARKS = {"engine": engine}
+_INTERRUPTED = 130
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def known(names: list[str] | None) -> list[str]:
+    unknown = set(names or ()) - BENCHMARKS.keys()
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: name any of {', '.join(BENCHMARKS)}")
+    return names or list(BENCHMARKS)
+
+
+@cli.command()
+def bench(
+    what: Annotated[list[str] | None, typer.Argument(callback=known, help=" ".join(BENCHMARKS))] = None,
+    events: Annotated[int, typer.Option(min=1, help="How many events the input has.")] = 1_000_000,
+    keys: Annotated[int, typer.Option(min=1, help="Over how many keys they are spread.")] = 1_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each side runs; sides alternate.")] = 2,
+    json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
+) -> None:
+    """Measure this checkout on this machine, beside what it is compared with. Without WHAT: everything."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    begin = numbered()
+    report = Report()
+    try:
+        with Lab() as lab:
+            for name in what or ():
+                report.add(BENCHMARKS[name](lab, begin, Load(events, keys, rounds)))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except (OnefoldError, StageFailed) as error:
+        sys.exit(str(error))
+    print(f"\n{report}")
+    if json:
+        report.write(json)
+
+
+if __name__ == "__main__":
+    cli(prog_name="dev.py bench")

@@ -1,0 +1,149 @@
+"""Where a benchmark runs: one embedded broker, its topics, and the sides as processes of their own."""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import Producer
+
+from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
+from bench.topology import PARTITIONS
+from shared.dev.stages import Stage, StageFailed
+from shared.dev.worker import CHECKOUT, Worker
+from shared.es.ids import derived_id
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.offsets import Offsets
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+ROOT = CHECKOUT / ".onefold" / "bench"
+_WHEN = datetime(2025, 1, 1, tzinfo=UTC)
+_POLL_EVERY = 1_000
+_ERRORS = 3
+
+Message = Callable[[str, int, int], bytes]
+"""The bytes of message `number` for a key, with an amount in cents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A topic that holds `count` messages over `keys` keys."""
+
+    topic: Topic
+    count: int
+    keys: int
+
+
+class Lab:
+    """Holds `root`, emptied, for one run."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root.resolve()
+        self.kafka = EmbeddedKafka(self.root / "kafka", self.root / "logs")
+        self._sides: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        self._held = _only_one(self.root)
+        self._held.__enter__()
+        try:
+            self.kafka.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for side in self._sides:
+            side.kill()
+        self.kafka.stop()
+        self._held.__exit__(None, None, None)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(bootstrap=self.kafka.bootstrap, data_dir=self.root / "stores", log_format="json")
+
+    def provision(self, topologies: Iterable[Topology]) -> None:
+        provision(topologies, self.settings)
+
+    def spawn(self, name: str, command: Sequence[str]) -> Worker:
+        """A side's process; its settings are in ONEFOLD_ variables."""
+        side = Worker(name, "1", self.settings, self.root / "logs" / f"{name}.log", lambda _: command)
+        self._sides.append(side)
+        side.spawn()
+        return side
+
+    def events(self, count: int, keys: int, now: Stage) -> Input:
+        """A new topic of `Sold` events."""
+        return self._fill(Topic(f"bench.sold-{keys}-{count}.v1"), count, keys, _event, now)
+
+    def commands(self, count: int, keys: int, now: Stage) -> Input:
+        """A new topic of `Sell` commands."""
+        return self._fill(Topic(f"bench.sell-{keys}-{count}.v1"), count, keys, _command, now)
+
+    def _fill(self, topic: Topic, count: int, keys: int, message: Message, now: Stage) -> Input:
+        self.provision([Topology("bench", (topic,), partitions=PARTITIONS)])
+        config = producer_config(self.settings.bootstrap, linger_ms=50, batch_size=2**20)
+        producer = Producer(config | {"log_level": _ERRORS})
+        chance = random.Random(count)
+        for number in range(count):
+            key = f"customer-{chance.randrange(keys)}"
+            value = message(key, number, chance.randrange(1, 10_000))
+            while True:
+                try:
+                    producer.produce(topic.name, value, key.encode())
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % _POLL_EVERY == 0:
+                producer.poll(0)
+                now.progress(number, count, "written")
+        producer.flush()
+        places = [(topic.name, partition) for partition in range(PARTITIONS)]
+        found = sum(Offsets(self.settings.bootstrap).ends(places).values())
+        if found != count:
+            raise StageFailed(f"{topic.name} holds {found} of {count}", "see the broker's log", self.root / "logs")
+        return Input(topic, count, keys)
+
+
+def _event(key: str, number: int, amount_cents: int) -> bytes:
+    event = EVENT_CODEC.wrap(
+        Sold(amount_cents=amount_cents),
+        event_id=derived_id(key, str(number)),
+        aggregate_id=key,
+        sequence=number + 1,
+        occurred_at=_WHEN,
+        correlation_id=derived_id(str(number)),
+        causation_id=derived_id(str(number)),
+    )
+    return EVENT_CODEC.encode(event)
+
+
+def _command(key: str, number: int, amount_cents: int) -> bytes:
+    codec = DECIDER.command_codec
+    command = Sell(amount_cents=amount_cents)
+    return codec.encode(codec.wrap(command, command_id=derived_id(key, str(number)), aggregate_id=key, issued_at=_WHEN))
+
+
+@contextmanager
+def _only_one(root: Path) -> Iterator[None]:
+    """Holds `root`, empty, for one run."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with root.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StageFailed("a benchmark of this checkout runs already", "let it end, then run again") from None
+        if root.exists():
+            shutil.rmtree(root)
+        (root / "stores").mkdir(parents=True)
+        yield
