@@ -1,0 +1,30 @@
+"""Orders as sales knows it: a confirmed order, with what is counted of it."""
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.es.message import Event
+from shared.es.times import Instant
+
+
+class Line(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    sku: str
+    quantity: int
+    amount_cents: int
+
+
+class OrderConfirmed(Event):
+    TYPE = "order.confirmed"
+
+    customer_id: str
+    lines: tuple[Line, ...]
+    placed_at: Instant
+
+    @property
+    def units(self) -> int:
+        return sum(line.quantity for line in self.lines)
+
+    @property
+    def total_cents(self) -> int:
+        return sum(line.amount_cents for line in self.lines)

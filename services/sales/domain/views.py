@@ -1,0 +1,38 @@
+"""What is known of sales. Each view is made of sums, minima and maxima: the order of its events changes nothing."""
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.es.times import Day
+
+
+class View(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+
+class Totals(View):
+    orders: int = 0
+    units: int = 0
+    revenue_cents: int = 0
+
+    def plus(self, units: int, revenue_cents: int) -> dict[str, int]:
+        """The totals with one order more."""
+        return {
+            "orders": self.orders + 1,
+            "units": self.units + units,
+            "revenue_cents": self.revenue_cents + revenue_cents,
+        }
+
+
+class DaySales(Totals):
+    """`late` is what came after the grace: it is counted beside the day, whose own totals stay as they are."""
+
+    late: Totals = Totals()
+
+
+class Customer(View):
+    """total_cents: of all orders. Days are those the orders were placed on."""
+
+    orders: int
+    total_cents: int
+    first_order_on: Day
+    last_order_on: Day

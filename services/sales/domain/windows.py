@@ -1,0 +1,30 @@
+"""Windows over event time: when a customer ordered, not when anyone heard of it."""
+
+from datetime import UTC, datetime, time, timedelta
+
+from services.sales.domain.orders import OrderConfirmed
+from shared.es.envelope import EventEnvelope
+
+GRACE = timedelta(days=3)
+
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_A_DAY = timedelta(days=1)
+
+
+def day_of(event: OrderConfirmed) -> str:
+    """`1997-01-18`, UTC."""
+    return event.placed_at.date().isoformat()
+
+
+def hour_of_week(event: OrderConfirmed) -> str:
+    """`sat-09`: one of 168, UTC."""
+    return f"{_WEEKDAYS[event.placed_at.weekday()]}-{event.placed_at.hour:02d}"
+
+
+def is_late(envelope: EventEnvelope[OrderConfirmed]) -> bool:
+    """Whether we were told of the order more than GRACE after its day had ended.
+
+    Both times are the event's own, so a replay, or another order of the same events, comes to the same verdict.
+    """
+    day_ends = datetime.combine(envelope.data.placed_at.date(), time(), UTC) + _A_DAY
+    return envelope.occurred_at > day_ends + GRACE

@@ -1,0 +1,54 @@
+"""What one more confirmed order changes in each view."""
+
+from services.sales.domain.orders import OrderConfirmed
+from services.sales.domain.views import Customer, DaySales, Totals
+from services.sales.domain.windows import day_of, hour_of_week, is_late
+from shared.es.envelope import EventEnvelope
+
+Confirmed = EventEnvelope[OrderConfirmed]
+
+
+def by_sku(event: Confirmed) -> list[str]:
+    """Keys: the order counts for each of its SKUs."""
+    return [line.sku for line in event.data.lines]
+
+
+def sku_sales(view: Totals, event: Confirmed, sku: str) -> Totals:
+    (line,) = [line for line in event.data.lines if line.sku == sku]
+    return Totals(**view.plus(line.quantity, line.amount_cents))
+
+
+def by_day(event: Confirmed) -> list[str]:
+    return [day_of(event.data)]
+
+
+def day_sales(view: DaySales, event: Confirmed, _day: str) -> DaySales:
+    units, cents = event.data.units, event.data.total_cents
+    if is_late(event):
+        return view.model_copy(update={"late": Totals(**view.late.plus(units, cents))})
+    return view.model_copy(update=view.plus(units, cents))
+
+
+def by_hour(event: Confirmed) -> list[str]:
+    return [hour_of_week(event.data)]
+
+
+def hour_sales(view: Totals, event: Confirmed, _hour: str) -> Totals:
+    """An hour of the week comes again every week: it never closes, and no order is late for it."""
+    return Totals(**view.plus(event.data.units, event.data.total_cents))
+
+
+def by_customer(event: Confirmed) -> list[str]:
+    return [event.data.customer_id]
+
+
+def customer_profile(view: Customer | None, event: Confirmed, _customer_id: str) -> Customer:
+    order, on = event.data, event.data.placed_at.date()
+    if view is None:
+        return Customer(orders=1, total_cents=order.total_cents, first_order_on=on, last_order_on=on)
+    return Customer(
+        orders=view.orders + 1,
+        total_cents=view.total_cents + order.total_cents,
+        first_order_on=min(view.first_order_on, on),
+        last_order_on=max(view.last_order_on, on),
+    )

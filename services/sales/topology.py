@@ -1,0 +1,18 @@
+"""The topics and the tables of sales: confirmed orders by what they are counted by."""
+
+from shared.topology import Table, Topic, Topology
+
+BY_SKU = Topic("sales.by-sku.v1")
+BY_DAY = Topic("sales.by-day.v1")
+BY_HOUR = Topic("sales.by-hour.v1")
+BY_CUSTOMER = Topic("sales.by-customer.v1")
+DEAD = Topic("sales.dead.v1")
+
+SKUS = Table("skus", source=BY_SKU, indexes=("revenue_cents",))
+DAYS = Table("days", source=BY_DAY)
+HOURS = Table("hours", source=BY_HOUR)
+CUSTOMERS = Table("customers", source=BY_CUSTOMER, indexes=("total_cents",))
+
+TOPOLOGY = Topology("sales", topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, DEAD), tables=(SKUS, DAYS, HOURS, CUSTOMERS))
+
+ORDERS_EVENTS = Topic("orders.events.v1")

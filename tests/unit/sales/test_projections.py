@@ -1,0 +1,96 @@
+"""What one more confirmed order changes, in sentences."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from services.sales.domain.orders import Line, OrderConfirmed
+from services.sales.domain.rfm import Rfm, score
+from services.sales.domain.views import Customer, DaySales, Totals
+from services.sales.domain.windows import GRACE
+from services.sales.projections import (
+    by_customer,
+    by_day,
+    by_hour,
+    by_sku,
+    customer_profile,
+    day_sales,
+    hour_sales,
+    sku_sales,
+)
+from shared.es.envelope import EventEnvelope
+
+SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
+DAY_ENDS = datetime(1997, 1, 19, tzinfo=UTC)
+ABBA = Line(sku="abba", quantity=2, amount_cents=2000)
+BACH = Line(sku="bach", quantity=1, amount_cents=999)
+
+
+def confirmed(placed_at: datetime = SATURDAY, told_at: datetime | None = None) -> EventEnvelope[OrderConfirmed]:
+    return EventEnvelope(
+        event_id="e-1",
+        type=OrderConfirmed.TYPE,
+        schema_version=1,
+        aggregate_id="o-1",
+        sequence=3,
+        occurred_at=told_at or placed_at,
+        correlation_id="story",
+        data=OrderConfirmed(customer_id="ann", lines=(ABBA, BACH), placed_at=placed_at),
+    )
+
+
+def test_an_order_counts_for_each_of_its_skus_and_once_for_its_day_hour_and_customer() -> None:
+    event = confirmed()
+    assert by_sku(event) == ["abba", "bach"]
+    assert by_day(event) == ["1997-01-18"]
+    assert by_hour(event) == ["sat-09"]
+    assert by_customer(event) == ["ann"]
+
+
+def test_a_sku_counts_its_own_line_only() -> None:
+    view = sku_sales(Totals(orders=1, units=1, revenue_cents=1), confirmed(), "abba")
+    assert view == Totals(orders=2, units=3, revenue_cents=2001)
+    assert sku_sales(Totals(), confirmed(), "bach") == Totals(orders=1, units=1, revenue_cents=999)
+
+
+def test_an_hour_of_the_week_counts_the_whole_order_however_late() -> None:
+    later = confirmed(told_at=SATURDAY + timedelta(days=100))
+    assert hour_sales(Totals(), later, "sat-09") == Totals(orders=1, units=3, revenue_cents=2999)
+
+
+@pytest.mark.parametrize("told_at", [SATURDAY - timedelta(days=1), SATURDAY, DAY_ENDS, DAY_ENDS + GRACE])
+def test_inside_the_grace_an_order_changes_its_day(told_at: datetime) -> None:
+    day = day_sales(DaySales(), confirmed(told_at=told_at), "1997-01-18")
+    assert day == DaySales(orders=1, units=3, revenue_cents=2999)
+
+
+def test_after_the_grace_an_order_is_counted_as_late() -> None:
+    late = confirmed(told_at=DAY_ENDS + GRACE + timedelta(microseconds=1))
+    day = day_sales(DaySales(orders=1, units=3, revenue_cents=2999), late, "1997-01-18")
+    assert day == DaySales(orders=1, units=3, revenue_cents=2999, late=Totals(orders=1, units=3, revenue_cents=2999))
+
+
+def test_a_customer_s_first_and_last_day_do_not_depend_on_who_is_told_of_first() -> None:
+    view: Customer | None = None
+    for days in (3, 0, 7):
+        view = customer_profile(view, confirmed(SATURDAY + timedelta(days=days)), "ann")
+    assert view == Customer(
+        orders=3, total_cents=3 * 2999, first_order_on=date(1997, 1, 18), last_order_on=date(1997, 1, 25)
+    )
+
+
+@pytest.mark.parametrize(
+    ("days", "orders", "total_cents", "expected"),
+    [
+        (0, 1, 0, Rfm(5, 1, 1)),
+        (30, 2, 2500, Rfm(5, 2, 2)),
+        (31, 3, 4999, Rfm(4, 3, 2)),
+        (180, 9, 10000, Rfm(3, 4, 4)),
+        (366, 10, 25000, Rfm(1, 5, 5)),
+        (-1, 1, 2499, Rfm(5, 1, 1)),
+    ],
+)
+def test_a_customer_is_scored_from_1_to_5(days: int, orders: int, total_cents: int, expected: Rfm) -> None:
+    day = date(1997, 1, 18)
+    customer = Customer(orders=orders, total_cents=total_cents, first_order_on=day, last_order_on=day)
+    assert score(customer, day + timedelta(days=days)) == expected
