@@ -7,7 +7,7 @@ EVENTS = Topic("orders.events.v1")
 TIMERS = Topic("orders.timers.v1")
 DEAD = Topic("orders.dead.v1")
 
-ORDERS = Table("orders", source=COMMANDS)
+ORDERS = Table("orders", source=COMMANDS, indexes=("phase", "customer_id"))
 
 TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, DEAD), tables=(ORDERS,))
 

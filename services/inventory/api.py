@@ -1,0 +1,81 @@
+"""HTTP of inventory: deliveries in, what is in stock out. Reservations come from processes, over topics."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from services.inventory.domain.commands import DiscontinueItem, ReceiveStock
+from services.inventory.domain.decide import DECIDER
+from services.inventory.domain.state import Item, Unlisted
+from services.inventory.topology import ITEMS
+from shared.es.row import Row
+from shared.http import commands, lists, queries
+from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.lists import ListQuery, Lists, Page
+from shared.http.node import Node
+from shared.http.paths import PathId, Segment
+from shared.http.peers import Peers
+from shared.http.queries import Queries, ReadingQuery
+
+
+class ItemView(BaseModel):
+    """available: physical less reserved. sequence: number of events so far."""
+
+    sku: str
+    physical: int
+    reserved: int
+    available: int
+    discontinued_since: date | None
+    sequence: int
+
+
+class ItemList(ListQuery):
+    order: Literal["id"] = "id"
+
+
+def view(sku: str, row: Row[Item]) -> ItemView | None:
+    """None for an item that was never delivered."""
+    item = row.state
+    if isinstance(item, Unlisted):
+        return None
+    return ItemView(
+        sku=sku,
+        physical=item.physical,
+        reserved=item.reserved,
+        available=item.available,
+        discontinued_since=item.discontinued_since,
+        sequence=row.sequence,
+    )
+
+
+def routes(node: Node, peers: Peers) -> APIRouter:
+    router = APIRouter(prefix="/items", tags=["items"])
+    items = Queries(node, peers, ITEMS, view)
+    listed = Lists(node, peers, ITEMS, view)
+    door = Commands(node, peers, DECIDER, ITEMS, path="/items")
+
+    @router.get("", response_model=Page, responses=lists.RESPONSES)
+    async def list_items(request: Request, query: Annotated[ItemList, Query()]) -> Response:
+        return await listed.page(request, query)
+
+    @router.get("/{sku}", response_model=ItemView, responses=queries.RESPONSES)
+    async def get_item(request: Request, sku: PathId, reading: ReadingQuery) -> Response:
+        return await items.by_id(request, sku, reading)
+
+    @router.post("/{sku}/deliveries", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def receive(request: Request, sku: PathId, body: ReceiveStock, wishes: WishesHeader) -> Response:
+        return await door.submit(request, sku, body, wishes)
+
+    @router.post("/{sku}/discontinuation", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def discontinue(request: Request, sku: PathId, body: DiscontinueItem, wishes: WishesHeader) -> Response:
+        return await door.submit(request, sku, body, wishes)
+
+    @router.get("/{sku}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
+        return await door.outcome(request, sku, command_id)
+
+    return router

@@ -1,0 +1,93 @@
+"""HTTP of orders: orders in, how far they got out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
+
+from services.orders.domain.commands import CancelOrder, PlaceOrder
+from services.orders.domain.decide import DECIDER
+from services.orders.domain.events import Line
+from services.orders.domain.state import Order, Rejected, Unplaced
+from services.orders.topology import ORDERS
+from shared.es.row import Row
+from shared.http import commands, lists, queries
+from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.lists import ListQuery, Lists, Page
+from shared.http.node import Node
+from shared.http.paths import PathId, Segment
+from shared.http.peers import Peers
+from shared.http.queries import Queries, ReadingQuery
+
+Phase = Literal["reserving", "charging", "confirmed", "rejected", "cancelled"]
+
+
+class OrderView(BaseModel):
+    """code: why it was rejected. sequence: number of events so far."""
+
+    order_id: str
+    phase: Phase
+    code: str | None
+    customer_id: str
+    lines: tuple[Line, ...]
+    total_cents: int
+    placed_at: datetime
+    sequence: int
+
+
+class OrderList(ListQuery):
+    """By id, or quickest for one phase or customer, by that."""
+
+    order: Literal["id", "phase", "customer_id"] = "id"
+    phase: Phase | None = None
+    customer_id: str | None = None
+
+
+def view(order_id: str, row: Row[Order]) -> OrderView | None:
+    """None for an order that was never placed."""
+    order = row.state
+    if isinstance(order, Unplaced):
+        return None
+    return OrderView(
+        order_id=order_id,
+        phase=order.phase,
+        code=order.code if isinstance(order, Rejected) else None,
+        customer_id=order.customer_id,
+        lines=order.lines,
+        total_cents=order.total_cents,
+        placed_at=order.placed_at,
+        sequence=row.sequence,
+    )
+
+
+def routes(node: Node, peers: Peers) -> APIRouter:
+    router = APIRouter(prefix="/orders", tags=["orders"])
+    orders = Queries(node, peers, ORDERS, view)
+    listed = Lists(node, peers, ORDERS, view)
+    door = Commands(node, peers, DECIDER, ORDERS, path="/orders")
+
+    @router.get("", response_model=Page, responses=lists.RESPONSES)
+    async def list_orders(request: Request, query: Annotated[OrderList, Query()]) -> Response:
+        return await listed.page(request, query)
+
+    @router.get("/{order_id}", response_model=OrderView, responses=queries.RESPONSES)
+    async def get_order(request: Request, order_id: PathId, reading: ReadingQuery) -> Response:
+        return await orders.by_id(request, order_id, reading)
+
+    @router.post("/{order_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def place(request: Request, order_id: PathId, body: PlaceOrder, wishes: WishesHeader) -> Response:
+        """It is placed; whether it is confirmed, `GET …?until=phase:confirmed&wait=10` tells."""
+        return await door.submit(request, order_id, body, wishes)
+
+    @router.post("/{order_id}/cancellation", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
+    async def cancel(request: Request, order_id: PathId, wishes: WishesHeader) -> Response:
+        return await door.submit(request, order_id, CancelOrder(), wishes)
+
+    @router.get("/{order_id}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
+        return await door.outcome(request, order_id, command_id)
+
+    return router

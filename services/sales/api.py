@@ -1,0 +1,148 @@
+"""HTTP of sales: what was sold, of what, when and to whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel
+
+from services.sales.domain.rfm import score
+from services.sales.domain.views import Customer, DaySales, Totals
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, SKUS
+from shared.es.row import Row
+from shared.http import lists, queries
+from shared.http.lists import ListQuery, Lists, Page
+from shared.http.node import Node
+from shared.http.paths import PathId
+from shared.http.peers import Peers
+from shared.http.queries import Queries, ReadingQuery
+
+DayKey = Annotated[date, Path(description="UTC, by when the customer ordered: 1997-01-18")]
+HourKey = Annotated[str, Path(pattern="^(mon|tue|wed|thu|fri|sat|sun)-([01][0-9]|2[0-3])$", description="UTC: sat-09")]
+
+
+class TotalsView(BaseModel):
+    orders: int
+    units: int
+    revenue_cents: int
+
+
+class SkuView(TotalsView):
+    sku: str
+
+
+class DayView(TotalsView):
+    """late: orders we were told of after the grace, which count in nothing else here."""
+
+    day: date
+    late: TotalsView
+
+
+class HourView(TotalsView):
+    hour: str
+
+
+class RfmView(BaseModel):
+    """Scores from 1 to 5, best 5, on the day `as_of`."""
+
+    as_of: date
+    recency: int
+    frequency: int
+    monetary: int
+
+
+class CustomerView(BaseModel):
+    customer_id: str
+    orders: int
+    total_cents: int
+    first_order_on: date
+    last_order_on: date
+    rfm: RfmView
+
+
+class WindowList(ListQuery):
+    order: Literal["id"] = "id"
+
+
+class SkuList(ListQuery):
+    """order: by SKU, or by revenue."""
+
+    order: Literal["id", "revenue_cents", "-revenue_cents"] = "id"
+
+
+class CustomerList(ListQuery):
+    """order: by id, or by what was spent."""
+
+    order: Literal["id", "total_cents", "-total_cents"] = "id"
+    total_cents_min: int | None = None
+    total_cents_max: int | None = None
+
+
+def sku_view(sku: str, row: Row[Totals]) -> SkuView:
+    return SkuView(sku=sku, **row.state.model_dump())
+
+
+def day_view(day: str, row: Row[DaySales]) -> DayView:
+    return DayView(day=date.fromisoformat(day), **row.state.model_dump())
+
+
+def hour_view(hour: str, row: Row[Totals]) -> HourView:
+    return HourView(hour=hour, **row.state.model_dump())
+
+
+def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> CustomerView:
+    rfm = RfmView(as_of=as_of, **score(row.state, as_of)._asdict())
+    return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
+
+
+def scoring_day(as_of: Annotated[date | None, Query(description="score on this day, if not today")] = None) -> date:
+    return as_of or datetime.now(UTC).date()
+
+
+ScoringDay = Annotated[date, Depends(scoring_day)]
+
+
+def routes(node: Node, peers: Peers) -> APIRouter:
+    router = APIRouter(prefix="/sales", tags=["sales"])
+    skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view)
+    days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view)
+    hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view)
+
+    @router.get("/skus", response_model=Page, responses=lists.RESPONSES)
+    async def list_skus(request: Request, query: Annotated[SkuList, Query()]) -> Response:
+        return await skus_listed.page(request, query)
+
+    @router.get("/skus/{sku}", response_model=SkuView, responses=queries.RESPONSES)
+    async def get_sku(request: Request, sku: PathId, reading: ReadingQuery) -> Response:
+        return await skus.by_id(request, sku, reading)
+
+    @router.get("/days", response_model=Page, responses=lists.RESPONSES)
+    async def list_days(request: Request, query: Annotated[WindowList, Query()]) -> Response:
+        return await days_listed.page(request, query)
+
+    @router.get("/days/{day}", response_model=DayView, responses=queries.RESPONSES)
+    async def get_day(request: Request, day: DayKey, reading: ReadingQuery) -> Response:
+        return await days.by_id(request, day.isoformat(), reading)
+
+    @router.get("/hours", response_model=Page, responses=lists.RESPONSES)
+    async def list_hours(request: Request, query: Annotated[WindowList, Query()]) -> Response:
+        return await hours_listed.page(request, query)
+
+    @router.get("/hours/{hour}", response_model=HourView, responses=queries.RESPONSES)
+    async def get_hour(request: Request, hour: HourKey, reading: ReadingQuery) -> Response:
+        return await hours.by_id(request, hour, reading)
+
+    @router.get("/customers", response_model=Page, responses=lists.RESPONSES)
+    async def list_customers(request: Request, query: Annotated[CustomerList, Query()]) -> Response:
+        view = partial(customer_view, as_of=datetime.now(UTC).date())
+        return await Lists(node, peers, CUSTOMERS, view).page(request, query)
+
+    @router.get("/customers/{customer_id}", response_model=CustomerView, responses=queries.RESPONSES)
+    async def get_customer(request: Request, customer_id: PathId, as_of: ScoringDay, reading: ReadingQuery) -> Response:
+        view = partial(customer_view, as_of=as_of)
+        return await Queries(node, peers, CUSTOMERS, view).by_id(request, customer_id, reading)
+
+    return router
