@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     session_timeout_s: Annotated[
         int, Field(ge=6, le=300, description="seconds until a silent worker is replaced, 6 to 300")
     ] = 10
+    leave_on_stop: Annotated[
+        bool, Field(description="true hands partitions over at once; false keeps them for a restart in the session time")
+    ] = True
     log_format: Annotated[
         Literal["auto", "console", "json"],
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),

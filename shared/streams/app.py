@@ -75,6 +75,7 @@ class WorkerApp(faust.App):
             topic_disable_leader=True,
             topic_partitions=topology.partitions,
             table_standby_replicas=settings.standbys,
+            consumer_group_instance_id=f"{topology.service}-{settings.instance}",
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=settings.session_timeout_s / 4,
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EngineThread(driver.AIOKafkaConsumerThread):
-    """Notes until when the group surely counts this member in."""
+    """Notes until when the group surely counts this member in, and leaves it when it is told to stop."""
 
     app: WorkerApp
 
@@ -44,6 +44,12 @@ class EngineThread(driver.AIOKafkaConsumerThread):
             return alive
 
         coordinator._do_heartbeat = noted
+
+    async def on_thread_stop(self) -> None:
+        if self.app.settings.leave_on_stop and self._consumer is not None:
+            # a static member does not leave: its partitions would wait for the session time-out
+            self._consumer._coordinator._group_instance_id = None
+        await super().on_thread_stop()
 
 
 class EngineConsumer(driver.Consumer):
