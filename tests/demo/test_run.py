@@ -1,0 +1,118 @@
+"""The demo as a person runs it, on few purchases: through, tampered with, and interrupted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from demo.run import STAGES
+
+pytestmark = pytest.mark.broker
+
+FEW, CUSTOMERS = 700, 681
+TAMPERED = f"""
+from demo.cdnow import balances
+from demo.run import run
+print(run({FEW}, stay=True, sums=lambda purchases: balances(purchases) | {{"00020": 1}}).line)
+"""
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-u", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
+    """The lines up to the one that begins with `start`."""
+    assert process.stdout
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith(start):
+            return lines
+    raise AssertionError("\n".join(["it ended early", *lines]))
+
+
+def urls_in(lines: list[str]) -> set[str]:
+    return set(re.findall(r"http://127\.0\.0\.1:\d+", "\n".join(lines)))
+
+
+def listens(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/healthz", timeout=5)
+    except httpx.ConnectError:
+        return False
+    return True
+
+
+def test_it_runs_through_a_crash_to_its_verdict() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "demo", "--ci", "--purchases", str(FEW)], capture_output=True, text=True, timeout=240
+    )
+    lines = run.stdout.splitlines()
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout
+    stages = [re.fullmatch(r"\[(\d)/9\] (\w+) .* \(\d+\.\d s\)", line) for line in lines]
+    assert [stage[1] for stage in stages if stage] == [str(number) for number in range(1, STAGES + 1)]
+    assert any("SIGKILL to accounts-1" in line for line in lines)
+    assert "refused    2 with account.amount_not_positive" in lines
+    assert f"events     {CUSTOMERS + FEW - 2:,}" in lines
+    assert lines[-1] == f"verdict: ok {CUSTOMERS} of {CUSTOMERS} accounts agree"
+    assert not any(map(listens, urls_in(lines)))
+
+
+def test_a_wrong_balance_fails_and_it_stays_to_be_looked_at_until_ctrl_c() -> None:
+    with started("-c", TAMPERED) as process:
+        lines = read_until(process, "  the logs")
+        assert f"verdict: FAILED 1 of {CUSTOMERS} accounts differ: 00020 has 36360 cents, the file says 1" in lines
+        assert_its_curls_work(lines)
+        assert_there_is_only_one()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout
+        assert process.stdout.read().startswith("stopping\nverdict: FAILED")
+    assert not any(map(listens, urls_in(lines)))
+
+
+def assert_its_curls_work(lines: list[str]) -> None:
+    shown, answer = next((line[2:], lines[number + 1]) for number, line in enumerate(lines) if line.startswith("$ "))
+    assert curl(shown) == answer
+    suggested = [re.sub(r"^  .*?  +(?=curl)", "", line) for line in lines if re.match(r"  .*  curl ", line)]
+    payment, other, cluster = suggested
+    assert curl(payment) == curl(payment)
+    assert curl(other) == curl(shown) != answer
+    assert '"owners"' in curl(cluster)
+
+
+def curl(command: str) -> str:
+    return subprocess.run([*shlex.split(command), "-sS"], capture_output=True, text=True, check=True).stdout
+
+
+def assert_there_is_only_one() -> None:
+    run = subprocess.run([sys.executable, "-m", "demo", "--ci"], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stdout.splitlines()[-1] == "verdict: FAILED a demo of this checkout runs already"
+
+
+def test_ended_midway_it_leaves_nothing_behind() -> None:
+    with started("-m", "demo", "--ci", "--purchases", str(FEW)) as process:
+        lines = read_until(process, "[4/9]")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout
+        rest = process.stdout.read()
+        assert process.wait() == 1
+    assert re.fullmatch(r"\[5/9\] http       interrupted .*\nverdict: FAILED interrupted\n", rest)
+    assert not any(map(listens, urls_in(lines)))
