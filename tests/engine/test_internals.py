@@ -36,6 +36,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_do_heartbeat": (GroupCoordinator,),
     "_ensure_consumer": (driver.AIOKafkaConsumerThread,),
     "_generation_id": (Recovery,),
+    "_group_instance_id": (GroupCoordinator,),
     "_last_fetch_ended": (SubscriptionState,),
     "_new_consumer_thread": (driver.Consumer,),
     "_publish_stats": (Recovery,),
