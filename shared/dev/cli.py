@@ -27,6 +27,7 @@ from shared.kafka.provision import (
 from shared.settings import load_settings
 
 _OF_THE_BROKERS = ("ONEFOLD_BOOTSTRAP", "ONEFOLD_REPLICATION", "ONEFOLD_MIN_ISR", "ONEFOLD_DATA_DIR")
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -82,7 +83,13 @@ def topics() -> None:
         raise typer.Exit(1)
 
 
-@cli.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def demo(context: typer.Context) -> None:
+    """Replay real purchases through two workers and a crash; `demo --help` says how few or how long."""
+    _become("demo", context.args)
+
+
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def bench(context: typer.Context) -> None:
     """Measure this checkout on this machine; `bench --help` says what can be measured."""
     _become("bench", context.args)
