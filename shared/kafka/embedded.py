@@ -30,7 +30,7 @@ _HOST = "127.0.0.1"
 # Below every system's ephemeral range: no client's own socket can take a port while its broker is down.
 _PORTS = range(20_000, 30_000)
 
-_START_DEADLINE_S = 60.0
+_START_DEADLINE_S = 120.0
 _STOP_DEADLINE_S = 15.0
 _LOCK_DEADLINE_S = 10.0
 _PAUSE_S = 0.05
@@ -183,8 +183,8 @@ class EmbeddedKafka:
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": f"node-{number}",  # in the working folder: formatting has its own, and a path may hold a comma
             "log.cleaner.dedupe.buffer.size": 16 << 20,  # of the heap, at once; 128 MiB by default
-            "broker.session.timeout.ms": 3000,  # until then a killed broker's partitions, and its return, wait
-            "broker.heartbeat.interval.ms": 500,
+            "broker.session.timeout.ms": 5000,  # until then a killed broker's partitions, and its return, wait
+            "broker.heartbeat.interval.ms": 1000,
             "auto.create.topics.enable": "false",
             "unclean.leader.election.enable": "false",
             "default.replication.factor": copies,
