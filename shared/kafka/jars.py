@@ -143,7 +143,7 @@ def _download(jar: Jar, target: Path, repository: httpx.Client, advance: _Advanc
         try:
             return _download_once(jar, target, repository, advance)
         except (httpx.HTTPError, _Damaged) as error:
-            problem = str(error) or type(error).__name__
+            problem = str(error).partition("\n")[0] or type(error).__name__
     raise JarsUnavailable(
         f"cannot download {jar.coordinates} from {repository.base_url}: {problem}. "
         f"Check the network, or set {REPOSITORY_VARIABLE} to a Maven repository that can be reached."
