@@ -7,9 +7,10 @@ import json
 import time
 from typing import Any, Protocol
 
+from shared.es.errors import NotReady
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.transactions import BY_KEY, Partition, Record
-from shared.streams.store import RowStore
+from shared.streams.store import RowStore, StoreFailed
 
 FULL_RECORDS = 5_000  # beyond this a transaction gains no speed, and a reader waits longer
 FULL_AGE_S = 0.2
@@ -30,6 +31,17 @@ class SourceRecord(Protocol):
     def value(self) -> bytes | None: ...
 
 
+class RowUnreadable(Exception):
+    """A committed row is not of the shape its codec reads.
+
+    Operator action: give the state a reader of its older rows, or rebuild the table.
+    """
+
+
+NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
+"""Failures that would befall any record: no dead letter helps."""
+
+
 class Rows:
     """One partition of a table as a batch sees it: the batch's own changes over the committed rows."""
 
@@ -45,7 +57,12 @@ class Rows:
         if row is not None:
             return row
         value = self.store.get(self.partition, key)
-        return None if value is None else self.codec.decode(value)
+        if value is None:
+            return None
+        try:
+            return self.codec.decode(value)
+        except ValueError as error:
+            raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
 
     def encoded(self) -> dict[bytes, bytes]:
         encode = self.codec.encode

@@ -17,7 +17,7 @@ from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
 from shared.policy import Send
-from shared.streams.batch import Batch, Rows, SourceRecord
+from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
 from shared.topology import Table, Topic
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,8 @@ class Processor(ABC):
                 self.handle(record, rows, batch)
             except BadMessage as bad:
                 batch.bury(record, "message.bad", bad.reason)
+            except NOT_OF_THE_RECORD:
+                raise
             except Exception as bug:
                 place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
                 log.exception("a record is a dead letter: its processor failed", **place)

@@ -5,6 +5,8 @@ older, prefix of its changelog, and the rest is restored. That is why RocksDB's 
 a store that can't be opened is simply wiped.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +44,15 @@ INDEXES_KEY = b"\x00indexes"
 FIRST_KEY = b"\x20"
 
 
+class StoreFailed(Exception):
+    """RocksDB can't read or write a partition: corrupted files, a full disk. What it held is in the changelog."""
+
+    def __init__(self, store: RowStore, partition: int, error: Exception) -> None:
+        super().__init__(f"{store.table_name}/{partition}: {error}")
+        self.store = store
+        self.partition = partition
+
+
 class RowStore(SerializedStore[bytes, bytes]):
     """Encoded rows by (partition, key). Written by the engine only, readable at any time."""
 
@@ -67,8 +78,12 @@ class RowStore(SerializedStore[bytes, bytes]):
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
-        with _open_while_read():
+        try:
             value: bytes | None = self._dbs[partition].get(key)
+        except (KeyError, DbClosedError) as error:
+            raise NotReady("the partition is moving to another worker") from error
+        except Exception as error:
+            raise StoreFailed(self, partition, error) from error
         return value
 
     def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
@@ -76,14 +91,18 @@ class RowStore(SerializedStore[bytes, bytes]):
         batch = WriteBatch(raw_mode=True)
         for key, value in rows.items():
             if self._indexes:
-                self._reindex(batch, key, self._dbs[partition].get(key), value)
+                self._reindex(batch, key, self.get(partition, key), value)
             if value is None:
                 batch.delete(key)
             else:
                 batch.put(key, value)
         if changelog_offset is not None:
             batch.put(OFFSET_KEY, b"%d" % changelog_offset)
-        self._dbs[partition].write(batch, self._write_options)
+        db = self._dbs[partition]
+        try:
+            db.write(batch, self._write_options)
+        except Exception as error:
+            raise StoreFailed(self, partition, error) from error
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, beginning behind `after`."""
@@ -139,6 +158,8 @@ class RowStore(SerializedStore[bytes, bytes]):
         try:
             return Rdict(str(path), options=_options())
         except Exception as error:
+            if "lock" in str(error).lower():  # in use: what is wiped would be a running worker's
+                raise
             log.warning("store unreadable, wiped; the changelog restores it", path=str(path), error=str(error))
             self.wipe(partition)
             return Rdict(str(path), options=_options())

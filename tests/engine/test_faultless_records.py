@@ -1,0 +1,47 @@
+"""A store that fails is no reason to bury the records that needed it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from services.accounts.domain.commands import OpenAccount
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, DEAD, EVENTS
+from shared.es.errors import NotReady
+from shared.streams.batch import Batch, Rows, RowUnreadable
+from shared.streams.processors import Aggregate
+from shared.streams.store import RowStore, StoreFailed
+
+CODEC = DECIDER.command_codec
+OPEN = CODEC.encode(
+    CODEC.wrap(OpenAccount(), command_id="c1", aggregate_id="a-1", issued_at=datetime(2026, 1, 1, tzinfo=UTC))
+)
+RECORD = SimpleNamespace(topic=ACCOUNTS.source.name, partition=3, offset=17, key=b"a-1", value=OPEN)
+
+
+def _failed(_partition: int, _key: bytes) -> bytes | None:
+    raise StoreFailed(cast(RowStore, SimpleNamespace(table_name="accounts")), 3, OSError("block checksum mismatch"))
+
+
+def _closed(_partition: int, _key: bytes) -> bytes | None:
+    raise NotReady("the partition is moving to another worker")
+
+
+def _of_another_shape(_partition: int, _key: bytes) -> bytes | None:
+    return b'{"sequence": 1, "state": {"phase": "frozen"}, "outcomes": {}, "offset": 4}'
+
+
+@pytest.mark.parametrize(
+    ("read", "failure"), [(_failed, StoreFailed), (_closed, NotReady), (_of_another_shape, RowUnreadable)]
+)
+def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception]) -> None:
+    batch = Batch(DEAD.name)
+    rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, DECIDER.row_codec)
+    with pytest.raises(failure):
+        Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).process([RECORD], rows, batch)
+    assert not batch.records
+    assert not batch.outcomes
