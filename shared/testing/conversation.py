@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shared.es.row import Outcome, Row
-from shared.streams.batch import Batch, Rows
+from shared.kafka.transactions import Record
+from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.topology import Table, Topic
@@ -97,6 +98,15 @@ class Conversation:
             assert record.topic != DEAD_LETTERS, record.value
             assert record.key is not None
             self.say(record.topic, record.key.decode(), record.value or b"")
+
+
+def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
+    """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
+    batch, memory, rows = Batch(DEAD_LETTERS), _Memory(), None
+    if processor.codec is not None:
+        rows = Rows("", cast(RowStore, memory), 0, processor.codec)
+    processor.process(list(records), rows, batch)
+    return rows.encoded() if rows else {}, batch.records
 
 
 class _Memory(dict[bytes, bytes]):

@@ -1,0 +1,168 @@
+"""The whole shop on a real broker, as its customers and its operators see it."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import httpx
+from confluent_kafka import Consumer, TopicPartition
+
+from shared.dev.stack import Stack
+from shared.dev.worker import Worker
+from shared.es.ids import derived_id
+from shared.testing.conversation import Said
+
+DEADLINE_S = 90.0
+PAUSE_S = 0.05
+NOON = "1997-01-18T12:00:00Z"
+
+Found = TypeVar("Found")
+
+Line = tuple[str, int, int]
+"""SKU, pieces, cents for all of them."""
+
+
+class Market:
+    """Every request is repeated, with its Idempotency-Key, until a worker answers it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self._http = httpx.Client(timeout=30.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def new(self, kind: str) -> str:
+        """An id that nothing has yet."""
+        return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+    def deliver(self, sku: str, quantity: int, told_at: str = NOON) -> None:
+        self.post("inventory", f"/items/{sku}/deliveries", {"quantity": quantity}, told_at)
+
+    def open_account(self, customer: str, **limits: int) -> None:
+        self.post("accounts", f"/accounts/{customer}", limits)
+
+    def place(self, order: str, customer: str, *lines: Line, placed_at: str = NOON, told_at: str = NOON) -> None:
+        wishes = [{"sku": sku, "quantity": quantity, "amount_cents": cents} for sku, quantity, cents in lines]
+        body = {"customer_id": customer, "lines": wishes, "placed_at": placed_at}
+        self.post("orders", f"/orders/{order}", body, told_at, key=story_of(order))
+
+    def cancel(self, order: str) -> None:
+        self.post("orders", f"/orders/{order}/cancellation")
+
+    def item(self, sku: str) -> dict[str, Any]:
+        return self.get("inventory", f"/items/{sku}")
+
+    def account(self, customer: str) -> dict[str, Any]:
+        return self.get("accounts", f"/accounts/{customer}")
+
+    def order(self, order: str) -> dict[str, Any]:
+        return self.get("orders", f"/orders/{order}")
+
+    def ended(self, order: str) -> dict[str, Any]:
+        """The order, when its process is over."""
+        return eventually(lambda: self.order(order), lambda found: found["phase"] not in ("reserving", "charging"))
+
+    def post(
+        self, service: str, path: str, body: object = None, told_at: str = NOON, key: str | None = None
+    ) -> httpx.Response:
+        headers = {"Idempotency-Key": key or str(uuid.uuid4()), "Occurred-At": told_at}
+        answer = self._answer(service, "POST", path, json=body, headers=headers)
+        assert answer.status_code == httpx.codes.CREATED, answer.text
+        return answer
+
+    def get(self, service: str, path: str) -> dict[str, Any]:
+        answer = self._answer(service, "GET", path)
+        assert answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND), answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def _answer(self, service: str, method: str, path: str, **parts: Any) -> httpx.Response:
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            for url in self.stack.urls(service):
+                try:
+                    answer = self._http.request(method, url + path, **parts)
+                except httpx.TransportError:
+                    continue
+                if answer.status_code not in (httpx.codes.ACCEPTED, httpx.codes.SERVICE_UNAVAILABLE):
+                    return answer
+            assert time.monotonic() < deadline, f"{service} does not answer {method} {path}"
+            time.sleep(PAUSE_S)
+
+    def workers(self, service: str) -> Sequence[Worker]:
+        return self.stack.workers_of(service)
+
+    @contextmanager
+    def without(self, service: str) -> Iterator[None]:
+        """Its workers are down, and back when this ends."""
+        for worker in self.workers(service):
+            worker.stop()
+        try:
+            yield
+        finally:
+            for worker in self.workers(service):
+                worker.start(DEADLINE_S)
+
+    def records(self, topic: str) -> list[Said]:
+        """Everything committed on a topic, partition after partition."""
+        return read(self.stack.bootstrap, topic)
+
+    def messages(self, topic: str) -> list[dict[str, Any]]:
+        """The bodies of `records`."""
+        return [json.loads(record.value) for record in self.records(topic)]
+
+
+def story_of(order: str) -> str:
+    """The correlation id of everything that follows from placing the order."""
+    return derived_id("story", order)
+
+
+def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Found:
+    """What is found once it is good; AssertionError with the last one when it never is."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not good(found := look()):
+        assert time.monotonic() < deadline, found
+        time.sleep(PAUSE_S)
+    return found
+
+
+def read(bootstrap: str, topic: str) -> list[Said]:
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests-shop",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partitions = len(reader.list_topics(topic, timeout=30.0).topics[topic].partitions)
+    reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: dict[int, list[Said]] = defaultdict(list)
+    ended = 0
+    deadline = time.monotonic() + DEADLINE_S
+    while ended < partitions:
+        assert time.monotonic() < deadline, f"the end of {topic} was not reached"
+        message = reader.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is not None:
+            ended += 1
+            continue
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        found[partition].append(Said(topic, message.key() or b"", message.value() or b"", offset, partition))
+    reader.close()
+    return [said for partition in sorted(found) for said in found[partition]]

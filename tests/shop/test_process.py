@@ -1,0 +1,174 @@
+"""An order's way through four services, and everywhere it can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.accounts import topology as accounts
+from services.inventory import topology as inventory
+from services.orders import topology as orders
+from services.sales import topology as sales
+from tests.shop.market import Market, eventually, story_of
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def sku(market: Market) -> str:
+    """An item with 5 pieces."""
+    name = market.new("sku")
+    market.deliver(name, 5)
+    return name
+
+
+@pytest.fixture
+def customer(market: Market) -> str:
+    """Whose orders may cost 50 dollars each."""
+    name = market.new("customer")
+    market.open_account(name, order_limit_cents=5000)
+    return name
+
+
+@pytest.fixture
+def order(market: Market) -> str:
+    return market.new("order")
+
+
+def untouched(market: Market, sku: str, customer: str) -> None:
+    """Nothing is kept, held, gone or owed."""
+    eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (5, 0))
+    eventually(
+        lambda: market.account(customer), lambda account: (account["balance_cents"], account["held_cents"]) == (0, 0)
+    )
+
+
+def test_a_confirmed_order_is_shipped_owed_and_counted(market: Market, sku: str, customer: str, order: str) -> None:
+    other = market.new("sku")
+    market.deliver(other, 1)
+    market.place(order, customer, (sku, 2, 2000), (other, 1, 999), placed_at="1997-02-01T09:30:00Z")
+    assert market.ended(order)["phase"] == "confirmed"
+    eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (3, 0))
+    eventually(
+        lambda: market.account(customer), lambda found: (found["balance_cents"], found["held_cents"]) == (2999, 0)
+    )
+    eventually(
+        lambda: market.get("sales", f"/sales/skus/{sku}"),
+        lambda found: found == {"sku": sku, "orders": 1, "units": 2, "revenue_cents": 2000},
+    )
+    assert eventually(
+        lambda: market.get("sales", f"/sales/customers/{customer}?as_of=1997-03-01"), lambda found: "rfm" in found
+    ) == {
+        "customer_id": customer,
+        "orders": 1,
+        "total_cents": 2999,
+        "first_order_on": "1997-02-01",
+        "last_order_on": "1997-02-01",
+        "rfm": {"as_of": "1997-03-01", "recency": 5, "frequency": 1, "monetary": 2},
+    }
+
+
+def test_an_order_without_stock_is_rejected(market: Market, sku: str, customer: str, order: str) -> None:
+    scarce = market.new("sku")
+    market.deliver(scarce, 1)
+    market.place(order, customer, (sku, 5, 1000), (scarce, 2, 1000))
+    found = market.ended(order)
+    assert (found["phase"], found["code"]) == ("rejected", "inventory.out_of_stock")
+    untouched(market, sku, customer)
+
+
+def test_an_order_of_what_is_discontinued_is_rejected(market: Market, sku: str, customer: str, order: str) -> None:
+    market.post("inventory", f"/items/{sku}/discontinuation", {"since": "1998-03-01"})
+    earlier = market.new("order")
+    market.place(earlier, customer, (sku, 1, 0), placed_at="1998-02-28T23:59:59Z")
+    market.place(order, customer, (sku, 1, 0), placed_at="1998-03-01T00:00:00Z")
+    assert market.ended(earlier)["phase"] == "confirmed"
+    assert market.ended(order)["code"] == "inventory.discontinued"
+
+
+def test_an_order_without_credit_is_rejected(market: Market, sku: str, customer: str, order: str) -> None:
+    market.place(order, customer, (sku, 5, 5001))
+    found = market.ended(order)
+    assert (found["phase"], found["code"]) == ("rejected", "account.order_limit_exceeded")
+    untouched(market, sku, customer)
+
+
+def test_an_order_of_a_stranger_is_rejected(market: Market, sku: str, order: str) -> None:
+    market.place(order, market.new("stranger"), (sku, 1, 1))
+    assert market.ended(order)["code"] == "account.unknown"
+
+
+def test_an_order_is_cancelled_while_inventory_is_away(market: Market, sku: str, customer: str, order: str) -> None:
+    with market.without("inventory"):
+        market.place(order, customer, (sku, 5, 1000))
+        market.cancel(order)
+        assert market.order(order)["phase"] == "cancelled"
+    untouched(market, sku, customer)
+    released = [each for each in market.messages(inventory.EVENTS.name) if each["aggregate_id"] == sku]
+    assert [each["type"] for each in released] == ["stock.received", "stock.reserved", "stock.released"]
+
+
+def test_a_step_without_an_answer_is_asked_again_and_at_last_compensated(
+    market: Market, sku: str, customer: str, order: str
+) -> None:
+    with market.without("accounts"):
+        market.place(order, customer, (sku, 5, 1000))
+        found = market.ended(order)
+        assert (found["phase"], found["code"]) == ("rejected", "order.timed_out")
+        eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (5, 0))
+    untouched(market, sku, customer)
+    types = [each["type"] for each in market.messages(orders.EVENTS.name) if each["aggregate_id"] == order]
+    assert types[:2] == ["order.placed", "order.line_reserved"]
+    assert types[-1] == "order.rejected"
+    assert set(types[2:-1]) == {"order.charge_overdue"}
+    asked = [each["type"] for each in told(market, accounts.COMMANDS.name, order)]
+    assert asked == ["account.charge_order"] * (asked.count("account.charge_order")) + ["account.refund_order"]
+    assert asked.count("account.charge_order") > 1
+    answered = [each["type"] for each in told(market, accounts.EVENTS.name, order)]
+    assert answered == ["account.order_charged", "account.order_refunded"]
+
+
+def told(market: Market, topic: str, order: str) -> list[dict[str, Any]]:
+    """What a topic holds of the order's story."""
+    return [each for each in market.messages(topic) if each["correlation_id"] == story_of(order)]
+
+
+def test_a_story_can_be_followed_through_all_topics(market: Market, sku: str, customer: str, order: str) -> None:
+    market.place(order, customer, (sku, 1, 100))
+    market.ended(order)
+    eventually(lambda: told(market, sales.BY_CUSTOMER.name, order), lambda found: len(found) == 1)
+    eventually(lambda: told(market, accounts.EVENTS.name, order), lambda found: len(found) == 2)
+    topics = (orders, inventory, accounts)
+    story = [each for at in topics for topic in (at.COMMANDS, at.EVENTS) for each in told(market, topic.name, order)]
+    types = {each["type"] for each in story}
+    assert types >= {
+        *("order.place", "order.placed", "stock.reserve", "stock.reserved", "order.record_reservation"),
+        *("order.line_reserved", "account.charge_order", "account.order_charged", "order.record_charge"),
+        *("order.confirmed", "stock.ship", "stock.shipped", "account.settle_order", "account.order_settled"),
+    }
+    ids = [each.get("event_id") or each["command_id"] for each in story]
+    assert len(set(ids)) == len(ids)
+    causes = {each["causation_id"] for each in story}
+    assert causes <= {*ids, None}
+    assert [each["type"] for each in story if each["causation_id"] is None] == ["order.place"]
+    for topic in (sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER):
+        assert [each["type"] for each in told(market, topic.name, order)] == ["order.confirmed"]
+
+
+def test_a_late_order_is_counted_beside_its_day(market: Market, sku: str, customer: str) -> None:
+    """Told of within three days of the day's end, an order changes the day; later, it is counted as late."""
+    day = "1999-12-31"
+    for told_at in ("1999-12-31T12:00:00Z", "2000-01-03T23:59:59Z", "2000-01-04T00:00:01Z"):
+        market.place(market.new("order"), customer, (sku, 1, 100), placed_at=f"{day}T12:00:00Z", told_at=told_at)
+    found = eventually(
+        lambda: market.get("sales", f"/sales/days/{day}"), lambda found: found.get("late", {}).get("orders") == 1
+    )
+    found = eventually(lambda: market.get("sales", f"/sales/days/{day}"), lambda found: found["orders"] == 2)
+    assert found == {
+        "day": day,
+        "orders": 2,
+        "units": 2,
+        "revenue_cents": 200,
+        "late": {"orders": 1, "units": 1, "revenue_cents": 100},
+    }
