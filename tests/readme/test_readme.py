@@ -1,0 +1,130 @@
+"""What README.md says is so: its commands run, its answers are right, its links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.cdnow import Purchase, balances, read_purchases
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PURCHASES = 700
+
+DEMO, TEST, CURL = "python3 dev.py demo", "python3 dev.py test", "curl "
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line for block in blocks("sh") for line in block.splitlines()]
+
+
+def links() -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+
+
+@pytest.fixture(scope="module")
+def purchases() -> list[Purchase]:
+    return read_purchases()
+
+
+@pytest.fixture(scope="module")
+def screen() -> Iterator[list[str]]:
+    """What `python3 dev.py demo` shows of a few purchases; it runs on."""
+    command = [sys.executable, *shlex.split(DEMO)[1:], "--purchases", str(PURCHASES)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        assert demo.stdout
+        lines = []
+        try:
+            for line in demo.stdout:
+                lines.append(line.rstrip())
+                if "runs until Ctrl-C" in line:
+                    break
+            else:
+                raise AssertionError("\n".join(lines))
+            yield lines
+        finally:
+            demo.send_signal(signal.SIGINT)
+    assert demo.returncode == 0
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    assert [command for command in commands() if command not in (DEMO, TEST)] == [shown_curl()]
+
+
+def test_its_test_command_is_what_ci_runs() -> None:
+    assert TEST in commands()
+    assert f"exec {TEST}\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_its_output_is_of_the_whole_file(purchases: list[Purchase]) -> None:
+    spent = balances(purchases)
+    (shown,) = blocks("text")
+    assert f"{len(purchases):,} by {len(spent):,} customers" in shown
+    assert f"owe most   {', '.join(largest(spent))}" in shown.splitlines()
+    assert shown.splitlines()[-1] == f"verdict: ok {len(spent)} of {len(spent)} accounts agree"
+
+
+def largest(spent: dict[str, int]) -> list[str]:
+    order = sorted(spent, key=lambda customer: -spent[customer])[:5]
+    return [f"{customer} ${spent[customer] // 100:,}.{spent[customer] % 100:02}" for customer in order]
+
+
+def test_its_answer_is_right(purchases: list[Purchase]) -> None:
+    answer = shown_answer()
+    own = [purchase for purchase in purchases if purchase.customer == answer["account_id"]]
+    assert balances(own) == {answer["account_id"]: answer["balance_cents"]}
+    assert answer["sequence"] == 1 + len(own)
+
+
+@pytest.mark.broker
+def test_the_demo_says_what_the_readme_shows(screen: list[str]) -> None:
+    (shown,) = blocks("text")
+    assert shape(screen)[: len(shape(shown.splitlines()))] == shape(shown.splitlines())
+
+
+def shape(lines: list[str]) -> list[str]:
+    """Stages, findings and verdict by their first words; the rest differs from run to run."""
+    kept = [line for line in lines if "so far)" not in line]
+    return [found[0] for line in kept if (found := re.match(r"\[\d/\d\] \w+|\w+ {2,}|owe most|verdict: ok", line))]
+
+
+@pytest.mark.broker
+def test_its_curl_is_answered_as_shown(screen: list[str]) -> None:
+    url = re.search(r"http://127\.0\.0\.1:\d+", "\n".join(screen))
+    assert url
+    command = re.sub(r"http://127\.0\.0\.1:\d+/accounts/\d+", f"{url[0]}/accounts/00020", shown_curl())
+    answer = subprocess.run([*shlex.split(command), "-sS"], capture_output=True, text=True, check=True).stdout
+    assert json.loads(answer).keys() == shown_answer().keys()
+
+
+def shown_curl() -> str:
+    (command,) = [command for command in commands() if command.startswith(CURL)]
+    return command
+
+
+def shown_answer() -> dict[str, object]:
+    (block,) = blocks("json")
+    answer: dict[str, object] = json.loads(block)
+    return answer
+
+
+@pytest.mark.parametrize("link", links())
+def test_a_link_leads_somewhere(link: str) -> None:
+    assert (ROOT / link.split("#")[0]).exists()
+
+
+def test_the_picture_is_whole() -> None:
+    ET.parse(ROOT / "docs" / "flow.svg")
