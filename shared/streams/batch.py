@@ -7,13 +7,15 @@ import json
 import time
 from typing import Any, Protocol
 
-from shared.es.errors import NotReady
+from shared.es.errors import BadMessage, NotReady
 from shared.es.row import Outcome, Row, RowCodec
+from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Partition, Record
 from shared.streams.store import RowStore, StoreFailed
 
 FULL_RECORDS = 5_000  # beyond this a transaction gains no speed, and a reader waits longer
 FULL_AGE_S = 0.2
+LETTER_PART_BYTES = 64 * 1024  # six times as much as JSON, so that key and value fit a record of Kafka's default size
 
 
 class SourceRecord(Protocol):
@@ -45,24 +47,32 @@ NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
 class Rows:
     """One partition of a table as a batch sees it: the batch's own changes over the committed rows."""
 
-    def __init__(self, changelog: str, store: RowStore, partition: int, codec: RowCodec[Any]) -> None:
+    def __init__(self, changelog: str, store: RowStore, partition: int, partitions: int, codec: RowCodec[Any]) -> None:
         self.changelog = changelog
         self.store = store
         self.partition = partition
+        self.partitions = partitions
         self.codec = codec
         self.changed: dict[bytes, Row[Any]] = {}
 
     def get(self, key: bytes) -> Row[Any] | None:
+        """Raises BadMessage for a new key that belongs to another partition: nobody would look for its row here."""
         row = self.changed.get(key)
         if row is not None:
             return row
         value = self.store.get(self.partition, key)
         if value is None:
+            self._check_home(key)
             return None
         try:
             return self.codec.decode(value)
         except ValueError as error:
             raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
+
+    def _check_home(self, key: bytes) -> None:
+        home = partition_of(key, self.partitions)
+        if home != self.partition:
+            raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
 
     def encoded(self) -> dict[bytes, bytes]:
         encode = self.codec.encode
@@ -92,7 +102,10 @@ class Batch:
         self.records.append(Record(topic, key, value, partition))
 
     def bury(self, record: SourceRecord, code: str, reason: str) -> None:
-        """Put a record that can't be handled into the dead letters, whole and with its place and reason."""
+        """Put a record that can't be handled into the dead letters, with its place and reason.
+
+        What is too long for a letter is cut; its beginning and its place are enough to find the rest.
+        """
         letter = {
             "topic": record.topic,
             "partition": record.partition,
@@ -102,7 +115,8 @@ class Batch:
             "key": _text(record.key),
             "value": _text(record.value),
         }
-        self.write(self.dead_letters, record.key, json.dumps(letter).encode())
+        key = None if record.key is None else record.key[:LETTER_PART_BYTES]
+        self.write(self.dead_letters, key, json.dumps(letter).encode())
 
     def advance(self, source: Partition, position: int, count: int) -> None:
         """`count` more records of `source` are handled; `position` is the next."""
@@ -110,11 +124,13 @@ class Batch:
         self.count += count
 
 
-def _text(raw: bytes | None) -> dict[str, str] | None:
-    """Bytes as JSON can carry them without loss."""
+def _text(raw: bytes | None) -> dict[str, str | int] | None:
+    """Bytes as JSON can carry them without loss; of_bytes: how many there were, when they are cut."""
     if raw is None:
         return None
+    kept = raw[:LETTER_PART_BYTES]
+    cut = {"of_bytes": len(raw)} if len(raw) > len(kept) else {}
     try:
-        return {"utf8": raw.decode()}
+        return {"utf8": kept.decode(), **cut}
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode()}
+        return {"base64": base64.b64encode(kept).decode(), **cut}

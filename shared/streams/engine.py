@@ -20,7 +20,9 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from mode import Service
 
+from shared.es.errors import NotReady
 from shared.es.row import Row
+from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.transactions import (
     Partition,
@@ -32,7 +34,7 @@ from shared.kafka.transactions import (
 from shared.positions import Decided
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Processor
-from shared.streams.store import RowStore
+from shared.streams.store import RowStore, StoreFailed
 from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
@@ -143,6 +145,7 @@ class Engine(Service):
         self._dead_letters = f"{topology.service}.dead.v1"
         self._batch = Batch(self._dead_letters)
         self._failures = 0
+        self._failed_stores: list[StoreFailed] = []
 
     # What the group tells us. Both are called on the worker's loop.
 
@@ -177,7 +180,11 @@ class Engine(Service):
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`. The partition must be held here."""
-        value = self._stores[table.name].get(partition, key)
+        try:
+            value = self._stores[table.name].get(partition, key)
+        except StoreFailed as failure:
+            self._failed_stores.append(failure)
+            raise NotReady("the partition is restored from its changelog") from failure
         return None if value is None else self._codecs[table.name].decode(value)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
@@ -245,7 +252,7 @@ class Engine(Service):
                     await self._obey()
                 else:
                     self._alive()
-                    await self._turn()
+                    await self._turn_or_heal()
         except (TransactionRefused, SourceGone) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
@@ -266,6 +273,14 @@ class Engine(Service):
         finally:
             if not done.done():
                 done.set_result(None)
+
+    async def _turn_or_heal(self) -> None:
+        try:
+            for failure in self._failed_stores:
+                raise failure
+            await self._turn()
+        except StoreFailed as failure:
+            await self._heal(failure)
 
     async def _turn(self) -> None:
         assert self._consumer is not None
@@ -330,7 +345,8 @@ class Engine(Service):
         changelog = self.topology.changelog(processor.table).name
         rows = self._batch.rows.get((changelog, partition))
         if rows is None:
-            rows = Rows(changelog, self._stores[processor.table.name], partition, processor.codec)
+            store, partitions = self._stores[processor.table.name], self.topology.partitions
+            rows = Rows(changelog, store, partition, partitions, processor.codec)
             self._batch.rows[changelog, partition] = rows
         return rows
 
@@ -344,6 +360,9 @@ class Engine(Service):
         except TransactionAborted as aborted:
             self.aborts += 1
             await self._begin_again(aborted)
+            return
+        except StoreFailed as failure:
+            await self._heal(failure)
             return
         self._failures = 0
         self.commits += 1
@@ -359,8 +378,10 @@ class Engine(Service):
             for key, value in rows.items()
         ]
         written = self._producer.commit(batch.records + changes, batch.offsets, member)
+        reached("after_commit")
         for partition, rows in encoded.items():
             batch.rows[partition].store.apply(partition[1], rows, written[partition])
+        reached("after_store")
         return written
 
     def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
@@ -395,6 +416,17 @@ class Engine(Service):
         elif self.assignment is not None:
             await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
+
+    async def _heal(self, failure: StoreFailed) -> None:
+        """Drop the broken copy and what is not committed; a copy that breaks while it is restored stops the worker."""
+        table = next(table for table in self.topology.tables if self._stores[table.name] is failure.store)
+        replica = self.replica(table, failure.partition)
+        if replica is None or not replica.restored or self.assignment is None:
+            raise failure
+        log.error("a store failed, wiped; the changelog restores it", store=str(failure))
+        self._failed_stores.clear()
+        failure.store.wipe(failure.partition)
+        await self._take_over(self.assignment)
 
     # Taking over and restoring.
 

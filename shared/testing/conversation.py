@@ -89,7 +89,7 @@ class Conversation:
         batch, rows = Batch(DEAD_LETTERS), None
         if processor.table is not None and processor.codec is not None:
             memory = self._tables[processor.table.name]
-            rows = Rows("", cast(RowStore, memory), said.partition, processor.codec)
+            rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
         processor.process([said], rows, batch)
         if rows is not None:
             memory.update(rows.encoded())
@@ -104,7 +104,7 @@ def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dic
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
     batch, memory, rows = Batch(DEAD_LETTERS), _Memory(), None
     if processor.codec is not None:
-        rows = Rows("", cast(RowStore, memory), 0, processor.codec)
+        rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
     processor.process(list(records), rows, batch)
     return rows.encoded() if rows else {}, batch.records
 

@@ -40,7 +40,7 @@ def _of_another_shape(_partition: int, _key: bytes) -> bytes | None:
 )
 def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception]) -> None:
     batch = Batch(DEAD.name)
-    rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, DECIDER.row_codec)
+    rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     with pytest.raises(failure):
         Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).process([RECORD], rows, batch)
     assert not batch.records
