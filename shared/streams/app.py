@@ -112,6 +112,10 @@ class WorkerApp(faust.App):
         await self.add_runtime_dependency(self.engine)
         await self.add_runtime_dependency(self._http(self))
 
+    async def on_stop(self) -> None:
+        await self.engine.release()
+        await super().on_stop()
+
     @cached_property
     def engine(self) -> Engine:
         settings, service = self.settings, self.topology.service
