@@ -21,10 +21,16 @@ from shared.streams.processors import Projection, Rekey
 CONFIRMED = (OrderConfirmed,)
 
 PROCESSORS = (
-    Rekey(projections.by_sku, source=ORDERS_EVENTS, events=CONFIRMED, target=BY_SKU),
-    Rekey(projections.by_day, source=ORDERS_EVENTS, events=CONFIRMED, target=BY_DAY),
-    Rekey(projections.by_hour, source=ORDERS_EVENTS, events=CONFIRMED, target=BY_HOUR),
-    Rekey(projections.by_customer, source=ORDERS_EVENTS, events=CONFIRMED, target=BY_CUSTOMER),
+    Rekey(
+        {
+            BY_SKU: projections.by_sku,
+            BY_DAY: projections.by_day,
+            BY_HOUR: projections.by_hour,
+            BY_CUSTOMER: projections.by_customer,
+        },
+        source=ORDERS_EVENTS,
+        events=CONFIRMED,
+    ),
     Projection(projections.sku_sales, initial=Totals(), events=CONFIRMED, state=Totals, table=SKUS),
     Projection(projections.day_sales, initial=DaySales(), events=CONFIRMED, state=DaySales, table=DAYS),
     Projection(projections.hour_sales, initial=Totals(), events=CONFIRMED, state=Totals, table=HOURS),

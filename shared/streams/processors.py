@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -156,20 +156,19 @@ class Policy(Processor):
 
 
 class Rekey(Processor):
-    """Events in; the same bytes out under other keys, on a topic of our own whose partitions follow those keys."""
+    """Events in; the same bytes out under other keys, on topics of our own whose partitions follow those keys."""
 
     def __init__(
         self,
-        key_of: Callable[[EventEnvelope[Any]], Sequence[str]],
+        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
         *,
         source: Topic,
         events: Sequence[type[Event]],
-        target: Topic,
         upcasters: Upcasters | None = None,
     ) -> None:
+        """keys: by target, under which keys an event goes there."""
         self.source = source
-        self._key_of = key_of
-        self._target = target.name
+        self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
@@ -177,8 +176,9 @@ class Rekey(Processor):
             event = self._decode(record.value)
         except UnknownType:
             return
-        for key in [key.encode() for key in self._key_of(event)]:
-            batch.write(self._target, key, record.value or b"")
+        copies = [(target, key.encode()) for target, keys_of in self._keys.items() for key in keys_of(event)]
+        for target, key in copies:
+            batch.write(target, key, record.value or b"")
 
 
 class Delay(Processor):
