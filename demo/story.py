@@ -94,10 +94,7 @@ class Story:
 
     async def recover(self, now: Stage) -> str:
         self._victim.spawn()
-        assert self._rest
-        decided = self._log.await_decided(self._commands, now)
-        ready_s, *_ = await asyncio.gather(_ready(self._victim, self._stack, now), self._rest, decided)
-        self._seconds = time.monotonic() - self._began
+        ready_s, _ = await asyncio.gather(_ready(self._victim, self._stack, now), self._finish(now))
         return f"{len(self._after):,} more appended, {self._victim.name} ready after {ready_s:.1f} s, all decided"
 
     async def compare(self, now: Stage) -> str:
@@ -113,6 +110,11 @@ class Story:
         headers = {"Idempotency-Key": command_id(purchase), "Occurred-At": purchase.date.isoformat()}
         body = {"amount_cents": purchase.amount_cents}
         return await self._client.post(f"/accounts/{purchase.customer}/charges", body, headers)
+
+    async def _finish(self, now: Stage) -> None:
+        assert self._rest
+        await asyncio.gather(self._rest, self._log.await_decided(self._commands, now))
+        self._seconds = time.monotonic() - self._began
 
     async def _account(self, customer: str) -> Account | None:
         answer = await self._client.get(f"/accounts/{customer}")
