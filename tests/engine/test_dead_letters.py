@@ -1,0 +1,145 @@
+"""A record that can't be handled becomes a dead letter; its neighbours and its worker go on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from services.accounts.topology import COMMANDS, DEAD, TOPOLOGY
+from shared.dev.stack import Stack
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.offsets import Offsets
+from shared.kafka.producer import producer_config
+from tests.faults.harness import get
+from tests.faults.load import command
+from tests.faults.log import Follower
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 60.0
+ABSENT = object()
+
+
+def _good(name: str) -> bytes:
+    return command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": 1})
+
+
+BAD: Mapping[str, tuple[Any, Any]] = {  # (key, value) instead of a good record's; a function of its account's name
+    "empty": (ABSENT, b""),
+    "a tombstone": (ABSENT, None),
+    "not JSON": (ABSENT, b"charge!"),
+    "cut off": (ABSENT, lambda name: _good(name)[:-1]),
+    "not an object": (ABSENT, b"[1, 2]"),
+    "not UTF-8": (ABSENT, b'{"type": "account.charge\xff"}'),
+    "an unknown type": (ABSENT, lambda name: _good(name).replace(b"account.charge", b"account.rob")),
+    "a future version": (ABSENT, lambda name: _good(name).replace(b'"schema_version": 1', b'"schema_version": 9')),
+    "an unknown field": (ABSENT, lambda name: _good(name).replace(b'"data"', b'"extra": 1, "data"')),
+    "a float": (ABSENT, lambda name: _good(name).replace(b'"amount_cents": 1', b'"amount_cents": 1.5')),
+    "too deep": (ABSENT, b"[" * 100_000),
+    "much, and control characters": (ABSENT, b"\x00" * 900_000),
+    "no key": (None, _good),
+    "another key": (lambda name: f"{name}-other".encode(), _good),
+    "a key that is not UTF-8": (b"\xff\xfe", _good),
+    "a long key": (b"k" * 200_000, _good),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_record_becomes_a_dead_letter(stack: Stack, kind: str) -> None:
+    pids = [worker.pid for worker in stack.workers_of(TOPOLOGY.service)[:2]]
+    name = f"dead-{uuid.uuid4()}"
+    partition = partition_of(name.encode(), TOPOLOGY.partitions)
+    key, value = (part(name) if callable(part) else part for part in BAD[kind])
+    bad_key = name.encode() if key is ABSENT else key
+    with _Letters(stack.bootstrap) as letters:
+        _send(stack.bootstrap, partition, name.encode(), command(name, "open", "account.open", {}))
+        offset = _send(stack.bootstrap, partition, bad_key, value)
+        _send(stack.bootstrap, partition, name.encode(), _good(name))
+        letter = letters.await_one(partition, offset)
+    assert letter["topic"] == COMMANDS.name
+    assert letter["code"] == "message.bad"
+    assert letter["reason"]
+    assert _holds(letter["key"], bad_key)
+    assert _holds(letter["value"], value)
+    for worker in stack.workers_of(TOPOLOGY.service)[:2]:
+        assert _settled(worker, name) == (200, 1, 2)
+    assert [worker.pid for worker in stack.workers_of(TOPOLOGY.service)[:2]] == pids
+
+
+def test_a_record_in_another_partition_than_its_key_belongs_to_is_bad(stack: Stack) -> None:
+    """librdkafka's own default sends four keys of five there: the account would live twice."""
+    name = f"dead-{uuid.uuid4()}"
+    elsewhere = (partition_of(name.encode(), TOPOLOGY.partitions) + 1) % TOPOLOGY.partitions
+    with _Letters(stack.bootstrap) as letters:
+        offset = _send(stack.bootstrap, elsewhere, name.encode(), command(name, "open", "account.open", {}))
+        letter = letters.await_one(elsewhere, offset)
+    assert letter["code"] == "message.bad"
+    assert "partition" in letter["reason"]
+    assert get(stack.workers[0], f"/accounts/{name}")[0] == 404
+
+
+class _Letters:
+    """The dead letters written from now on."""
+
+    def __init__(self, bootstrap: str) -> None:
+        places = [(DEAD.name, partition) for partition in range(TOPOLOGY.partitions)]
+        self._follower = Follower(bootstrap, Offsets(bootstrap).ends(places))
+
+    def __enter__(self) -> _Letters:
+        self._follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._follower.end()
+
+    def await_one(self, partition: int, offset: int) -> dict[str, Any]:
+        """The only letter for the command at this place."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            letters = [json.loads(read.value or b"") for reads in self._follower.records.values() for read in reads]
+            found = [letter for letter in letters if (letter["partition"], letter["offset"]) == (partition, offset)]
+            if found:
+                assert len(found) == 1
+                return dict(found[0])
+            time.sleep(0.05)
+        pytest.fail(f"no dead letter for {partition}@{offset}")
+
+
+def _send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None) -> int:
+    """The record's offset."""
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        offsets.append(message.offset() or 0)
+
+    producer = Producer(producer_config(bootstrap))
+    producer.produce(COMMANDS.name, value, key, partition, on_delivery=delivered)
+    assert producer.flush(DEADLINE_S) == 0
+    return offsets[0]
+
+
+def _holds(found: Mapping[str, Any] | None, raw: bytes | None) -> bool:
+    """Whether a letter's part is `raw`, or says that it is the beginning of it."""
+    if found is None or raw is None:
+        return found is None and raw is None
+    told = found["utf8"].encode() if "utf8" in found else base64.b64decode(found["base64"])
+    return told == raw or (found["of_bytes"] == len(raw) and len(told) >= 1_000 and raw.startswith(told))
+
+
+def _settled(worker: Any, name: str) -> tuple[int, int, int]:
+    """(status, balance, sequence) once the good commands are decided."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        status, body = get(worker, f"/accounts/{name}")
+        found = (status, body.get("balance_cents"), body.get("sequence"))
+        if found[2] == 2 or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)

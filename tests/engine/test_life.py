@@ -1,0 +1,46 @@
+"""Workers come and go under load; every row, change and event is compared with the truth recomputed from the input."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared.dev.stack import Stack
+from tests.faults.harness import Scenario, new_seed, observe
+
+pytestmark = pytest.mark.broker
+
+ENOUGH = {"least_commands": 26_000, "least_events": 20_000}
+RECORDS = 4_000  # at the outputs, in each phase of a test
+
+
+def test_a_restart_changes_nothing(stack: Stack) -> None:
+    with Scenario(stack, new_seed(), **ENOUGH) as scenario:
+        scenario.load_for(RECORDS)
+        for worker in scenario.workers:
+            worker.stop()
+            worker.start()
+        scenario.load_for(RECORDS)
+
+
+def test_a_kill_under_load_changes_nothing(stack: Stack) -> None:
+    with Scenario(stack, new_seed(), **ENOUGH) as scenario:
+        killed, other = scenario.workers
+        scenario.load_for(RECORDS)
+        killed.kill()
+        observe(lambda: len(scenario.owned(other)) == 8, "the survivor owns everything")
+        scenario.load_for(RECORDS)
+        killed.start()
+
+
+def test_one_worker_two_and_one_again_change_nothing(stack: Stack) -> None:
+    with Scenario(stack, new_seed(), **ENOUGH) as scenario:
+        one, other = scenario.workers
+        other.stop()
+        scenario.load_for(RECORDS)
+        other.start()
+        observe(lambda: len(scenario.owned(other)) == 4, "the second worker owns half")
+        scenario.load_for(RECORDS)
+        one.stop()
+        observe(lambda: len(scenario.owned(other)) == 8, "the last worker owns everything")
+        scenario.load_for(RECORDS)
+        one.start()

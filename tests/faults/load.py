@@ -1,0 +1,198 @@
+"""Commands sent at a steady rate while things break, with every acknowledgement recorded."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from shared.kafka.producer import producer_config
+
+TICK_S = 0.01
+DUPLICATED = 0.1
+POISONED = 0.001
+HTTP_ACCOUNTS = 40
+HTTP_TIMEOUT_S = 15.0
+GIVE_UP_S = 120.0
+
+
+Intent = tuple[str, dict[str, int]]
+_OPEN: Intent = ("account.open", {})
+
+
+class Sent(NamedTuple):
+    """A record that the broker acknowledged, and where it said it is."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+
+
+class Load(threading.Thread):
+    """Appends to the commands topic: all kinds of commands, some of them repeated, a few of them poisoned."""
+
+    def __init__(self, bootstrap: str, seed: int, accounts: int, per_s: int) -> None:
+        super().__init__(name="load", daemon=True)
+        self.acknowledged: list[Sent] = []
+        self.failures: list[str] = []
+        self._random = random.Random(seed)
+        self._names = [f"f{seed}-{number}" for number in range(accounts)]
+        self._unopened = list(self._names)
+        self._later: list[tuple[bytes, bytes]] = []
+        self._number = 0
+        self._per_s = per_s
+        self._ending = threading.Event()
+        self._producer = Producer(producer_config(bootstrap, linger_ms=5, delivery_timeout_ms=120_000))
+
+    def run(self) -> None:
+        began, sent = time.monotonic(), 0
+        while not self._ending.wait(TICK_S):
+            due = int((time.monotonic() - began) * self._per_s)
+            for _ in range(sent, due):
+                self._send_next()
+            sent = max(sent, due)
+            self._producer.poll(0)
+        for key, value in self._later:
+            self._produce(key, value)
+        self._producer.flush()
+
+    def end(self) -> None:
+        """Returns when everything is acknowledged."""
+        self._ending.set()
+        self.join()
+
+    def _send_next(self) -> None:
+        draw = self._random.random()
+        if draw < POISONED:
+            self._produce(*self._random.choice(_POISONS)(self._command()))
+            return
+        key, value = self._command()
+        self._produce(key, value)
+        if draw < DUPLICATED:
+            self._later += [(key, value)] * self._random.randint(1, 2)
+        elif self._later and draw > 1 - 2 * DUPLICATED:
+            self._produce(*self._later.pop(0))
+
+    def _command(self) -> tuple[bytes, bytes]:
+        if self._unopened:
+            name, (kind, data) = self._unopened.pop(), _OPEN
+        else:
+            name, (kind, data) = self._random.choice(self._names), self._intent()
+        self._number += 1
+        return name.encode(), command(name, f"c{self._number}", kind, data)
+
+    def _intent(self) -> Intent:
+        draw, amount = self._random.random(), self._random.randint(1, 10_000)
+        if draw < 0.6:
+            return "account.charge", {"amount_cents": amount}
+        if draw < 0.95:
+            return "account.pay", {"amount_cents": amount}
+        if draw < 0.97:
+            return "account.charge", {"amount_cents": -amount}
+        return _OPEN if draw < 0.99 else ("account.close", {})
+
+    def _produce(self, key: bytes | None, value: bytes) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.failures.append(error.str())
+            else:
+                self.acknowledged.append(Sent(message.partition() or 0, message.offset() or 0, key, value))
+
+        self._producer.produce("accounts.commands.v1", value, key, on_delivery=delivered)
+
+
+class Answered(NamedTuple):
+    """What a worker said about a command. code: of a refusal; sequence: of an acceptance."""
+
+    name: str
+    command_id: str
+    status: int
+    sequence: int | None
+    code: str | None
+
+
+class HttpLoad(threading.Thread):
+    """One caller over HTTP who repeats a command, with its key, at any worker until it is answered."""
+
+    def __init__(self, urls: Callable[[], Sequence[str]], seed: int) -> None:
+        super().__init__(name="http load", daemon=True)
+        self.answers: list[Answered] = []
+        self.unanswered: list[str] = []
+        self.strange: list[str] = []
+        self._urls = urls
+        self._random = random.Random(seed)
+        self._names = [f"h{seed}-{number}" for number in range(HTTP_ACCOUNTS)]
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        for name in self._names:
+            self._settle(name, f"open-{name}", "", None)
+        number = 0
+        while not self._ending.wait(TICK_S):
+            number += 1
+            path = self._random.choice(["/charges", "/payments"])
+            body = {"amount_cents": self._random.randint(1, 5_000)}
+            self._settle(self._random.choice(self._names), f"h{number}", path, body)
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join()
+
+    def _settle(self, name: str, command_id: str, path: str, body: dict[str, int] | None) -> None:
+        give_up = time.monotonic() + GIVE_UP_S
+        while time.monotonic() < give_up:
+            found = self._ask(f"/accounts/{name}{path}", command_id, body)
+            if found is None or found[0] in (202, 503):
+                continue
+            status, answer = found
+            if status not in (201, 409):
+                self.strange.append(f"{status} for {command_id} of {name}: {answer}")
+            self.answers.append(Answered(name, command_id, status, answer.get("sequence"), answer.get("code")))
+            return
+        self.unanswered.append(f"{command_id} of {name}")
+
+    def _ask(self, path: str, command_id: str, body: dict[str, int] | None) -> tuple[int, dict[str, Any]] | None:
+        """None when nobody answered: whether it took effect is unknown."""
+        address = self._random.choice(self._urls()).removeprefix("http://")
+        connection = http.client.HTTPConnection(address, timeout=HTTP_TIMEOUT_S)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": command_id, "Prefer": "wait=3"}
+        try:
+            connection.request("POST", path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError):
+            time.sleep(TICK_S)
+            return None
+        finally:
+            connection.close()
+
+
+def command(name: str, command_id: str, kind: str, data: dict[str, int]) -> bytes:
+    envelope = {
+        "command_id": command_id,
+        "type": kind,
+        "schema_version": 1,
+        "aggregate_id": name,
+        "issued_at": "2026-01-01T00:00:00Z",
+        "correlation_id": command_id,
+        "data": data,
+    }
+    return json.dumps(envelope).encode()
+
+
+Keyed = tuple[bytes, bytes]
+_POISONS: Sequence[Callable[[Keyed], tuple[bytes | None, bytes]]] = (
+    lambda good: (good[0], b"not JSON"),
+    lambda good: (good[0], good[1][:-1]),
+    lambda good: (good[0], b'{"name": "\xff\xfe"}'),
+    lambda good: (good[0], good[1].replace(b"account.", b"accounting.")),
+    lambda good: (b"another " + good[0], good[1]),
+    lambda good: (None, good[1]),
+)

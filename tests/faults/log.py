@@ -1,0 +1,104 @@
+"""The log as its readers see it: committed records only, during the faults and after them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from shared.kafka.offsets import Partition
+
+
+class Read(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+Records = dict[Partition, list[Read]]
+
+
+def read_all(bootstrap: str, starts: Mapping[Partition, int], deadline_s: float = 60.0) -> Records:
+    """Every committed record from `starts` on. To be called when no transaction is open."""
+    found: Records = {partition: [] for partition in starts}
+    missing = set(starts)
+    deadline = time.monotonic() + deadline_s
+    with closing(_reader(bootstrap, starts)) as consumer:
+        while missing:
+            for message in consumer.consume(5_000, 0.2):
+                place = _place(message)
+                error = message.error()
+                if error is None:
+                    found[place].append(_read(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    missing.discard(place)
+            assert time.monotonic() < deadline, f"not read to the end within {deadline_s:.0f} s: {sorted(missing)}"
+    return found
+
+
+def with_open_transactions(bootstrap: str, partitions: Iterable[Partition]) -> list[Partition]:
+    """The partitions whose last stable offset is not their end. Raises KafkaException."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
+
+    def ends(isolation: IsolationLevel) -> dict[Partition, int]:
+        futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10.0)
+        return {(place.topic, place.partition): future.result().offset for place, future in futures.items()}
+
+    stable, last = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
+    return [place for place in last if stable[place] != last[place]]
+
+
+class Follower(threading.Thread):
+    """Reads along while things break; what it has once seen must still be there, and nothing else in between."""
+
+    def __init__(self, bootstrap: str, starts: Mapping[Partition, int]) -> None:
+        super().__init__(name="follower", daemon=True)
+        self.records: Records = {partition: [] for partition in starts}
+        self._consumer = _reader(bootstrap, starts)
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        with closing(self._consumer):
+            while not self._ending.is_set():
+                for message in self._consumer.consume(5_000, 0.1):
+                    if message.error() is None:
+                        self.records[_place(message)].append(_read(message))
+
+    def count(self) -> int:
+        return sum(map(len, self.records.values()))
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join()
+
+
+def _reader(bootstrap: str, starts: Mapping[Partition, int]) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
+    return consumer
+
+
+def _place(message: Message) -> Partition:
+    return str(message.topic()), message.partition() or 0
+
+
+def _read(message: Message) -> Read:
+    key, value = message.key(), message.value()
+    assert not isinstance(key, str)
+    assert not isinstance(value, str)
+    return Read(message.offset() or 0, key, value)

@@ -1,0 +1,170 @@
+"""What a commands topic must lead to, worked out without any of the code under test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+OUTCOMES_KEPT = 32
+MOST_CENTS = 100_000_000
+
+
+class Fact(NamedTuple):
+    """An event, as far as it is the command's doing."""
+
+    sequence: int
+    type: str
+    command_id: str
+    amount_cents: int | None
+
+
+class Outcome(NamedTuple):
+    command_id: str
+    sequence: int
+    code: str | None
+
+
+class RowFacts(NamedTuple):
+    """A row. outcomes: oldest first; offset: of the command that wrote it."""
+
+    sequence: int
+    phase: str
+    balance_cents: int
+    outcomes: tuple[Outcome, ...]
+    offset: int
+
+
+@dataclass(slots=True)
+class Account:
+    """sequence, phase and balance after the commands so far, and the latest of them by id."""
+
+    sequence: int = 0
+    phase: str = "unopened"
+    balance_cents: int = 0
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+
+
+class Truth:
+    """Fed with the records of the commands topic, partition by partition in order."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.places: dict[str, int] = {}
+        self.rows: dict[str, dict[int, RowFacts]] = {}
+        self.outcomes: dict[tuple[str, str], Outcome] = {}
+        self.dead: set[tuple[int, int]] = set()
+        self.records = 0
+
+    @property
+    def facts(self) -> int:
+        """How many events there have to be."""
+        return sum(len(account.facts) for account in self.accounts.values())
+
+    def feed(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+        self.records += 1
+        command = _understood(key, value)
+        if command is None:
+            self.dead.add((partition, offset))
+            return
+        name = command["aggregate_id"]
+        account = self.accounts.setdefault(name, Account())
+        assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
+        if command["command_id"] in account.outcomes:
+            return
+        outcome = _decided(account, command)
+        account.outcomes[outcome.command_id] = outcome
+        self.outcomes[name, outcome.command_id] = outcome
+        if len(account.outcomes) > OUTCOMES_KEPT:
+            del account.outcomes[next(iter(account.outcomes))]
+        kept = tuple(account.outcomes.values())
+        facts = RowFacts(account.sequence, account.phase, account.balance_cents, kept, offset)
+        self.rows.setdefault(name, {})[offset] = facts
+
+
+def _understood(key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
+    """The command; None for what has to become a dead letter."""
+    try:
+        command = json.loads((value or b"").decode())
+    except ValueError:
+        return None
+    if command["type"] not in _RULES or key is None or key != command["aggregate_id"].encode():
+        return None
+    return dict(command)
+
+
+def _decided(account: Account, command: Mapping[str, Any]) -> Outcome:
+    amount = command["data"].get("amount_cents")
+    code = _RULES[command["type"]](account, amount)
+    if code is None:
+        account.sequence += 1
+        fact = Fact(account.sequence, _EVENTS[command["type"]], command["command_id"], amount)
+        account.facts.append(fact)
+    return Outcome(command["command_id"], account.sequence, code)
+
+
+def _open(account: Account, _: int) -> str | None:
+    match account.phase:
+        case "open":
+            return "account.already_open"
+        case "closed":
+            return "account.closed"
+    account.phase = "open"
+    return None
+
+
+def _charge(account: Account, amount: int) -> str | None:
+    code = _not_open(account) or _senseless(amount)
+    account.balance_cents += 0 if code else amount
+    return code
+
+
+def _pay(account: Account, amount: int) -> str | None:
+    code = _not_open(account) or _senseless(amount) or ("account.overpaid" if amount > account.balance_cents else None)
+    account.balance_cents -= 0 if code else amount
+    return code
+
+
+def _close(account: Account, _: int) -> str | None:
+    code = _not_open(account) or ("account.owes" if account.balance_cents else None)
+    if code is None:
+        account.phase = "closed"
+    return code
+
+
+def _not_open(account: Account) -> str | None:
+    return {"unopened": "account.unknown", "closed": "account.closed"}.get(account.phase)
+
+
+def _senseless(amount: int) -> str | None:
+    if amount <= 0:
+        return "account.amount_not_positive"
+    return "account.amount_too_large" if amount > MOST_CENTS else None
+
+
+_RULES = {"account.open": _open, "account.charge": _charge, "account.pay": _pay, "account.close": _close}
+_EVENTS = {
+    "account.open": "account.opened",
+    "account.charge": "account.charged",
+    "account.pay": "account.payment_received",
+    "account.close": "account.closed",
+}
+
+
+def fact_of(event: bytes) -> Fact:
+    """What an events record says."""
+    body = json.loads(event)
+    return Fact(body["sequence"], body["type"], body["causation_id"], body["data"].get("amount_cents"))
+
+
+def facts_of(row: bytes) -> RowFacts:
+    """What a changelog record says."""
+    body = json.loads(row)
+    outcomes = tuple(
+        Outcome(command_id, recorded[0], recorded[2] if len(recorded) > 2 else None)
+        for command_id, recorded in body["outcomes"].items()
+    )
+    state = body["state"]
+    return RowFacts(body["sequence"], state["phase"], state.get("balance_cents", 0), outcomes, body["offset"])
