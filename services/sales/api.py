@@ -30,19 +30,28 @@ class TotalsView(BaseModel):
     revenue_cents: int
 
 
-class SkuView(TotalsView):
+class SkuView(BaseModel):
     sku: str
+    orders: int
+    units: int
+    revenue_cents: int
 
 
-class DayView(TotalsView):
+class DayView(BaseModel):
     """late: orders we were told of after the grace, which count in nothing else here."""
 
     day: date
+    orders: int
+    units: int
+    revenue_cents: int
     late: TotalsView
 
 
-class HourView(TotalsView):
+class HourView(BaseModel):
     hour: str
+    orders: int
+    units: int
+    revenue_cents: int
 
 
 class RfmView(BaseModel):

@@ -75,10 +75,18 @@ class Market:
     def post(
         self, service: str, path: str, body: object = None, told_at: str = NOON, key: str | None = None
     ) -> httpx.Response:
-        headers = {"Idempotency-Key": key or str(uuid.uuid4()), "Occurred-At": told_at}
-        answer = self._answer(service, "POST", path, json=body, headers=headers)
+        answer = self.try_to_post(service, path, body, told_at, key)
         assert answer.status_code == httpx.codes.CREATED, answer.text
         return answer
+
+    def try_to_post(
+        self, service: str, path: str, body: object = None, told_at: str = NOON, key: str | None = None
+    ) -> httpx.Response:
+        headers = {"Idempotency-Key": key or str(uuid.uuid4()), "Occurred-At": told_at}
+        return self._answer(service, "POST", path, json=body, headers=headers)
+
+    def try_to_get(self, service: str, path: str) -> httpx.Response:
+        return self._answer(service, "GET", path)
 
     def get(self, service: str, path: str) -> dict[str, Any]:
         answer = self._answer(service, "GET", path)

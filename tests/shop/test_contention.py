@@ -32,10 +32,11 @@ def kill_orders(market: Market) -> None:
     market.workers("orders")[0].start()
 
 
-def kill_inventory_and_accounts(market: Market) -> None:
-    for worker in (*market.workers("inventory"), *market.workers("accounts")):
-        worker.kill()
-        worker.spawn()
+def kill_everybody_else(market: Market) -> None:
+    for service in ("inventory", "accounts", "sales"):
+        for worker in market.workers(service):
+            worker.kill()
+            worker.spawn()
 
 
 def balance(market: Market, customer: str) -> int:
@@ -44,7 +45,7 @@ def balance(market: Market, customer: str) -> int:
     return int(found["balance_cents"])
 
 
-@pytest.mark.parametrize("disturb", [nobody, kill_orders, kill_inventory_and_accounts])
+@pytest.mark.parametrize("disturb", [nobody, kill_orders, kill_everybody_else])
 def test_the_last_pieces_are_sold_once_and_no_credit_is_exceeded(
     market: Market, disturb: Callable[[Market], None]
 ) -> None:
