@@ -28,6 +28,8 @@ python3 dev.py VERB [ARGUMENTS]
   test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones
   check    format, lint, types, doors and the tests that need no broker
   bench    measurements, such as `bench engine --json FILE`
+  parity   every live table against the fold of its events, on Spark
+  archive  new events into Delta tables, such as `archive DIR accounts --verify`
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
@@ -35,7 +37,13 @@ python3 dev.py VERB [ARGUMENTS]
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.
 """
 CHECKS = ("check", "test")
-LOCKS = {"check": ["dev"], "test": ["dev"]}  # what .venv must hold for a verb; the worker's for any other
+# what .venv must hold for a verb; the worker's for any other
+LOCKS = {
+    "archive": ["worker", "pipelines"],
+    "check": ["dev"],
+    "parity": ["worker", "pipelines"],
+    "test": ["dev", "pipelines"],
+}
 
 
 def main(arguments: list[str]) -> None:
