@@ -95,6 +95,23 @@ def bench(context: typer.Context) -> None:
     _become("bench", context.args)
 
 
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def parity(context: typer.Context) -> None:
+    """Recompute live tables from their events on Spark and compare them key by key."""
+    _on_spark("parity", context.args)
+
+
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def archive(context: typer.Context) -> None:
+    """Copy new events into Delta tables that outlive the topics' retention."""
+    _on_spark("archive", context.args)
+
+
+def _on_spark(verb: str, arguments: Sequence[str]) -> None:
+    _join_up()
+    _become("pipelines", [verb, *arguments])
+
+
 def _become(package: str, arguments: Sequence[str]) -> None:
     sys.argv = [package, *arguments]
     runpy.run_module(package, run_name="__main__", alter_sys=True)
