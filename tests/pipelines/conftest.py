@@ -39,6 +39,7 @@ PARTITIONS = 3
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/pipelines" in item.path.as_posix():
+            item.add_marker(pytest.mark.broker)
             item.add_marker(pytest.mark.spark)
             # PySpark leaves the closing of its sockets to the garbage collector
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
@@ -67,8 +68,8 @@ class Ledger:
         self._producer = Producer(config)
         self._producer.init_transactions(30)
 
-    def decide(self, *commands: tuple[str, AccountCommand]) -> None:
-        self._produce(commands)
+    def decide(self, *commands: tuple[str, AccountCommand], same_day: bool = False) -> None:
+        self._produce(commands, same_day)
         self._producer.commit_transaction(30)
 
     def decide_but_abort(self, *commands: tuple[str, AccountCommand]) -> None:
@@ -117,12 +118,12 @@ class Ledger:
         self._producer.produce(topic, value, key, partition_of(key, PARTITIONS))
         self._producer.commit_transaction(30)
 
-    def _produce(self, commands: tuple[tuple[str, AccountCommand], ...]) -> None:
+    def _produce(self, commands: tuple[tuple[str, AccountCommand], ...], same_day: bool = False) -> None:
         self._producer.begin_transaction()
         for account, command in commands:
             key, number = account.encode(), next(self._ids)
             partition = partition_of(key, PARTITIONS)
-            issued_at = FIRST_DAY + timedelta(days=number)
+            issued_at = FIRST_DAY + timedelta(days=0 if same_day else number)
             envelope = DECIDER.command_codec.wrap(
                 command, command_id=f"c{number}", aggregate_id=account, issued_at=issued_at
             )

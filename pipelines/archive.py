@@ -1,0 +1,170 @@
+"""A service's events in a Delta table: a copy that outlives the topic's retention.
+
+Exactly once by (topic, partition, offset), however often it dies: the records of a run and the offsets they reach
+become visible in one commit of Delta's log, and a run that starts where another did is refused by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import sources
+from shared.es.errors import OnefoldError
+from shared.kafka.history import History, Positions
+
+KEPT_HOURS = 7 * 24  # what compaction replaced stays so long, for readers that have begun
+_SHOWN = 5
+_ENDS = "onefold.ends"
+
+
+class ArchiveBehind(OnefoldError):
+    """The topic's retention removed records before they were archived: history has a hole.
+
+    Operator action: restore the records from a backup of the brokers. Then archive more often than the topic's
+    `retention.ms`, or set that to -1.
+    """
+
+
+class ArchivedElsewhere(OnefoldError):
+    """Another run has archived the same records; this one added nothing.
+
+    Operator action: none, but let only one run at a time.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What one run added. ends: where the archive goes on."""
+
+    records: int
+    ends: Positions
+
+
+class Archive:
+    """The Delta table of one service's topic of events, in `root`/`service`."""
+
+    def __init__(self, spark: SparkSession, root: str, service: str, topic: str) -> None:
+        self.path = f"{root.rstrip('/')}/{service}"
+        self.topic = topic
+        self._spark = spark
+
+    def exists(self) -> bool:
+        return bool(DeltaTable.isDeltaTable(self._spark, self.path))
+
+    def table(self) -> DeltaTable:
+        return DeltaTable.forPath(self._spark, self.path)
+
+    def ends(self) -> Positions:
+        """Behind the last archived offset of each partition; empty when there is no archive."""
+        if not self.exists():
+            return {}
+        told = (json.loads(row.userMetadata) for row in self._commits() if row.userMetadata)
+        mine = (fields[_ENDS][self.topic] for fields in told if self.topic in fields.get(_ENDS, {}))
+        if (ends := next(mine, None)) is not None:
+            return {int(partition): end for partition, end in ends.items()}
+        last = self.records().groupBy("partition").agg((F.max("offset") + 1).alias("end"))
+        return {row.partition: row.end for row in last.collect()}
+
+    def records(self) -> DataFrame:
+        """Everything archived of the topic, in no order: sources.RECORDS and `occurred_on`."""
+        return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
+
+    def extend(self, history: History) -> Archived:
+        """Adds what the topic has beyond the archive. Raises ArchiveBehind or HistoryUnavailable."""
+        before, first = self.ends(), history.starts(self.topic)
+        ends = history.settled_ends(self.topic)
+        starts = {partition: before.get(partition, 0) for partition in ends}
+        if lost := {p: (starts[p], first[p]) for p in ends if starts[p] < first[p]}:
+            raise ArchiveBehind(f"{self.topic}: offsets were removed before they were archived: {_spans(lost)}")
+        if starts == ends:
+            return Archived(0, ends)
+        try:
+            self.append(self.between(history, starts, ends), starts, ends)
+        except Exception as error:  # delta-spark 4.0.0 was published without its module of exceptions
+            if "ConcurrentTransactionException" not in str(error):
+                raise
+            raise ArchivedElsewhere(f"{self.path} was extended by another run meanwhile") from error
+        if self.ends() != ends:
+            raise ArchivedElsewhere(f"{self.path} was extended by another run meanwhile")
+        return Archived(self._added(), ends)
+
+    def between(self, history: History, starts: Positions, ends: Positions) -> DataFrame:
+        return sources.topic(self._spark, history.bootstrap, self.topic, starts, ends)
+
+    def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
+        """Adds `records`, which are all from `starts` to `ends`, unless a run from `starts` did."""
+        occurred = F.get_json_object(F.col("value").cast("string"), "$.occurred_at")
+        day = F.to_date(F.coalesce(F.try_to_timestamp(occurred), F.col("timestamp")))
+        rows = records.select(F.lit(self.topic).alias("topic"), "*", day.alias("occurred_on"))
+        (
+            rows.hint("rebalance", "occurred_on")
+            .sortWithinPartitions("occurred_on", "partition", "offset")
+            .write.format("delta")
+            .mode("append")
+            .partitionBy("occurred_on")
+            .option("userMetadata", json.dumps({_ENDS: {self.topic: ends}}))
+            # of two runs from the same start Delta lets one commit
+            .option("txnAppId", f"{self.topic} from {json.dumps(starts)}")
+            .option("txnVersion", 1)
+            .save(self.path)
+        )
+
+    def _added(self) -> int:
+        metrics = self._commits(1)[0].operationMetrics
+        return int(metrics.get("numOutputRows", 0))
+
+    def _commits(self, limit: int | None = None) -> list[Row]:
+        commits: list[Row] = self.table().history(limit).collect()
+        return commits
+
+    def compact(self) -> tuple[int, int]:
+        """(files replaced, files that replace them); then deletes what was replaced long enough ago."""
+        table = self.table()
+        metrics = table.optimize().executeCompaction().select("metrics.*").first()
+        table.vacuum(KEPT_HOURS)
+        return metrics.numFilesRemoved, metrics.numFilesAdded
+
+    def problems(self, history: History) -> Iterator[str]:
+        """What is wrong with the archive, a line each: twice there, unlike the log, or a hole in a sequence."""
+        yield from self._repeated()
+        yield from self._unlike_the_log(history)
+        yield from self._broken_sequences()
+
+    def _repeated(self) -> Iterator[str]:
+        times = self.records().groupBy("partition", "offset").count().where("count > 1")
+        for row in times.orderBy("partition", "offset").limit(_SHOWN).collect():
+            yield f"{self.topic}, partition {row.partition}, offset {row.offset}: there {row['count']} times"
+
+    def _unlike_the_log(self, history: History) -> Iterator[str]:
+        ends, first = self.ends(), history.starts(self.topic)
+        log = self.between(history, first, {p: max(end, first[p]) for p, end in ends.items()})
+        begins = F.create_map(*(F.lit(number) for pair in first.items() for number in pair))
+        archived = self.records().where(F.col("offset") >= begins[F.col("partition")])
+        place, digest = ["partition", "offset"], F.xxhash64("key", "value")
+        both = log.select(*place, digest.alias("log")).join(
+            archived.select(*place, digest.alias("archive")), place, "full_outer"
+        )
+        for row in both.where("NOT log <=> archive").orderBy(*place).limit(_SHOWN).collect():
+            problem = "not archived" if row.archive is None else "not in the log" if row.log is None else "altered"
+            yield f"{self.topic}, partition {row.partition}, offset {row.offset}: {problem}"
+
+    def _broken_sequences(self) -> Iterator[str]:
+        sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
+        ends = (
+            self.records()
+            .groupBy("key")
+            .agg(F.count("*").alias("events"), F.min(sequence).alias("first"), F.max(sequence).alias("last"))
+        )
+        for row in ends.where("NOT (first <=> 1 AND last <=> events)").limit(_SHOWN).collect():
+            key = bytes(row.key).decode(errors="replace")
+            yield f"{key}: {row.events} events, numbered from {row.first} to {row.last}"
+
+
+def _spans(lost: Mapping[int, tuple[int, int]]) -> str:
+    return ", ".join(f"partition {p}: {start} to {end - 1}" for p, (start, end) in lost.items())

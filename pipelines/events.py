@@ -1,0 +1,41 @@
+"""All of a topic up to fixed offsets, wherever it lies by now: in the topic, or in the archive and the topic's tail."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import sources
+from pipelines.archive import Archive
+from shared.es.errors import OnefoldError
+from shared.kafka.history import History, Positions
+
+_TASKS_A_PARTITION = 4  # so that few Kafka partitions hash to the same task
+
+
+class HistoryIncomplete(OnefoldError):
+    """Some records are neither in the topic nor in the archive.
+
+    Operator action: name the archive that has them with --archive; without one they are lost.
+    """
+
+
+def until(spark: SparkSession, history: History, topic: str, ends: Positions, archive: Archive | None) -> DataFrame:
+    """Every committed record below `ends`: sources.RECORDS, a Kafka partition in one task, by offset.
+
+    Raises HistoryIncomplete or HistoryUnavailable.
+    """
+    first = history.starts(topic)
+    if not any(first.values()):
+        return sources.topic(spark, history.bootstrap, topic, first, ends)
+    archived = archive.ends() if archive else {}
+    for partition, start in first.items():
+        if archived.get(partition, 0) < start:
+            missing = f"{topic}, partition {partition}: offsets {archived.get(partition, 0)} to {start - 1}"
+            raise HistoryIncomplete(f"{missing} are not in the topic any more, and not in an archive that was named")
+    assert archive is not None
+    tail = sources.topic(spark, history.bootstrap, topic, {p: min(archived[p], end) for p, end in ends.items()}, ends)
+    limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
+    kept = archive.records().where(F.col("offset") < limits[F.col("partition")])
+    both = kept.select(*tail.columns).unionByName(tail)
+    return both.repartition(_TASKS_A_PARTITION * len(first), "partition").sortWithinPartitions("partition", "offset")

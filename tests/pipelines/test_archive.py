@@ -1,0 +1,159 @@
+"""The archive holds each record once, whatever dies, and stands in for what the topic has forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipelines import parity
+from pipelines.archive import Archive, ArchiveBehind
+from pipelines.events import HistoryIncomplete
+from services.accounts.domain.commands import Charge, OpenAccount
+from shared.kafka.history import History
+
+ANN_AND_BOB = (("ann", OpenAccount()), ("bob", OpenAccount()))
+CHARGE = Charge(amount_cents=500)
+
+
+@pytest.fixture
+def archive(spark: Any, ledger: Any, tmp_path: Path) -> Archive:
+    return Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
+
+
+@pytest.fixture
+def history(ledger: Any) -> History:
+    return History(ledger.bootstrap)
+
+
+def forget_the_head(history: History, topic: str) -> None:
+    """What retention does, at once: every record there is now is deleted."""
+    wanted = [TopicPartition(topic, p, end) for p, end in history.settled_ends(topic).items()]
+    admin = AdminClient({"bootstrap.servers": history.bootstrap})
+    for deleted in admin.delete_records(wanted).values():
+        deleted.result(60)
+
+
+def test_each_run_adds_what_is_new_and_committed(archive: Archive, history: History, ledger: Any) -> None:
+    assert archive.ends() == {}
+    ledger.decide(*ANN_AND_BOB)
+    assert archive.extend(history).records == 2
+    assert archive.extend(history).records == 0
+    ledger.decide_but_abort(("ann", CHARGE))
+    ledger.decide(("ann", CHARGE))
+    ledger.put_event("noise", b"not an event")
+    assert archive.extend(history).records == 2
+    assert archive.records().count() == 4
+    days = {str(row.occurred_on) for row in archive.records().where("key <> 'noise'").collect()}
+    assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
+    assert list(archive.problems(history)) == ["noise: 1 events, numbered from None to None"]
+
+
+def test_two_runs_from_the_same_start_archive_once(archive: Archive, history: History, ledger: Any) -> None:
+    ledger.decide(*ANN_AND_BOB)
+    archive.extend(history)
+    before = archive.ends()
+    ledger.decide(("ann", CHARGE))
+    archive.extend(history)
+    late = archive.between(history, before, archive.ends())
+    archive.append(late, before, archive.ends())
+    assert archive.records().count() == 3
+    assert list(archive.problems(history)) == []
+
+
+def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, history: History, ledger: Any) -> None:
+    ledger.decide(*ANN_AND_BOB, ("ann", CHARGE), ("bob", CHARGE))
+    archive.extend(history)
+    table = archive.table()
+    table.delete("key = 'ann' AND value LIKE '%opened%'")
+    table.update("key = 'bob' AND value LIKE '%opened%'", {"value": "CAST('{}' AS BINARY)"})
+    rows = archive.records().where("key = 'bob'").selectExpr(f"'{archive.topic}' AS topic", "*")
+    rows.write.format("delta").mode("append").save(archive.path)
+    found = "\n".join(archive.problems(history))
+    assert "there 2 times" in found
+    assert "not archived" in found
+    assert "altered" in found
+    assert "ann: 1 events, numbered from 2 to 2" in found
+
+
+def test_small_files_become_large_ones(archive: Archive, history: History, ledger: Any) -> None:
+    for command in (OpenAccount(), CHARGE, CHARGE):
+        ledger.decide(("ann", command), same_day=True)
+        archive.extend(history)
+    assert archive.compact() == (3, 1)
+    assert archive.records().count() == 3
+    ledger.decide(("ann", CHARGE))
+    assert archive.extend(history).records == 1
+    assert list(archive.problems(history)) == []
+
+
+def test_parity_goes_back_to_the_archive_for_what_the_topic_forgot(
+    spark: Any, archive: Archive, history: History, ledger: Any
+) -> None:
+    ledger.decide(*ANN_AND_BOB, ("ann", CHARGE))
+    archive.extend(history)
+    forget_the_head(history, archive.topic)
+    ledger.decide(("ann", CHARGE), ("eve", OpenAccount()))
+    with pytest.raises(HistoryIncomplete, match=r"offsets 0 to \d+ are not in the topic any more"):
+        parity.audit(spark, history, ledger.table)
+    assert parity.audit(spark, history, ledger.table, archive=archive).agree == 3
+    assert archive.extend(history).records == 2
+    assert list(archive.problems(history)) == []
+
+
+def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    archive.extend(history)
+    ledger.decide(("ann", CHARGE))
+    forget_the_head(history, archive.topic)
+    with pytest.raises(ArchiveBehind, match="offsets were removed before they were archived: partition"):
+        archive.extend(history)
+    assert archive.records().count() == 1
+
+
+def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history: History, ledger: Any) -> None:
+    ledger.decide(*ANN_AND_BOB)
+    archive.extend(history)
+    ledger.decide(*[("ann", CHARGE)] * 300)  # each on a day of its own: 300 files
+    before = data_files(archive)
+    run = subprocess.Popen([sys.executable, "-c", EXTEND, *arguments(archive, history)], start_new_session=True)
+    try:
+        while data_files(archive) == before:
+            assert run.poll() is None
+            time.sleep(0.01)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    assert data_files(archive) != before
+    assert archive.records().count() == 2
+    assert archive.extend(history).records == 300
+    assert list(archive.problems(history)) == []
+
+
+EXTEND = """
+import sys
+from pipelines.archive import Archive
+from pipelines.session import spark_session
+from shared.kafka.history import History
+root, service, topic, bootstrap = sys.argv[1:]
+with spark_session("killed") as spark:
+    Archive(spark, root, service, topic).extend(History(bootstrap))
+"""
+
+
+def arguments(archive: Archive, history: History) -> Sequence[str]:
+    folder = Path(archive.path)
+    return str(folder.parent), folder.name, archive.topic, history.bootstrap
+
+
+def data_files(archive: Archive) -> set[Path]:
+    return set(Path(archive.path).glob("occurred_on=*/*.parquet"))
