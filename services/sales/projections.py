@@ -1,11 +1,16 @@
 """What one more confirmed order changes in each view."""
 
+from typing import Any
+
 from services.sales.domain.orders import OrderConfirmed
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, SKUS
 from shared.es.envelope import EventEnvelope
+from shared.read_model import ReadModel
 
 Confirmed = EventEnvelope[OrderConfirmed]
+CONFIRMED = (OrderConfirmed,)
 
 
 def by_sku(event: Confirmed) -> list[str]:
@@ -52,3 +57,11 @@ def customer_profile(view: Customer | None, event: Confirmed, _customer_id: str)
         first_order_on=min(view.first_order_on, on),
         last_order_on=max(view.last_order_on, on),
     )
+
+
+READ_MODELS: tuple[ReadModel[OrderConfirmed, Any], ...] = (
+    ReadModel(SKUS, sku_sales, initial=Totals(), events=CONFIRMED, state=Totals),
+    ReadModel(DAYS, day_sales, initial=DaySales(), events=CONFIRMED, state=DaySales),
+    ReadModel(HOURS, hour_sales, initial=Totals(), events=CONFIRMED, state=Totals),
+    ReadModel(CUSTOMERS, customer_profile, initial=None, events=CONFIRMED, state=Customer | None),
+)

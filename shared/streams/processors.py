@@ -17,6 +17,7 @@ from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
 from shared.policy import Send
+from shared.read_model import ReadModel
 from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
 from shared.topology import Table, Topic
 
@@ -93,13 +94,24 @@ class Projection(Processor):
         table: Table,
         upcasters: Upcasters | None = None,
     ) -> None:
-        """project: the view of a key after an event, pure like `evolve`. state: its type as pydantic reads it."""
+        """The parameters are the fields of a ReadModel."""
         self.source = table.source
         self.table = table
         self.codec = RowCodec(state)
         self._project = project
         self._initial: Row[Any] = Row(0, initial, {}, -1)
         self._decode = EventCodec(events, upcasters).decode
+
+    @classmethod
+    def of(cls, model: ReadModel[Any, Any]) -> Projection:
+        return cls(
+            model.project,
+            initial=model.initial,
+            events=model.events,
+            state=model.state,
+            table=model.table,
+            upcasters=model.upcasters,
+        )
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None

@@ -1,0 +1,37 @@
+"""A read model as data: the function that folds events into it, and what that needs. The engine and Spark run it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from shared.es.envelope import E, EventCodec, EventEnvelope
+from shared.es.row import RowCodec
+from shared.es.upcasting import Upcasters
+from shared.topology import Table
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, eq=False)
+class ReadModel(Generic[E, V]):
+    """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
+
+    project  the view of a key after an event. Pure and total, like `evolve`.
+    state    the view's type as pydantic reads it.
+    """
+
+    table: Table
+    project: Callable[[V, EventEnvelope[E], str], V]
+    initial: V
+    events: tuple[type[E], ...]
+    state: Any
+    upcasters: Upcasters = field(default_factory=dict)
+
+    @cached_property
+    def event_codec(self) -> EventCodec[E]:
+        return EventCodec(self.events, self.upcasters)
+
+    @cached_property
+    def row_codec(self) -> RowCodec[V]:
+        return RowCodec(self.state)
