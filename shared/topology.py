@@ -39,24 +39,36 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a service owns on the broker. Equal `partitions` everywhere: one worker owns all of a key."""
+    """What a service owns on the broker. Equal `partitions` everywhere: one worker owns all of a key.
+
+    version: of how the tables are computed. A new one has changelogs and positions of its own, which `rebuild`
+    fills from history, and leaves those of the old one as they are.
+    """
 
     service: str
     topics: tuple[Topic, ...]
     tables: tuple[Table, ...] = ()
     partitions: int = 8
+    version: int = 1
 
     def __post_init__(self) -> None:
         _check_name(self.service)
         if self.partitions < 1:
             raise ValueError(f"{self.service}: {self.partitions} partitions")
+        if self.version < 1:
+            raise ValueError(f"{self.service}: version {self.version}")
         names = Counter(topic.name for topic in self.all_topics())
         if repeated := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"{self.service}: declared more than once: {repeated}")
 
+    @property
+    def group(self) -> str:
+        """The consumer group of the workers of this version, and Faust's app id."""
+        return self.service if self.version == 1 else f"{self.service}-v{self.version}"
+
     def changelog(self, table: Table) -> Topic:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""
-        return Topic(f"{self.service}-{table.name}-changelog", cleanup="compact")
+        return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")
 
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, then the tables' changelogs."""

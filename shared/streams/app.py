@@ -32,7 +32,7 @@ class RowTable(faust.Table[bytes, bytes]):
     indexes: tuple[str, ...] = ()
 
     def _new_store(self) -> RowStore:
-        directory = self.app.settings.store_dir(self.app.topology.service)
+        directory = self.app.settings.store_dir(self.app.topology.group)
         return RowStore(
             directory,
             self.indexes,
@@ -66,16 +66,16 @@ class WorkerApp(faust.App):
         http: Callable[[WorkerApp], Service],
     ) -> None:
         super().__init__(
-            topology.service,
+            topology.group,
             broker=[f"kafka://{broker}" for broker in settings.bootstrap.split(",")],
-            datadir=settings.store_dir(topology.service) / "faust",
+            datadir=settings.store_dir(topology.group) / "faust",
             canonical_url=settings.url,
             processing_guarantee="at_least_once",
             topic_allow_declare=False,
             topic_disable_leader=True,
             topic_partitions=topology.partitions,
             table_standby_replicas=settings.standbys,
-            consumer_group_instance_id=f"{topology.service}-{settings.instance}",
+            consumer_group_instance_id=f"{topology.group}-{settings.instance}",
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=settings.session_timeout_s / 4,
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,
@@ -104,7 +104,7 @@ class WorkerApp(faust.App):
         self._http = http
 
     async def on_first_start(self) -> None:
-        self.settings.store_dir(self.topology.service).mkdir(parents=True, exist_ok=True)
+        self.settings.store_dir(self.topology.group).mkdir(parents=True, exist_ok=True)
         await super().on_first_start()
 
     async def on_start(self) -> None:
@@ -118,13 +118,13 @@ class WorkerApp(faust.App):
 
     @cached_property
     def engine(self) -> Engine:
-        settings, service = self.settings, self.topology.service
+        settings, group = self.settings, self.topology.group
         return Engine(
             self.topology,
             self.processors,
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
             consumer=self._new_reader,
-            producer=TransactionalProducer(settings.bootstrap, f"{service}-{settings.instance}"),
+            producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
             lease_s=settings.session_timeout_s * LEASE_SHARE,

@@ -54,6 +54,13 @@ class SourceGone(Exception):
     """
 
 
+class NotRebuilt(Exception):
+    """The tables of this version were not filled from history yet: to decide without them would repeat history.
+
+    Operator action: run `rebuild` for this service, then start the worker again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The group's word on what is ours, and the membership that the broker will check."""
@@ -253,7 +260,7 @@ class Engine(Service):
                 else:
                     self._alive()
                     await self._turn_or_heal()
-        except (TransactionRefused, SourceGone) as refusal:
+        except (TransactionRefused, SourceGone, NotRebuilt) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
 
@@ -446,7 +453,7 @@ class Engine(Service):
         standbys = [tp for tp in assignment.standby if tp.topic in self._tables and tp not in assignment.active]
         sources = [tp for tp in assignment.active if tp.topic in self._processors]
         changelogs = actives + standbys
-        committed = await self._ask(self._offsets.committed, self.topology.service, sources)
+        committed = await self._ask(self._offsets.committed, self.topology.group, sources)
         starts = await self._ask(self._offsets.starts, sources + changelogs)
         ends = await self._ask(self._offsets.ends, changelogs)
         for tp in self.replicas.keys() - set(changelogs):
@@ -454,6 +461,8 @@ class Engine(Service):
         for tp in changelogs:
             self.replicas[tp] = self._open_replica(tp, tp in assignment.active, starts[tp], ends[tp])
         for tp in sources:
+            if committed[tp] is None and self._feeds_next_version(tp):
+                raise NotRebuilt(f"{self.topology.group} has no position in {tp.topic}/{tp.partition}")
             position = _first_position(tp, committed[tp], starts[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position)
         self._reached = {tp: source.position for tp, source in self.sources.items()}
@@ -465,6 +474,9 @@ class Engine(Service):
             standbys=len(standbys),
             to_restore=sum(max(0, r.target - r.position) for r in self.replicas.values() if r.active),
         )
+
+    def _feeds_next_version(self, source: TopicPartition) -> bool:
+        return self.topology.version > 1 and any(p.table is not None for p in self._processors[source.topic])
 
     def _open_replica(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
         store = self._stores[self._tables[tp.topic].name]

@@ -27,3 +27,10 @@ def test_a_topic_declared_twice_is_refused() -> None:
 def test_a_topology_has_at_least_one_partition() -> None:
     with pytest.raises(ValueError, match="0 partitions"):
         Topology("accounts", topics=(EVENTS,), partitions=0)
+
+
+def test_the_next_version_has_changelogs_and_positions_of_its_own() -> None:
+    events, table = Topic("shop.events.v1"), Table("items", source=Topic("shop.events.v1"))
+    first, second = (Topology("shop", (events,), (table,), version=version) for version in (1, 2))
+    assert (first.group, first.changelog(table).name) == ("shop", "shop-items-changelog")
+    assert (second.group, second.changelog(table).name) == ("shop-v2", "shop-v2-items-changelog")
