@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import parity as auditing
 from pipelines.archive import Archive
-from pipelines.catalog import AggregateTable, services, table_of, tables
+from pipelines.catalog import FoldedTable, services, table_of, tables
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
 from shared.kafka.history import History
@@ -70,11 +70,11 @@ def archive(
     memory: Memory = "1g",
 ) -> None:
     """Copy new events into Delta tables, by service and day of occurrence; each record once, whatever dies."""
-    topics = {each: tables(each)[0].events.name for each in _chosen(service) if tables(each)}
-    history = _history(bootstrap, topics.values())
+    topics = dict.fromkeys((each.service, each.events.name) for name in _chosen(service) for each in tables(name))
+    history = _history(bootstrap, [topic for _, topic in topics])
     problems: list[str] = []
     with spark_session("archive", master=master, memory=memory) as spark:
-        for name, topic in topics.items():
+        for name, topic in topics:
             kept = Archive(spark, root, name, topic)
             typer.echo(f"{topic}: {kept.extend(history).records:,} records archived")
             if compact:
@@ -97,7 +97,7 @@ def _history(bootstrap: str | None, topics: Iterable[str]) -> History:
     return history
 
 
-def _archive(spark: SparkSession, root: str | None, table: AggregateTable) -> Archive | None:
+def _archive(spark: SparkSession, root: str | None, table: FoldedTable) -> Archive | None:
     return Archive(spark, root, table.service, table.events.name) if root else None
 
 

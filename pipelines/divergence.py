@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipelines.catalog import AggregateTable
+from pipelines.catalog import FoldedTable
 from pipelines.folds import Folded, advance_of
 
 
@@ -41,14 +41,14 @@ class Divergence:
 
 
 def first_divergences(
-    table: AggregateTable, events: DataFrame, changelog: DataFrame, reasons: Mapping[bytes, str]
+    table: FoldedTable, events: DataFrame, changelog: DataFrame, reasons: Mapping[bytes, str]
 ) -> tuple[Divergence, ...]:
     """What happened to each key of `reasons`, from all records both topics still have of it."""
     of_events, of_rows = _records(events, reasons), _records(changelog, reasons)
     return tuple(locate(table, key, why, of_events.get(key, []), of_rows.get(key, [])) for key, why in reasons.items())
 
 
-def locate(table: AggregateTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
+def locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
     """The first version of the row that is not the fold so far, and the event it should have come from."""
     story = _Story(table, key, events)
     versions = [_version(row) for row in rows]
@@ -75,19 +75,22 @@ class _Version(NamedTuple):
 class _Story:
     """A key's events, folded one by one."""
 
-    def __init__(self, table: AggregateTable, key: bytes, events: Sequence[Record]) -> None:
+    def __init__(self, table: FoldedTable, key: bytes, events: Sequence[Record]) -> None:
         self._table = table
-        self._states = [table.decider.initial]
-        self._events = events
+        self._states = [table.initial]
+        self._taken: list[Record] = []
         self._broken: Record | None = None
-        advance, folded = advance_of(table), Folded(0, table.decider.initial, -1)
+        advance, folded = advance_of(table), Folded(0, table.initial, -1)
         for event in events:
+            before = folded
             try:
-                folded = advance(folded, event.offset, key, event.value or b"")
+                folded = advance(before, event.offset, key, event.value or b"")
             except Exception:
                 self._broken = event
                 break
-            self._states.append(folded.state)
+            if folded is not before:
+                self._states.append(folded.state)
+                self._taken.append(event)
 
     def explains(self, version: _Version) -> bool:
         """Whether the row is the fold at its sequence."""
@@ -105,9 +108,9 @@ class _Story:
         if wrong is None:
             return "after the last row that the changelog still has"
         if not 0 < wrong.sequence < len(self._states):
-            last = self._events[-1] if self._events else None
+            last = self._taken[-1] if self._taken else None
             return f"after the last event there is: {self._described(last)}" if last else "before any event"
-        event = self._described(self._events[wrong.sequence - 1])
+        event = self._described(self._taken[wrong.sequence - 1])
         agreed = any(v.sequence == wrong.sequence for v in versions if v.offset < wrong.offset)
         row = f"{self._table.changelog}, offset {wrong.offset}"
         return f"after event {event}: the row was changed by no event ({row})" if agreed else f"at event {event}"

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from pydantic_core import to_json
 from pyspark.sql import DataFrame
 
-from pipelines.catalog import AggregateTable, table_of
+from pipelines.catalog import FoldedTable, table_of
+from shared.es.decider import Decider
 from shared.es.errors import BadMessage
+from shared.read_model import ReadModel
 
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
 """One row per key.
@@ -64,7 +66,7 @@ class SequenceBroken(Exception):
     """An event is missing, or is there twice."""
 
 
-def states(records: DataFrame, table: AggregateTable, since: Mapping[int, int] | None = None) -> DataFrame:
+def states(records: DataFrame, table: FoldedTable, since: Mapping[int, int] | None = None) -> DataFrame:
     """Every key's fold, one row each: STATES. records: sorted as `sources` gives them.
 
     since: offset by partition from which on every single state is told, too.
@@ -87,9 +89,9 @@ def fold_batches(
 class PartitionFold:
     """The states of one Kafka partition, as its records come by."""
 
-    def __init__(self, table: AggregateTable, since: int | None = None) -> None:
+    def __init__(self, table: FoldedTable, since: int | None = None) -> None:
         self._advance = advance_of(table)
-        self._initial = Folded(0, table.decider.initial, -1)
+        self._initial = Folded(0, table.initial, -1)
         self._since = since
         self._last_offset = -1
         self._now: dict[bytes, Folded] = {}
@@ -121,7 +123,10 @@ class PartitionFold:
         now, advance, initial = self._now, self._advance, self._initial
         for offset, key, value in records:
             try:
-                now[key] = advance(now.get(key, initial), offset, key, value)
+                before = now.get(key, initial)
+                after = advance(before, offset, key, value)
+                if after is not before:
+                    now[key] = after
             except Exception as error:  # whatever it is, it is about this key, and the others go on
                 self._problems.setdefault(key or b"", f"at offset {offset}: {_told(error)}")
 
@@ -134,9 +139,17 @@ class PartitionFold:
             self._later.setdefault(key, []).append(to_json(after.state))
 
 
-def advance_of(table: AggregateTable) -> Advance:
-    """One event more, as the engine folds it: the next in sequence, of the record's own key."""
-    decode, evolve = table.decider.event_codec.decode, table.decider.evolve
+def advance_of(table: FoldedTable) -> Advance:
+    """One record more, as the engine has it."""
+    match table.pure:
+        case Decider() as decider:
+            return _advance_aggregate(decider)
+        case ReadModel() as model:
+            return _advance_view(model)
+
+
+def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
+    decode, evolve = decider.event_codec.decode, decider.evolve
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         event = decode(value)
@@ -146,6 +159,19 @@ def advance_of(table: AggregateTable) -> Advance:
         if event.aggregate_id.encode() != key:
             raise BadMessage("the record's key is not the aggregate id in its body")
         return Folded(sequence, evolve(before.state, event.data), offset)
+
+    return advance
+
+
+def _advance_view(model: ReadModel[Any, Any]) -> Advance:
+    decode, project = model.event_codec.decode, model.project
+
+    def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
+        try:
+            view = project(before.state, decode(value), key.decode())
+        except Exception:  # the engine skips what is of no concern, and makes a dead letter of what cannot be read
+            return before
+        return Folded(before.sequence + 1, view, offset)
 
     return advance
 

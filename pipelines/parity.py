@@ -21,7 +21,7 @@ from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
-from pipelines.catalog import AggregateTable
+from pipelines.catalog import FoldedTable
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
 from shared.kafka.history import History
@@ -58,7 +58,7 @@ class Verdict:
 def audit(
     spark: SparkSession,
     history: History,
-    table: AggregateTable,
+    table: FoldedTable,
     *,
     archive: Archive | None = None,
     url: str | None = None,
@@ -79,7 +79,7 @@ def audit(
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
 
     folded = folds.states(events, table, since=settled)
-    judged = compare(rows, folded, _as_rows(spark, answers), to_json(table.decider.initial)).collect()
+    judged = compare(rows, folded, _as_rows(spark, answers), to_json(table.initial)).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
@@ -87,7 +87,7 @@ def audit(
     return Verdict(table.table.name, agree, differ, len(answers), divergences)
 
 
-def _answers(url: str, table: AggregateTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:
+def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:
     keys = rows.select("key") if sample is None else rows.select("key").orderBy(F.xxhash64("key")).limit(sample)
     return ask(url, table.table.name, [bytes(row.key) for row in keys.collect()])
 
