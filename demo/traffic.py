@@ -1,0 +1,127 @@
+"""python -m demo.traffic: real purchases as orders to services that run already, then every balance compared.
+
+Each purchase is an order of one line: its CDs of a SKU that is made up from the customer and the day, its dollars.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated
+from zlib import crc32
+
+import typer
+
+from demo.cdnow import Purchase, balances, read_purchases
+from demo.client import Client
+from demo.progress import for_each, rate
+from demo.replay import command_id
+from demo.verdict import Verdict, judge
+from shared.dev.stages import Stage, StageFailed, stage
+
+SKUS = 200
+DELIVERED = 1_000_000
+_STAGES = 4
+_WAIT_S = 20
+_OVER = ("confirmed", "rejected", "cancelled")
+_PATIENCE = 10
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@cli.command()
+def traffic(
+    purchases: Annotated[int, typer.Option(min=1, help="The first so many of 69,659, by date.")] = 1_000,
+    accounts: Annotated[str, typer.Option(help="Any worker of accounts.")] = "http://accounts:8000",
+    inventory: Annotated[str, typer.Option(help="Any worker of inventory.")] = "http://inventory:8000",
+    orders: Annotated[str, typer.Option(help="Any worker of orders.")] = "http://orders:8000",
+) -> None:
+    """Order what customers bought, wait until every order is confirmed, and compare what each customer owes.
+
+    A second run repeats the same orders, which changes nothing; one with more purchases adds to them.
+    """
+    chosen = sorted(read_purchases(), key=lambda purchase: purchase.date)[:purchases]
+    try:
+        verdict = asyncio.run(_send(chosen, accounts, inventory, orders))
+    except StageFailed as failure:
+        verdict = Verdict(False, f"verdict: FAILED {failure}")
+    typer.echo(verdict.line)
+    sys.exit(0 if verdict.agrees else 1)
+
+
+async def _send(purchases: Sequence[Purchase], accounts: str, inventory: str, orders: str) -> Verdict:
+    async with Client([accounts]) as ledger, Client([inventory]) as stock, Client([orders]) as desk:
+        shop = Shop(ledger, stock, desk)
+        expected = sorted(balances(purchases).items())
+        customers = [customer for customer, _ in expected]
+        with stage(f"[1/{_STAGES}]", "stock", sys.stdout) as now:
+            skus = sorted({sku_of(purchase) for purchase in purchases})
+            await for_each(shop.deliver, skus, now, "delivered")
+            now.done = f"{len(skus)} items in stock"
+        with stage(f"[2/{_STAGES}]", "accounts", sys.stdout) as now:
+            await for_each(shop.open_account, customers, now, "opened")
+            now.done = f"{len(customers):,} open"
+        with stage(f"[3/{_STAGES}]", "orders", sys.stdout) as now:
+            now.done = await shop.order_all(purchases, now)
+        with stage(f"[4/{_STAGES}]", "compare", sys.stdout) as now:
+            found = await for_each(shop.balance, expected, now, "asked")
+            now.done = f"{len(found):,} accounts asked"
+    return judge(dict(expected), dict(zip(customers, found, strict=True)))
+
+
+class Shop:
+    """The services as a customer uses them; every method may be repeated."""
+
+    def __init__(self, accounts: Client, inventory: Client, orders: Client) -> None:
+        self._accounts = accounts
+        self._inventory = inventory
+        self._orders = orders
+
+    async def deliver(self, sku: str) -> None:
+        """Makes the first delivery of an item that has had none."""
+        if (await self._inventory.get(f"/items/{sku}")).status == HTTPStatus.NOT_FOUND:
+            key = {"Idempotency-Key": f"cdnow-delivery-{sku}"}
+            await self._inventory.post(f"/items/{sku}/deliveries", {"quantity": DELIVERED}, key)
+
+    async def open_account(self, customer: str) -> None:
+        await self._accounts.post(f"/accounts/{customer}", {}, {"Idempotency-Key": f"cdnow-open-{customer}"})
+
+    async def order_all(self, purchases: Sequence[Purchase], now: Stage) -> str:
+        phases = await for_each(self.order, purchases, now, "ended")
+        confirmed = phases.count("confirmed")
+        if confirmed < len(phases):
+            raise StageFailed(f"{len(phases) - confirmed} orders were not confirmed", "see GET /orders?phase=rejected")
+        return f"{confirmed:,} confirmed, {rate(confirmed, now)}"
+
+    async def order(self, purchase: Purchase) -> str:
+        """The phase in which the order ended."""
+        order = f"/orders/{command_id(purchase)}"
+        told = {"Idempotency-Key": command_id(purchase), "Occurred-At": purchase.date.isoformat()}
+        await self._orders.post(order, order_body(purchase), told)
+        for _ in range(_PATIENCE):
+            answer = await self._orders.get(f"{order}?until=phase:confirmed&wait={_WAIT_S}")
+            if answer.status == HTTPStatus.OK and answer.body["phase"] in _OVER:
+                break
+        return str(answer.body.get("phase"))
+
+    async def balance(self, expected: tuple[str, int]) -> int:
+        """What the customer owes, given a moment to become the expected cents: an order is settled after it ended."""
+        customer, cents = expected
+        answer = await self._accounts.get(f"/accounts/{customer}?until=balance_cents:{cents}&wait={_WAIT_S}")
+        return int(answer.body.get("balance_cents", -1))
+
+
+def order_body(purchase: Purchase) -> Mapping[str, object]:
+    line = {"sku": sku_of(purchase), "quantity": purchase.cds, "amount_cents": purchase.amount_cents}
+    return {"customer_id": purchase.customer, "lines": [line], "placed_at": purchase.date.isoformat()}
+
+
+def sku_of(purchase: Purchase) -> str:
+    """One of SKUS, the same at every run."""
+    return f"cd-{crc32(f'{purchase.customer} {purchase.date:%Y%m%d}'.encode()) % SKUS:03}"
+
+
+if __name__ == "__main__":
+    cli(prog_name="demo.traffic")
