@@ -13,6 +13,7 @@ import typer
 from shared.dev import up as stays
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
+from shared.dev.variables import variables
 from shared.dev.worker import faust_command, free_port
 from shared.es.errors import OnefoldError
 from shared.kafka.provision import (
@@ -81,6 +82,12 @@ def topics() -> None:
     if wrong:
         print("\n".join(map(str, wrong)))
         raise typer.Exit(1)
+
+
+@cli.command("settings")
+def show_settings() -> None:
+    """Show every ONEFOLD_ variable with its default and what is allowed, as docs/deployment.md has them."""
+    print(variables())
 
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
