@@ -37,11 +37,16 @@ STATIC = (
 
 
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
-    """What pytest is told. `check` runs what takes milliseconds; `test --long` also what takes minutes."""
+    """What pytest is told. `check` runs what takes milliseconds; `test --long` also what takes minutes.
+
+    `test --compose` runs what needs a Docker engine, and nothing else.
+    """
     if verb == "check":
-        return ["-q", "-m", "not broker and not slow and not long", *arguments]
-    rest = [argument for argument in arguments if argument != "--long"]
-    return rest if len(rest) == len(arguments) else ["-m", "", *rest]
+        return ["-q", "-m", "not broker and not slow and not long and not compose", *arguments]
+    rest = [argument for argument in arguments if argument not in ("--long", "--compose")]
+    if "--compose" in arguments:
+        return ["-m", "compose", *rest]
+    return ["-m", "not compose", *rest] if "--long" in arguments else rest
 
 
 def main(verb: str, *arguments: str) -> None:

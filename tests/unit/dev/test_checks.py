@@ -10,9 +10,10 @@ from shared.dev.checks import pytest_arguments
     [
         ("test", [], []),
         ("test", ["-k", "decide"], ["-k", "decide"]),
-        ("test", ["--long"], ["-m", ""]),
-        ("test", ["--long", "tests/engine"], ["-m", "", "tests/engine"]),
-        ("check", [], ["-q", "-m", "not broker and not slow and not long"]),
+        ("test", ["--long"], ["-m", "not compose"]),
+        ("test", ["--long", "tests/engine"], ["-m", "not compose", "tests/engine"]),
+        ("test", ["--compose", "-x"], ["-m", "compose", "-x"]),
+        ("check", [], ["-q", "-m", "not broker and not slow and not long and not compose"]),
     ],
 )
 def test_what_pytest_is_told(verb: str, given: list[str], told: list[str]) -> None:

@@ -1,0 +1,62 @@
+"""A Compose project per module, built and brought up by the first test, taken down with its volumes by the last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.compose.project import Project
+
+FIRST_PORT = 28_100
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/compose" in item.path.as_posix():
+            item.add_marker(pytest.mark.compose)
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """Skips where no Docker engine answers, or its client has no `compose`."""
+    for command in (["docker", "info", "--format", "{{.ServerVersion}}"], ["docker", "compose", "version"]):
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            pytest.skip(f"no Docker engine answers: {error}")
+        if asked.returncode:
+            said = (asked.stderr or asked.stdout).strip().splitlines()
+            pytest.skip(f"no Docker engine answers: {' '.join(command)}: {said[-1] if said else asked.returncode}")
+
+
+Projects = Callable[..., Project]
+
+
+@pytest.fixture(scope="module")
+def project(engine: None) -> Iterator[Projects]:
+    """Makes a project of Compose files, which ends with the module."""
+    with ExitStack() as stack:
+
+        def make(name: str, *files: str) -> Project:
+            made = Project(name, files, os.environ | ports())
+            stack.callback(made.run, "--profile", "*", "down", "--volumes", "--remove-orphans")
+            made.run("--profile", "demo", "build")
+            return made
+
+        yield make
+
+
+def ports() -> dict[str, str]:
+    """Host ports that a project of this checkout does not take by default."""
+    services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES")
+    ranges = {f"{name}_PORTS": _range(FIRST_PORT + 10 * place) for place, name in enumerate(services)}
+    return ranges | {"BROKER_PORT": "28092", "BROKER_2_PORT": "28093", "BROKER_3_PORT": "28094"}
+
+
+def _range(first: int) -> str:
+    return f"{first}-{first + 9}"

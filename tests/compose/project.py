@@ -1,0 +1,140 @@
+"""One Compose project, driven by its own command line, on ports and volumes that are no other project's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 600.0
+_PAUSE_S = 1.0
+_SHOWN_LINES = 40
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container as `docker inspect` has it."""
+
+    id: str
+    facts: Mapping[str, Any]
+
+    @property
+    def service(self) -> str:
+        return str(self.facts["Config"]["Labels"]["com.docker.compose.service"])
+
+    @property
+    def index(self) -> int:
+        return int(self.facts["Config"]["Labels"]["com.docker.compose.container-number"])
+
+    @property
+    def hostname(self) -> str:
+        return str(self.facts["Config"]["Hostname"])
+
+    @property
+    def state(self) -> str:
+        """healthy, unhealthy, starting; running for one without a healthcheck; exited."""
+        state = self.facts["State"]
+        return str(state["Health"]["Status"] if state["Status"] == "running" and "Health" in state else state["Status"])
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.facts["State"]["ExitCode"])
+
+    @property
+    def host_ips(self) -> set[str]:
+        bindings = self.facts["HostConfig"]["PortBindings"] or {}
+        return {binding["HostIp"] for published in bindings.values() for binding in published}
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches its HTTP port."""
+        (binding,) = self.facts["NetworkSettings"]["Ports"]["8000/tcp"]
+        return f"http://{binding['HostIp']}:{binding['HostPort']}"
+
+
+class Project:
+    """`docker compose` with these files; `environment` names its host ports."""
+
+    def __init__(self, name: str, files: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command = [
+            "docker",
+            "compose",
+            "-p",
+            name,
+            *(part for file in files for part in ("-f", str(ROOT / file))),
+        ]
+        self._environment = environment
+
+    def run(self, *arguments: str, deadline_s: float = DEADLINE_S) -> str:
+        """What it printed. Raises AssertionError with its last lines when it fails."""
+        done = subprocess.run(
+            [*self._command, *arguments],
+            env=self._environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+        )
+        said = (done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:]
+        assert done.returncode == 0, "\n".join([f"compose {' '.join(arguments)}: {done.returncode}", *said])
+        return done.stdout
+
+    def up(self, *arguments: str) -> None:
+        """Returns when everything is healthy. Raises AssertionError with the logs of what is not."""
+        try:
+            self.run("up", "--detach", "--wait", *arguments)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n{self.run('logs', '--tail', '20')}") from failure
+
+    def config(self) -> dict[str, Any]:
+        """The files as Compose understands them."""
+        config: dict[str, Any] = json.loads(self.run("config", "--format", "json"))
+        return config
+
+    def containers(self, service: str | None = None) -> list[Container]:
+        """By service and index; also those that ended."""
+        ids = self.run("ps", "--all", "--quiet", *([service] if service else [])).split()
+        if not ids:
+            return []
+        facts = json.loads(subprocess.run(["docker", "inspect", *ids], capture_output=True, check=True).stdout)
+        found = [Container(each["Id"], each) for each in facts]
+        return sorted(found, key=lambda container: (container.service, container.index))
+
+    def in_container(self, service: str, script: str, index: int = 1) -> str:
+        """What a shell in it prints; it may fail."""
+        command = [*self._command, "exec", "--no-TTY", "--index", str(index), service, "sh", "-c", script]
+        done = subprocess.run(command, env=self._environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        return done.stdout.strip()
+
+    def demo(self, purchases: int) -> str:
+        """The verdict on so many purchases, sent once more or for the first time."""
+        return self.run("run", "--rm", "demo", "--purchases", str(purchases)).splitlines()[-1]
+
+
+def get(url: str) -> dict[str, Any]:
+    """The body of a 200. Raises httpx.HTTPError."""
+    found: dict[str, Any] = httpx.get(url, timeout=10.0).raise_for_status().json()
+    return found
+
+
+def eventually(look: Callable[[], Found], good: Callable[[Found], bool], deadline_s: float = 180.0) -> Found:
+    """What is found once it is good; AssertionError with the last one when it never is."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        try:
+            found: Found | httpx.HTTPError = look()
+        except httpx.HTTPError as error:
+            found = error
+        if not isinstance(found, httpx.HTTPError) and good(found):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(_PAUSE_S)

@@ -1,0 +1,124 @@
+"""One broker, a worker of every service: brought up, looked at, used, scaled, killed, taken down. In this order."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from shared.dev.stack import found_services
+from tests.compose.conftest import Projects
+from tests.compose.project import Project, eventually, get
+
+NAME = "onefold-test"
+MEMORY_BYTES = 3 * 2**30
+STOP_S = 20
+PURCHASES = 200
+
+
+@pytest.fixture(scope="module")
+def system(project: Projects) -> Project:
+    made = project(NAME, "docker-compose.yml")
+    made.up()
+    return made
+
+
+def owners(system: Project) -> list[set[str]]:
+    """Who owns partitions of accounts, as each replica sees it."""
+    replicas = [get(f"{each.url}/cluster") for each in system.containers("accounts") if each.state == "healthy"]
+    return [set(replica["owners"]["accounts"].values()) for replica in replicas]
+
+
+def urls(system: Project) -> set[str]:
+    """What the replicas of accounts call themselves."""
+    return {f"http://{each.hostname}:8000" for each in system.containers("accounts")}
+
+
+def test_up_ends_when_everything_is_healthy_and_the_topics_are_made(system: Project) -> None:
+    states = {each.service: each.state for each in system.containers()}
+    assert states == dict.fromkeys(["broker", *found_services()], "healthy") | {"topics": "exited"}
+    assert "all topics are as declared" in system.run("logs", "topics")
+
+
+def test_a_second_up_changes_nothing(system: Project) -> None:
+    before = {each.id for each in system.containers()}
+    system.up()
+    assert {each.id for each in system.containers()} == before
+
+
+def test_all_together_may_take_three_gigabytes(system: Project) -> None:
+    limits = {name: int(each["mem_limit"]) for name, each in system.config()["services"].items()}
+    assert sum(limits.values()) <= MEMORY_BYTES
+
+
+def test_nothing_listens_beyond_this_machine(system: Project) -> None:
+    assert {ip for each in system.containers() for ip in each.host_ips} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("service", found_services())
+def test_a_worker_is_nobody_and_writes_in_its_store_only(system: Project, service: str) -> None:
+    assert system.in_container(service, "id -u") == "10001"
+    refused = "touch /app/x /usr/local/x /var/lib/onefold/x 2>/dev/null || echo refused"
+    assert system.in_container(service, refused) == "refused"
+    (worker,) = system.containers(service)
+    assert f"{service}-{worker.hostname}" in system.in_container(service, "ls /var/lib/onefold/stores").split()
+    assert worker.facts["HostConfig"]["CapDrop"] == ["ALL"]
+
+
+def test_there_is_no_compiler_in_the_image(system: Project) -> None:
+    assert system.in_container("accounts", "command -v cc gcc make; echo none") == "none"
+
+
+def test_every_purchase_is_confirmed_and_every_balance_right(system: Project) -> None:
+    assert system.demo(PURCHASES).startswith("verdict: ok")
+
+
+def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
+    system.up("--scale", "accounts=3", "--no-recreate")
+    assert len(urls(system)) == 3
+    eventually(lambda: owners(system), lambda seen: seen == [urls(system)] * 3)
+    accounts = {get(f"{each.url}/accounts/00001")["balance_cents"] for each in system.containers("accounts")}
+    assert len(accounts) == 1
+    assert system.demo(2 * PURCHASES).startswith("verdict: ok")
+
+
+def test_a_killed_worker_is_started_again_under_its_name(system: Project) -> None:
+    victim = system.containers("accounts")[1]
+    system.in_container("accounts", "kill -s KILL -- -1", index=2)  # all but init, which ends with its child
+    again = eventually(lambda: system.containers("accounts")[1], lambda now: now.facts["RestartCount"] == 1)
+    assert (again.id, again.hostname) == (victim.id, victim.hostname)
+    assert system.demo(3 * PURCHASES).startswith("verdict: ok")
+    eventually(lambda: owners(system), lambda seen: seen == [urls(system)] * 3)
+
+
+def test_a_container_that_is_lost_is_made_good_by_the_others(system: Project) -> None:
+    lost = system.containers("accounts")[2]
+    subprocess.run(["docker", "rm", "--force", lost.id], check=True, capture_output=True)
+    assert system.demo(4 * PURCHASES).startswith("verdict: ok")
+    eventually(lambda: owners(system), lambda seen: seen == [urls(system)] * 2)
+
+
+def test_a_replica_less_leaves_its_group_within_the_stop_time(system: Project) -> None:
+    leaver = system.containers("accounts")[1]
+    began = time.monotonic()
+    subprocess.run(["docker", "stop", "--time", str(STOP_S), leaver.id], check=True, capture_output=True)
+    took_s = time.monotonic() - began
+    (stopped,) = [each for each in system.containers("accounts") if each.id == leaver.id]
+    assert (stopped.exit_code, took_s < STOP_S) == (0, True), took_s
+    system.up("--scale", "accounts=1", "--no-recreate")
+    eventually(lambda: owners(system), lambda seen: seen == [urls(system)])
+    assert system.demo(4 * PURCHASES).startswith("verdict: ok")
+
+
+def test_what_was_stopped_comes_back_with_its_state(system: Project) -> None:
+    system.run("stop")
+    system.up()
+    assert system.demo(4 * PURCHASES).startswith("verdict: ok")
+
+
+def test_down_leaves_nothing(system: Project) -> None:
+    system.run("down", "--volumes")
+    for kind in ("container", "volume", "network"):
+        listed = ["docker", kind, "ls", "--quiet", "--filter", f"label=com.docker.compose.project={NAME}"]
+        assert subprocess.run(listed, check=True, capture_output=True, text=True).stdout == ""
