@@ -1,4 +1,7 @@
-"""How far something is: `topic/partition@offset`, the last record it includes; several are separated by commas."""
+"""How far something is: `topic/partition@offset`, the last record it includes; several are separated by commas.
+
+An offset of -1 includes none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from shared.es.row import Outcome
 
 Partition = tuple[str, int]
 
-_POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})@(\d{1,18})")
+_POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})@(-1|\d{1,18})")
 
 
 class Decided(NamedTuple):

@@ -22,6 +22,7 @@ from shared.es.step import fingerprint
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
+from shared.http.waiting import while_connected
 from shared.positions import Partition, format_positions
 from shared.topology import Table
 
@@ -111,7 +112,8 @@ class Commands:
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
-            return await self._peers.forward(request, self._node.owner(self._table, partition))
+            owner = self._node.owner(self._table, partition)
+            return await while_connected(request, self._peers.forward(request, owner, wishes.wait_s))
         envelope = self._codec.wrap(
             command, command_id=wishes.command_id, aggregate_id=aggregate_id, issued_at=wishes.occurred_at
         )

@@ -10,12 +10,14 @@ import asyncio
 import base64
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared.es.errors import NotReady
 from shared.es.row import Row
@@ -26,6 +28,8 @@ from shared.indexing import key_of, prefix, sortable
 from shared.positions import format_positions
 from shared.topology import Table
 
+log = structlog.get_logger(__name__)
+
 MAX_PAGE = 500
 EXAMINED = 20_000  # rows a partition looks at for one page; a page of rarer rows is short, and its cursor goes on
 
@@ -33,23 +37,26 @@ Place = tuple[bytes, bytes]
 """Where a row is in a list's order: its sortable value and its key."""
 
 
-def encode_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(json.dumps([part.hex() for part in place]).encode()).decode()
+def encode_cursor(order: str, place: Place) -> str:
+    return base64.urlsafe_b64encode(json.dumps([order, *_packed_place(place)]).encode()).decode()
 
 
-def decode_cursor(text: str) -> Place:
-    """What `encode_cursor` made. Raises ValueError."""
+def decode_cursor(text: str) -> tuple[str, Place]:
+    """The order and place that `encode_cursor` was given. Raises ValueError."""
     try:
-        value, key = json.loads(base64.urlsafe_b64decode(text.encode()))
-        return bytes.fromhex(value), bytes.fromhex(key)
+        order, *place = json.loads(base64.b64decode(text.encode(), altchars=b"-_", validate=True))
+        return order, _unpacked_place(place)
     except (ValueError, TypeError) as error:
-        raise ValueError("not a cursor of this list") from error
+        raise ValueError("not a cursor of a list") from error
 
 
-def _checked_cursor(text: str | None) -> str | None:
-    if text is not None:
-        decode_cursor(text)
-    return text
+def _packed_place(place: Place) -> list[str]:
+    return [part.hex() for part in place]
+
+
+def _unpacked_place(packed: list[str]) -> Place:
+    value, key = packed
+    return bytes.fromhex(value), bytes.fromhex(key)
 
 
 class ListQuery(BaseModel):
@@ -59,9 +66,25 @@ class ListQuery(BaseModel):
 
     order: str = "id"
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
-    cursor: Annotated[str | None, AfterValidator(_checked_cursor), Field(max_length=2000)] = None
+    cursor: Annotated[str | None, Field(max_length=2000, description="of the page before, in the same order")] = None
     complete: Annotated[bool, Field(description="503 rather than a list that lacks a partition")] = False
-    partitions: Annotated[str | None, Field(pattern=r"^\d+(,\d+)*$", description="only these")] = None
+    max_lag: Annotated[
+        int | None, Field(ge=0, description="a standby so many records behind may answer for a missing owner")
+    ] = None
+    partitions: Annotated[
+        str | None, Field(pattern=r"^\d{1,6}(,\d{1,6})*$", max_length=2000, description="only these")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_cursor(self) -> Self:
+        if self.cursor is not None and decode_cursor(self.cursor)[0] != self.order:
+            raise ValueError("the cursor is of a list in another order")
+        return self
+
+    @property
+    def after(self) -> Place | None:
+        """Where the page before ended."""
+        return decode_cursor(self.cursor)[1] if self.cursor else None
 
 
 class Covered(BaseModel):
@@ -95,8 +118,13 @@ class Found(NamedTuple):
 class Part(NamedTuple):
     """What one partition found. frontier: how far it looked when it stopped early, None when it is through."""
 
+    covered: Covered
     found: list[Found]
     frontier: Place | None
+
+
+Parts = dict[int, Part]
+"""By partition."""
 
 
 class Lists:
@@ -109,66 +137,108 @@ class Lists:
         self._present = present
 
     async def page(self, request: Request, query: ListQuery) -> Response:
+        """What all owners have, in order; from a worker that passes its caller's request on, only what is here."""
         wanted = self._wanted(query)
-        here = [partition for partition in wanted if self._node.serves(self._table, partition)]
-        covered = {partition: self._covered(partition) for partition in here}
-        parts = await asyncio.to_thread(lambda: [self._part(partition, query) for partition in here])
+        parts = await self._owned(wanted, query)
         if HOP_HEADER in request.headers:
-            return JSONResponse({"parts": [_packed(part) for part in parts], "covered": _dumped(covered.values())})
-        for answer in await self._ask_others(request, query, set(wanted) - set(here)):
-            parts += [_unpacked(part) for part in answer["parts"]]
-            covered |= {each["partition"]: Covered(**each) for each in answer["covered"]}
-        missing = set(wanted) - covered.keys()
+            parts |= await self._stale(wanted - parts.keys(), query)
+            return JSONResponse({"parts": [_packed(part) for part in parts.values()]})
+        parts |= await self._from_owners(request, wanted - parts.keys(), query)
+        if query.max_lag is not None:
+            parts |= await self._stale(wanted - parts.keys(), query)
+            parts |= await self._from_standbys(request, wanted - parts.keys(), query)
+        missing = wanted - parts.keys()
         if missing and query.complete:
             raise NotReady(f"partitions {sorted(missing)} of {self._table.name} have no owner that answers")
+        found, cursor = _merged(parts.values(), query)
+        covered = {partition: part.covered for partition, part in parts.items()}
         covered |= {partition: Covered(partition=partition, status="missing") for partition in missing}
-        found, cursor = _merged(parts, query)
         return JSONResponse(
             {
                 "items": [each.body for each in found],
-                "cursor": encode_cursor(cursor) if cursor else None,
-                "partitions": _dumped(covered[partition] for partition in sorted(covered)),
+                "cursor": encode_cursor(query.order, cursor) if cursor else None,
+                "partitions": [covered[partition].model_dump() for partition in sorted(covered)],
             }
         )
 
-    def _wanted(self, query: ListQuery) -> list[int]:
-        every = range(self._node.topology.partitions)
-        return [int(p) for p in query.partitions.split(",") if int(p) in every] if query.partitions else list(every)
+    def _wanted(self, query: ListQuery) -> set[int]:
+        every = set(range(self._node.topology.partitions))
+        return every & set(map(int, query.partitions.split(","))) if query.partitions else every
 
-    def _covered(self, partition: int) -> Covered:
-        position = {(self._table.source.name, partition): self._node.position(self._table, partition)}
-        return Covered(partition=partition, status="fresh", lag=0, position=format_positions(position))
+    async def _owned(self, partitions: set[int], query: ListQuery) -> Parts:
+        """Those that are owned here from the first row to the last."""
+        served = [p for p in partitions if self._node.serves(self._table, p)]
+        fresh = {p: Covered(partition=p, status="fresh", lag=0, position=self._position(p)) for p in served}
+        parts = await asyncio.to_thread(self._read, fresh.values(), query)
+        return {p: part for p, part in parts.items() if self._node.serves(self._table, p)}
 
-    async def _ask_others(self, request: Request, query: ListQuery, partitions: set[int]) -> list[dict[str, Any]]:
-        by_owner: dict[str, list[str]] = defaultdict(list)
-        for partition in sorted(partitions):
+    async def _stale(self, partitions: set[int], query: ListQuery) -> Parts:
+        """Those of which a standby here is fresh enough."""
+        lags = {p: self._node.standby_lag(self._table, p) for p in partitions}
+        enough = [
+            Covered(partition=p, status="stale", lag=lag)
+            for p, lag in lags.items()
+            if lag is not None and query.max_lag is not None and lag <= query.max_lag
+        ]
+        return await asyncio.to_thread(self._read, enough, query)
+
+    def _position(self, partition: int) -> str:
+        """Before its rows are read, so that they are never older."""
+        return format_positions({(self._table.source.name, partition): self._node.position(self._table, partition)})
+
+    async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Parts:
+        by_owner: dict[str, set[int]] = defaultdict(set)
+        for partition in partitions:
             owner = self._node.owner(self._table, partition)
             if owner is not None and owner != self._node.settings.url:
-                by_owner[owner].append(str(partition))
-        asked = query.model_dump(mode="json", exclude_none=True)
+                by_owner[owner].add(partition)
+        return await self._ask(request, by_owner, query.model_copy(update={"max_lag": None}))
+
+    async def _from_standbys(self, request: Request, partitions: set[int], query: ListQuery) -> Parts:
+        others = self._node.members() - {self._node.settings.url} if partitions else ()
+        return await self._ask(request, dict.fromkeys(others, partitions), query)
+
+    async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
+        """What the workers have of the partitions each is asked for; one that does not answer has none."""
+        asked = query.model_dump(mode="json", exclude_none=True) | {"complete": "false"}
         answers = await asyncio.gather(
             *(
-                self._peers.ask(owner, request.url.path, {**asked, "complete": "false", "partitions": ",".join(theirs)})
-                for owner, theirs in by_owner.items()
+                self._peers.ask(url, request.url.path, {**asked, "partitions": ",".join(map(str, sorted(theirs)))})
+                for url, theirs in wanted.items()
             ),
             return_exceptions=True,
         )
-        return [answer for answer in answers if isinstance(answer, dict)]
+        parts: Parts = {}
+        for answer in answers:
+            if isinstance(answer, NotReady):
+                log.info("a list lacks a part", reason=str(answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                parts |= {part.covered.partition: part for part in map(_unpacked, answer["parts"])}
+        return parts
 
-    def _part(self, partition: int, query: ListQuery) -> Part:
+    def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
+        """Runs in a thread. A partition that moves away meanwhile is left out."""
+        parts: Parts = {}
+        for covered in partitions:
+            with suppress(NotReady):
+                parts[covered.partition] = self._part(covered, query)
+        return parts
+
+    def _part(self, covered: Covered, query: ListQuery) -> Part:
         found: list[Found] = []
-        place: Place | None = None
-        for examined, place in enumerate(self._places(partition, query), 1):
-            body = self._matching(partition, place[1], query)
+        for examined, place in enumerate(self._places(covered.partition, query), 1):
+            body = self._matching(covered.partition, place[1], query)
             if body is not None:
                 found.append(Found(place, body))
             if len(found) == query.limit or examined == EXAMINED:
-                return Part(found, place)
-        return Part(found, None)
+                return Part(covered, found, place)
+        return Part(covered, found, None)
 
     def _places(self, partition: int, query: ListQuery) -> Iterator[Place]:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
-        after = decode_cursor(query.cursor) if query.cursor else None
+        after = query.after
         field, descending = query.order.removeprefix("-"), query.order.startswith("-")
         if field not in self._table.indexes:
             for key, _ in self._node.scan(self._table, partition, after[1] if after else b""):
@@ -210,7 +280,7 @@ def _bounds(query: ListQuery, field: str) -> tuple[bytes | None, bytes | None]:
     return (None if low is None else sortable(low), None if high is None else sortable(high))
 
 
-def _merged(parts: list[Part], query: ListQuery) -> tuple[list[Found], Place | None]:
+def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:
     """The first items of all parts, and where the next page begins.
 
     A part that stopped early may have more right behind its frontier, so the page ends at the nearest frontier.
@@ -229,15 +299,13 @@ def _merged(parts: list[Part], query: ListQuery) -> tuple[list[Found], Place | N
 
 def _packed(part: Part) -> dict[str, Any]:
     return {
-        "found": [[encode_cursor(each.place), each.body] for each in part.found],
-        "frontier": encode_cursor(part.frontier) if part.frontier else None,
+        "covered": part.covered.model_dump(),
+        "found": [[_packed_place(each.place), each.body] for each in part.found],
+        "frontier": _packed_place(part.frontier) if part.frontier else None,
     }
 
 
 def _unpacked(part: dict[str, Any]) -> Part:
-    found = [Found(decode_cursor(place), body) for place, body in part["found"]]
-    return Part(found, decode_cursor(part["frontier"]) if part["frontier"] else None)
-
-
-def _dumped(covered: Iterable[Covered]) -> list[dict[str, Any]]:
-    return [each.model_dump() for each in covered]
+    found = [Found(_unpacked_place(place), body) for place, body in part["found"]]
+    frontier = _unpacked_place(part["frontier"]) if part["frontier"] else None
+    return Part(Covered(**part["covered"]), found, frontier)

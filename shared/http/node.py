@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
+from shared.changes import Feed
 from shared.es.row import Row
 from shared.positions import Decided
 from shared.settings import Settings
+from shared.status import Status
 from shared.topology import Table, Topic, Topology
 
 
@@ -27,6 +29,9 @@ class Node(Protocol):
     def owner(self, table: Table, partition: int) -> str | None:
         """URL of the worker that owns the partition; None while nobody does."""
 
+    def members(self) -> frozenset[str]:
+        """URLs of all workers of the service, this one included, as the group last named them."""
+
     def serves(self, table: Table, partition: int) -> bool:
         """Whether rows of the partition read here now are the latest: owned, restored and in the group's lease."""
 
@@ -37,10 +42,10 @@ class Node(Protocol):
         """Offset of the last record of the table's source that rows read here include; -1 while there is none."""
 
     async def progress(self) -> None:
-        """Returns after the next commit here."""
+        """Returns after the next commit here, or when partitions move."""
 
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set after each commit that changed the row of `key` here."""
+        """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
         """Records by which the copy held here is known to be behind; None when none is held. 0 for an owner."""
@@ -53,6 +58,12 @@ class Node(Protocol):
     ) -> Iterator[bytes]:
         """Index entries (shared.indexing) of a partition held here, in order, beginning behind `start`."""
 
+    def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
+        """The table's committed changes behind changelog offsets, by partition; None begins at the present end.
+
+        Any worker can tell them. Raises NotReady while it can't, and LookupError for an offset that never was.
+        """
+
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         """Completes once that command is decided and committed here; ask before sending it."""
 
@@ -62,5 +73,5 @@ class Node(Protocol):
     def ready(self) -> bool:
         """Whether every partition assigned here is served."""
 
-    def status(self) -> Mapping[str, Any]:
+    def status(self) -> Status:
         """Who owns what and how far each partition held here is."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request, Response
@@ -14,8 +16,9 @@ from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.http.node import Node
-from shared.http.peers import Peers
+from shared.http.peers import HOP_HEADER, Peers
 from shared.http.problems import Problem, problem
+from shared.http.waiting import while_connected
 from shared.positions import format_positions, parse_positions
 from shared.topology import Table
 
@@ -36,6 +39,10 @@ class Reading(BaseModel):
     max_lag: int | None = None
     until: str | None = None
     wait_s: float = 0.0
+
+    def allows(self, lag: int) -> bool:
+        """Whether a standby so many records behind may answer; it can't tell where it is, so never by position."""
+        return self.max_lag is not None and lag <= self.max_lag and self.min_position is None
 
 
 def _checked_position(text: str | None) -> str | None:
@@ -75,16 +82,36 @@ class Queries:
         self._present = present
 
     async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
-        """The row, from its owner, here or one hop away, or from a standby here within `max_lag`."""
+        """The row, from its owner, here or one hop away, or from a standby within `max_lag`."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if self._node.serves(self._table, partition):
-            return await self._owned(request, aggregate_id, partition, reading)
+            owned = self._owned(request, aggregate_id, partition, reading)
+            return await (self._awaited(request, owned) if reading.wait_s else owned)
         lag = self._node.standby_lag(self._table, partition)
-        if reading.max_lag is not None and lag is not None and lag <= reading.max_lag and not reading.min_position:
+        if lag is not None and reading.allows(lag):
             row = self._node.read(self._table, partition, key)
             return self._answer(request, aggregate_id, partition, row, {"Onefold-Lag": str(lag)})
-        return await self._peers.forward(request, self._node.owner(self._table, partition))
+        return await self._awaited(request, self._elsewhere(request, partition, reading))
+
+    @staticmethod
+    def _awaited(request: Request, answer: Coroutine[Any, Any, Response]) -> Coroutine[Any, Any, Response]:
+        return while_connected(request, answer, request.app.state.closing)
+
+    async def _elsewhere(self, request: Request, partition: int, reading: Reading) -> Response:
+        """The owner's answer; while it has none, and the caller allows a lag, that of a worker with a standby."""
+        owner = self._node.owner(self._table, partition)
+        try:
+            return await self._peers.forward(request, owner, reading.wait_s)
+        except NotReady:
+            if reading.max_lag is None or reading.min_position or HOP_HEADER in request.headers:
+                raise
+        for peer in self._node.members() - {owner, self._node.settings.url}:
+            with suppress(NotReady):
+                answer = await self._peers.forward(request, peer)
+                if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    return answer
+        raise NotReady(f"no owner and no standby within {reading.max_lag} records answers for this key")
 
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
         deadline = asyncio.get_running_loop().time() + reading.wait_s
@@ -93,7 +120,13 @@ class Queries:
         headers = {"Onefold-Lag": "0"}
         if reading.until is not None:
             headers["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
+        self._check_still_served(partition)
         return self._answer(request, aggregate_id, partition, self._node.read(self._table, partition, key), headers)
+
+    def _check_still_served(self, partition: int) -> None:
+        """After any wait: the partition may have moved meanwhile. Raises NotReady."""
+        if not self._node.serves(self._table, partition):
+            raise NotReady("the owner of this key has changed")
 
     async def _reach(self, partition: int, min_position: str | None, deadline: float) -> None:
         """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
@@ -104,6 +137,7 @@ class Queries:
             async with asyncio.timeout_at(deadline):
                 while self._node.position(self._table, partition) < wanted:
                     await self._node.progress()
+                    self._check_still_served(partition)
         except TimeoutError:
             reached = self._node.position(self._table, partition)
             raise NotReady(
@@ -119,6 +153,7 @@ class Queries:
                     while not self._has(aggregate_id, self._node.read(self._table, partition, key), field, value):
                         changed.clear()
                         await changed.wait()
+                        self._check_still_served(partition)
             except TimeoutError:
                 return False
         return True

@@ -31,6 +31,7 @@ class HttpServer(Service):
             timeout_graceful_shutdown=DRAIN_S,
         )
         self._server = _Server(config)
+        self._closing: asyncio.Event = api.state.closing
 
     async def on_start(self) -> None:
         self._serving = asyncio.ensure_future(self._server.serve())
@@ -40,6 +41,7 @@ class HttpServer(Service):
             await asyncio.sleep(0.01)
 
     async def on_stop(self) -> None:
+        self._closing.set()
         self._server.should_exit = True
         await self._serving
 

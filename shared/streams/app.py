@@ -113,7 +113,7 @@ class WorkerApp(faust.App):
         await self.add_runtime_dependency(self._http(self))
 
     async def on_stop(self) -> None:
-        await self.engine.release()
+        await self.engine.leave()
         await super().on_stop()
 
     @cached_property
@@ -123,7 +123,7 @@ class WorkerApp(faust.App):
             self.topology,
             self.processors,
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
-            consumer=self._new_reader,
+            consumer=self.new_reader,
             producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
@@ -132,7 +132,7 @@ class WorkerApp(faust.App):
             beacon=self.beacon,
         )
 
-    def _new_reader(self) -> AIOKafkaConsumer:
+    def new_reader(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from mode import Service
 
 from shared.es.errors import NotReady
-from shared.es.row import Row
+from shared.es.row import Row, RowCodec
 from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.transactions import (
@@ -74,12 +74,15 @@ class Assignment:
 class Source:
     """One partition of a topic being processed.
 
-    position: the next offset to handle. due_at: when a delayed source goes on, in seconds since the epoch.
+    position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
+    handled here. due_at: when a delayed source goes on. Times in seconds since the epoch.
     """
 
     partition: TopicPartition
     processors: Sequence[Processor]
     position: int
+    end: int
+    handled_until: float = 0.0
     due_at: float = 0.0
 
     @property
@@ -91,7 +94,8 @@ class Source:
 class Replica:
     """One partition of a table held here. It is restored once `position` has reached `target`.
 
-    Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over.
+    Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over,
+    end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
     """
 
     changelog: TopicPartition
@@ -99,6 +103,8 @@ class Replica:
     active: bool
     position: int
     target: int
+    end: int
+    applied_until: float = 0.0
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
     start: int = 0
@@ -135,6 +141,7 @@ class Engine(Service):
         self._alive = alive
         self._lease_s = lease_s
         self._lease_until = 0.0
+        self._left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._waiters: dict[tuple[str, str], list[asyncio.Future[Decided]]] = {}
         self._watchers: dict[tuple[str, bytes], set[asyncio.Event]] = {}
@@ -164,6 +171,14 @@ class Engine(Service):
         """Take these partitions over; restoring them goes on after the return."""
         await self._post(assignment)
 
+    async def leave(self) -> None:
+        """Before this worker leaves the group: answer nothing any more, so that the next owner may."""
+        self._left = True
+        for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
+            waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
+        self._wake_all()
+        await self.release()
+
     async def _post(self, wish: Assignment | None) -> None:
         if self.should_stop or not self.started:
             return
@@ -180,10 +195,15 @@ class Engine(Service):
     def serves(self, table: Table, partition: int) -> bool:
         """Whether rows read here now are the latest. A worker that was frozen is out of its lease when it wakes."""
         replica = self.replica(table, partition)
-        return replica is not None and replica.active and replica.restored and time.monotonic() < self._lease_until
+        if replica is None or self._left:
+            return False
+        return replica.active and replica.restored and time.monotonic() < self._lease_until
 
     def replica(self, table: Table, partition: int) -> Replica | None:
         return self.replicas.get(TopicPartition(self.topology.changelog(table).name, partition))
+
+    def codec(self, table: Table) -> RowCodec[Any]:
+        return self._codecs[table.name]
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`. The partition must be held here."""
@@ -211,12 +231,17 @@ class Engine(Service):
         return self._reached.get((table.source.name, partition), 0) - 1
 
     async def progress(self) -> None:
-        """Returns after the next commit."""
+        """Returns after the next commit, or when partitions move."""
         await self._progress.wait()
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
-        """Completes when a command with these ids is decided and committed here. Ask before sending it."""
+        """Completes when a command with these ids is decided and committed here. Ask before sending it.
+
+        Raises TimeoutError when the worker stops first.
+        """
         waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
+        if self._left:
+            waiter.set_exception(TimeoutError("the worker stops"))
         key = (aggregate_id, command_id)
         self._waiters.setdefault(key, []).append(waiter)
         waiter.add_done_callback(lambda _: self._forget(key, waiter))
@@ -242,12 +267,20 @@ class Engine(Service):
             if not self._watchers[where]:
                 del self._watchers[where]
 
+    @property
+    def waiting(self) -> int:
+        """How many reads wait for a row to change."""
+        return sum(map(len, self._watchers.values()))
+
     def lag(self, replica: Replica) -> int:
         """How many changelog records, markers included, a replica held here is known to be behind."""
-        if replica.active and replica.restored:
-            return 0
-        end = self._consumer.highwater(replica.changelog) if self._consumer is not None else None
-        return max(0, (end or replica.target) - replica.position)
+        return 0 if replica.active and replica.restored else max(0, replica.end - replica.position)
+
+    def source_lag(self, source: Source) -> int:
+        """How many records of the source, transaction markers included, are not handled yet."""
+        if self._consumer is not None and source.partition in self._consumer.assignment():
+            source.end = max(source.end, self._consumer.highwater(source.partition) or 0)
+        return max(0, source.end - source.position)
 
     # The one task.
 
@@ -305,6 +338,8 @@ class Engine(Service):
                 return  # everything fetched but not handled is read again after the take-over
         if restoring or self.assignment_has_standbys:
             await self._advance_replicas()
+        if not fetched and not self._batch:
+            await self._advance_sources()
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
 
@@ -321,6 +356,7 @@ class Engine(Service):
             for processor in source.processors:
                 processor.process(part, self._rows(processor, partition.partition), self._batch)
             source.position = part[-1].offset + 1
+            source.handled_until = part[-1].timestamp / 1000
             self._batch.advance(partition, source.position, len(part))
             await asyncio.sleep(0)
         return len(records)
@@ -396,8 +432,18 @@ class Engine(Service):
         for partition, rows in batch.rows.items():
             if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
                 self.replicas[TopicPartition(*partition)].position = written[partition] + 2
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
         self._progress.set()
         self._progress = asyncio.Event()
+
+    def _wake_all(self) -> None:
+        """Whoever waits for a row or a position looks again: it may be another worker's now."""
+        self._tell_progress()
+        for watchers in self._watchers.values():
+            for changed in watchers:
+                changed.set()
 
     def _answer(self, batch: Batch, written: Mapping[Partition, int]) -> None:
         positions = {**written, **{partition: position - 1 for partition, position in batch.offsets.items()}}
@@ -420,6 +466,7 @@ class Engine(Service):
             self.assignment = None  # the group will assign anew
             self._suspend()
             self.replicas.clear()
+            self._wake_all()
         elif self.assignment is not None:
             await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
@@ -449,13 +496,14 @@ class Engine(Service):
         self._suspend()
         for tp, replica in self.replicas.items():
             replica.active = replica.active and tp in assignment.active  # at once: the others' new owners may write
+        self._wake_all()
         actives = [tp for tp in assignment.active if tp.topic in self._tables]
         standbys = [tp for tp in assignment.standby if tp.topic in self._tables and tp not in assignment.active]
         sources = [tp for tp in assignment.active if tp.topic in self._processors]
         changelogs = actives + standbys
         committed = await self._ask(self._offsets.committed, self.topology.group, sources)
         starts = await self._ask(self._offsets.starts, sources + changelogs)
-        ends = await self._ask(self._offsets.ends, changelogs)
+        ends = await self._ask(self._offsets.ends, sources + changelogs)
         for tp in self.replicas.keys() - set(changelogs):
             self.replicas.pop(tp).store.close(tp.partition)
         for tp in changelogs:
@@ -464,7 +512,7 @@ class Engine(Service):
             if committed[tp] is None and self._feeds_next_version(tp):
                 raise NotRebuilt(f"{self.topology.group} has no position in {tp.topic}/{tp.partition}")
             position = _first_position(tp, committed[tp], starts[tp])
-            self.sources[tp] = Source(tp, self._processors[tp.topic], position)
+            self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         await self._follow()
         log.info(
@@ -495,7 +543,7 @@ class Engine(Service):
             store.wipe(tp.partition)
             position = store.open(tp.partition) + 1
         position = max(position, start)
-        return Replica(tp, store, active, position, end, restored=position >= end, start=position)
+        return Replica(tp, store, active, position, end, end, restored=position >= end, start=position)
 
     async def _follow(self) -> None:
         """Point the consumer at everything held: sources wait until the tables beside them are restored."""
@@ -521,6 +569,13 @@ class Engine(Service):
         rows = {record.key: record.value for record in records}
         replica.store.apply(replica.changelog.partition, rows, records[-1].offset)
         replica.position = records[-1].offset + 1
+        replica.applied_until = records[-1].timestamp / 1000
+
+    async def _advance_sources(self) -> None:
+        """Nothing waits: whatever lies before the consumer's position and is no record needs no handling."""
+        assert self._consumer is not None
+        for tp in self.sources.keys() - self._consumer.paused():
+            self.sources[tp].position = max(self.sources[tp].position, await self._consumer.position(tp))
 
     async def _advance_replicas(self) -> None:
         """The consumer's position also passes what is no record: transaction markers, aborted and compacted ones."""
@@ -529,6 +584,7 @@ class Engine(Service):
             if replica.active and replica.restored:
                 continue
             replica.position = max(replica.position, await self._consumer.position(tp))
+            replica.end = max(replica.end, self._consumer.highwater(tp) or 0)
             if not replica.restored and replica.position >= replica.target:
                 self._restored(replica)
 

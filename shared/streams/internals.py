@@ -75,7 +75,7 @@ class EngineConsumer(driver.Consumer):
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def on_stop(self) -> None:
-        await self.app.engine.release()
+        await self.app.engine.leave()
         await super().on_stop()
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
@@ -170,3 +170,8 @@ def owners(app: WorkerApp, changelog: str) -> Mapping[int, str]:
         for url, topics in cast(PartitionAssignor, app.assignor).changelog_distribution.items()
         for partition in topics.get(changelog, ())
     }
+
+
+def members(app: WorkerApp) -> frozenset[str]:
+    """The URL of every worker of the group, with and without partitions."""
+    return frozenset(cast(PartitionAssignor, app.assignor).changelog_distribution)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
+from aiokafka import TopicPartition
+
+from shared.changes import Feed
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
 from shared.positions import Decided
 from shared.settings import Settings
+from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.app import WorkerApp
-from shared.streams.internals import owners
+from shared.streams.changes import read_changes
+from shared.streams.engine import Replica, Source
+from shared.streams.internals import members, owners
 from shared.topology import Table, Topic, Topology
 
 
 class WorkerNode:
     def __init__(self, app: WorkerApp) -> None:
         self._app = app
+        self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.tables}
         self._producer = CommandProducer(app.settings.bootstrap, [app.topology])
 
     @property
@@ -35,6 +43,9 @@ class WorkerNode:
 
     def owner(self, table: Table, partition: int) -> str | None:
         return self._owners(table).get(partition)
+
+    def members(self) -> frozenset[str]:
+        return members(self._app)
 
     def serves(self, table: Table, partition: int) -> bool:
         return self._app.engine.serves(table, partition)
@@ -66,6 +77,10 @@ class WorkerNode:
     ) -> Iterator[bytes]:
         return self._app.engine.keys_by(table, partition, field, start, descending)
 
+    def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
+        changelog = self.topology.changelog(table).name
+        return read_changes(self._app.new_reader, changelog, self._app.engine.codec(table), after)
+
     async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
         _, offset = await self._producer.send(topic.name, key, value)
         return offset
@@ -74,37 +89,53 @@ class WorkerNode:
         engine = self._app.engine
         return engine.assignment is not None and all(r.restored for r in engine.replicas.values() if r.active)
 
-    def status(self) -> Mapping[str, Any]:
-        engine = self._app.engine
-        return {
-            "service": self.topology.service,
-            "instance": self.settings.instance,
-            "url": self.settings.url,
-            "ready": self.ready(),
-            "idle": engine.assignment is not None and not engine.assignment.active,
-            "owners": {
-                table.name: {str(partition): url for partition, url in sorted(self._owners(table).items())}
-                for table in self.topology.tables
-            },
-            "replicas": [
-                {
-                    "changelog": replica.changelog.topic,
-                    "partition": replica.changelog.partition,
-                    "role": "active" if replica.active else "standby",
-                    "restored": replica.restored,
-                    "position": replica.position,
-                    "target": replica.target,
-                }
-                for _, replica in sorted(engine.replicas.items())
-            ],
-            "sources": [
-                {"topic": tp.topic, "partition": tp.partition, "position": source.position}
-                for tp, source in sorted(engine.sources.items())
-            ],
-            "handled": engine.handled,
-            "commits": engine.commits,
-            "aborts": engine.aborts,
-        }
+    def status(self) -> Status:
+        engine, now = self._app.engine, time.time()
+        return Status(
+            service=self.topology.service,
+            instance=self.settings.instance,
+            url=self.settings.url,
+            ready=self.ready(),
+            idle=engine.assignment is not None and not engine.assignment.active,
+            owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.tables},
+            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.items())],
+            sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
+            handled=engine.handled,
+            commits=engine.commits,
+            aborts=engine.aborts,
+            waiting=engine.waiting,
+        )
+
+    def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
+        lag = self._app.engine.lag(replica)
+        return ReplicaStatus(
+            table=self._tables[tp.topic],
+            partition=tp.partition,
+            role="active" if replica.active else "standby",
+            restored=replica.restored,
+            position=replica.position,
+            target=replica.target,
+            to_restore=0 if replica.restored else max(0, replica.target - replica.position),
+            lag_records=lag,
+            lag_seconds=_age(lag, replica.applied_until, now),
+        )
+
+    def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
+        lag = self._app.engine.source_lag(source)
+        return SourceStatus(
+            topic=tp.topic,
+            partition=tp.partition,
+            position=source.position,
+            lag_records=lag,
+            lag_seconds=_age(lag, source.handled_until, now),
+        )
 
     def _owners(self, table: Table) -> Mapping[int, str]:
         return owners(self._app, self.topology.changelog(table).name)
+
+
+def _age(lag: int, until: float, now: float) -> float | None:
+    """How old the newest record is that was handled while others wait; None before the first."""
+    if lag == 0:
+        return 0.0
+    return round(max(0.0, now - until), 3) if until else None

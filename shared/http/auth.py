@@ -1,0 +1,170 @@
+"""Who is asking: a bearer token of an OIDC issuer, checked against the issuer's published keys.
+
+Only RS256 and ES256: whoever signs with a shared secret, or not at all, is nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import jwt
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from shared.es.errors import NotReady, OnefoldError
+from shared.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+ALGORITHMS = ("RS256", "ES256")
+LEEWAY_S = 10  # between the issuer's clock and ours
+REFRESH_S = 600.0
+MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often
+FETCH_TIMEOUT_S = 3.0
+MAX_KEY_SET_BYTES = 256 * 1024
+
+
+class Unauthenticated(OnefoldError):
+    """No token, or none that counts. The reason never quotes the token."""
+
+
+class Forbidden(OnefoldError):
+    """A valid token that does not allow this."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class Authority(BaseModel):
+    """What a caller may do, as its verified token says.
+
+    owner: the one aggregate id it may touch where aggregates have owners. expires_at: seconds since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: str
+    scopes: frozenset[str]
+    owner: str | None = None
+    expires_at: float
+
+    def check_scope(self, scope: str) -> None:
+        """Raises Forbidden."""
+        if scope not in self.scopes:
+            raise Forbidden("scope.missing", f"this needs the scope {scope}")
+
+
+class Keys(Protocol):
+    """An issuer's public keys."""
+
+    async def find(self, key_id: str | None) -> jwt.PyJWK:
+        """Raises Unauthenticated for a key the issuer does not have, and NotReady while it can't be asked."""
+
+
+class Tokens:
+    """Reads bearer tokens of one issuer, meant for one audience."""
+
+    def __init__(self, issuer: str, audience: str, owner_claim: str, keys: Keys) -> None:
+        self._issuer = issuer
+        self._audience = audience
+        self._owner_claim = owner_claim
+        self._keys = keys
+
+    async def verify(self, token: str) -> Authority:
+        """Raises Unauthenticated, saying why, and NotReady while the issuer's keys are unknown."""
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in ALGORITHMS:
+                raise Unauthenticated(f"tokens are signed with {' or '.join(ALGORITHMS)}")
+            claims = jwt.decode(
+                token,
+                await self._keys.find(header.get("kid")),
+                algorithms=list(ALGORITHMS),
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["aud", "exp", "iss", "sub"]},
+            )
+        except jwt.InvalidTokenError as error:
+            raise Unauthenticated(f"{type(error).__name__}: {error}"[:200]) from error
+        return Authority(
+            subject=str(claims["sub"]),
+            scopes=frozenset(_scopes(claims)),
+            owner=_text(claims.get(self._owner_claim)),
+            expires_at=float(claims["exp"]),
+        )
+
+
+def _scopes(claims: Mapping[str, Any]) -> Iterable[str]:
+    """`scope` as RFC 8693 has it, a text; `scp` as others do, a list or a text."""
+    found = claims.get("scope", claims.get("scp", ""))
+    return found.split() if isinstance(found, str) else [each for each in found if isinstance(each, str)]
+
+
+def _text(claim: object) -> str | None:
+    return claim if isinstance(claim, str) else None
+
+
+class KeySet:
+    """An issuer's key set (JWKS), read from an https URL or a file and kept; asked again when a key is unknown."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._read_at = -REFRESH_S
+        self._reading = asyncio.Lock()
+
+    async def find(self, key_id: str | None) -> jwt.PyJWK:
+        if time.monotonic() - self._read_at > (REFRESH_S if key_id in self._keys else MISS_PAUSE_S):
+            async with self._reading:
+                await self._refresh(key_id)
+        try:
+            return self._keys[key_id]
+        except KeyError:
+            raise Unauthenticated("the issuer has no such key") from None
+
+    async def _refresh(self, key_id: str | None) -> None:
+        if time.monotonic() - self._read_at <= MISS_PAUSE_S:
+            return  # another request did it meanwhile
+        try:
+            self._keys = _usable(await self._fetch())
+        except (OSError, aiohttp.ClientError, TimeoutError, ValueError) as error:
+            log.warning("the issuer's keys can't be read", source=self._source, reason=str(error))
+            if key_id not in self._keys:
+                raise NotReady("the issuer's keys can't be read now") from error
+        self._read_at = time.monotonic()
+
+    async def _fetch(self) -> bytes:
+        if not self._source.startswith(("https://", "http://")):
+            return await asyncio.to_thread(Path(self._source).read_bytes)
+        timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
+            async with session.get(self._source, allow_redirects=False) as answer:
+                return await answer.content.read(MAX_KEY_SET_BYTES)
+
+
+def _usable(key_set: bytes) -> dict[str | None, jwt.PyJWK]:
+    """The keys that can sign what we accept, by id. Raises ValueError."""
+    keys = {}
+    for fields in json.loads(key_set)["keys"]:
+        if (fields.get("kty"), fields.get("crv")) in (("RSA", None), ("EC", "P-256")) and fields.get("use") != "enc":
+            keys[fields.get("kid")] = jwt.PyJWK(fields, "RS256" if fields["kty"] == "RSA" else "ES256")
+    return keys
+
+
+def tokens_of(settings: Settings) -> Tokens | None:
+    """None when anybody may do anything: for development."""
+    if settings.auth == "off":
+        return None
+    assert settings.auth_issuer is not None
+    assert settings.auth_audience is not None
+    assert settings.auth_jwks is not None
+    keys = KeySet(settings.auth_jwks)
+    return Tokens(settings.auth_issuer, settings.auth_audience, settings.auth_owner_claim, keys)

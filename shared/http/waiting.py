@@ -1,0 +1,41 @@
+"""Waiting for an answer only as long as somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+
+from shared.es.errors import NotReady
+
+CLIENT_GONE = 499  # nobody reads it; the metrics count it
+
+
+async def while_connected(
+    request: Request, answer: Coroutine[Any, Any, Response], closing: asyncio.Event | None = None
+) -> Response:
+    """The answer; when the caller hangs up first, whatever waits for it is cancelled.
+
+    Raises NotReady, for another worker to answer, once `closing` is set.
+    """
+    await request.body()  # what comes behind the body can only be the end of the connection
+    answering = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(_gone(request))
+    ends = [gone] if closing is None else [gone, asyncio.ensure_future(closing.wait())]
+    try:
+        await asyncio.wait((answering, *ends), return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        if gone.done():
+            return Response(status_code=CLIENT_GONE)
+        raise NotReady("this worker is being stopped")
+    finally:
+        for task in (answering, *ends):
+            task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,55 @@
+"""How a worker is, as it tells its operators and its peers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class ReplicaStatus(BaseModel):
+    """One partition of a table held by a worker. Offsets are of the changelog.
+
+    to_restore: records until it is restored. lag_seconds: age of the newest record applied while others wait;
+    null before the first.
+    """
+
+    table: str
+    partition: int
+    role: Literal["active", "standby"]
+    restored: bool
+    position: int
+    target: int
+    to_restore: int
+    lag_records: int
+    lag_seconds: float | None
+
+
+class SourceStatus(BaseModel):
+    """One partition of a topic processed by a worker. position: the next offset to handle. Lags as above."""
+
+    topic: str
+    partition: int
+    position: int
+    lag_records: int
+    lag_seconds: float | None
+
+
+class Status(BaseModel):
+    """One worker. owners: the URL of each partition's owner, by table, as the group last named it.
+
+    handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change.
+    """
+
+    service: str
+    instance: str
+    url: str
+    ready: bool
+    idle: bool
+    owners: dict[str, dict[int, str]]
+    replicas: list[ReplicaStatus]
+    sources: list[SourceStatus]
+    handled: int
+    commits: int
+    aborts: int
+    waiting: int

@@ -1,0 +1,39 @@
+"""Three workers of accounts for the tests of this folder; who kills one starts it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.accounts.topology import TOPOLOGY
+from shared.dev.stack import Stack
+from shared.settings import Settings
+from tests.queries.cluster import owners
+
+SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
+    root = tmp_path_factory.mktemp("trio")
+    with Stack(root, {TOPOLOGY.service: 3}, settings=settings, topologies=[TOPOLOGY]) as stack:
+        yield stack
+
+
+@pytest.fixture
+def cluster(trio: Stack) -> Iterator[Stack]:
+    """All three run and have settled, before the test and after it."""
+    owners(trio)
+    yield trio
+    for worker in trio.workers:
+        if worker.exit_code is not None or not worker.is_ready():
+            worker.kill()
+            worker.start()
+    owners(trio)

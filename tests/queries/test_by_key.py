@@ -1,0 +1,123 @@
+"""Every instance answers for every key, and never with less than it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import httpx
+import pytest
+
+from shared.dev.stack import Stack
+from shared.kafka.murmur2 import partition_of
+from tests.queries.cluster import PARTITIONS, client, eventually, fill, key_of, owners, path_of, post
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+STRANGE_IDS = ["a b", "50%", "%2e", "x?y=1", "x#y", 'quo"te', "Zoë", "日本", "a&b=c", "a;b", "a+b", "..a", "\\", "|"]
+
+
+async def test_every_worker_gives_the_same_row_for_every_key(cluster: Stack) -> None:
+    balances = {account_id: 100 + i for i, account_id in enumerate([*(f"same-{i}" for i in range(60)), *STRANGE_IDS])}
+    async with client() as http:
+        await fill(http, cluster.urls("accounts")[0], balances)
+        found = {
+            (url, account_id): await http.get(url + path_of(account_id))
+            for url in cluster.urls("accounts")
+            for account_id in balances
+        }
+    assert {where: answer.status_code for where, answer in found.items()} == dict.fromkeys(found, 200)
+    assert {where: answer.json()["balance_cents"] for where, answer in found.items()} == {
+        (url, account_id): cents for url in cluster.urls("accounts") for account_id, cents in balances.items()
+    }
+
+
+def test_quoted_keys_as_stock_faust_has_them_would_name_another_owner(cluster: Stack) -> None:
+    placed = owners(cluster)
+    keys = [f"customer-{i}" for i in range(1000)]
+    quoted = [placed[partition_of(json.dumps(key).encode(), PARTITIONS)] for key in keys]
+    ours = [placed[partition_of(key.encode(), PARTITIONS)] for key in keys]
+    assert sum(a != b for a, b in zip(quoted, ours, strict=True)) > 500
+
+
+async def test_a_write_is_read_at_once_on_any_other_worker(cluster: Stack) -> None:
+    """Sent without waiting for the decision, so that only the position makes the reader wait for it."""
+    dice = random.Random(6)
+    urls = cluster.urls("accounts")
+    keys = [f"mine-{i}" for i in range(40)]
+
+    async def write_and_read(key: str) -> list[tuple[int, int]]:
+        await post(http, dice.choice(urls) + path_of(key))
+        seen = []
+        for turn in range(1, 6):
+            writer, reader = dice.sample(urls, 2)
+            sent = await http.post(
+                f"{writer}{path_of(key)}/charges", json={"amount_cents": 7}, headers={"Prefer": "respond-async"}
+            )
+            assert sent.status_code in (201, 202)
+            params = {"min_position": sent.headers["onefold-position"], "wait": "20"}
+            read = await http.get(reader + path_of(key), params=params)
+            assert read.status_code == 200, read.text
+            seen.append((read.json()["balance_cents"], 7 * turn))
+        return seen
+
+    async with client() as http:
+        seen = [pair for pairs in await asyncio.gather(*map(write_and_read, keys)) for pair in pairs]
+    assert len(seen) == 200
+    assert all(read == written for read, written in seen)
+
+
+async def test_a_position_not_reached_in_time_is_503_and_says_how_far_it_is(cluster: Stack) -> None:
+    async with client() as http:
+        for worker in cluster.workers:
+            account_id = key_of(cluster, worker, "far")
+            read = await http.get(worker.url + path_of(account_id))
+            topic_and_partition, _, offset = read.headers["onefold-position"].rpartition("@")
+            beyond = f"{topic_and_partition}@{int(offset) + 1}"
+            late = await http.get(worker.url + path_of(account_id), params={"min_position": beyond, "wait": "0.2"})
+            assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+            assert f"at offset {offset} of" in late.json()["detail"]
+
+
+async def test_every_position_an_answer_carries_can_be_asked_for(cluster: Stack) -> None:
+    """Also that of a partition nothing was ever written to."""
+    async with client() as http:
+        for url in cluster.urls("accounts"):
+            for partition in range(PARTITIONS):
+                position = f"accounts.commands.v1/{partition}@-1"
+                read = await http.get(f"{url}/accounts/nobody", params={"min_position": position})
+                assert read.status_code == 404, read.text
+                again = {"min_position": read.headers["onefold-position"]}
+                assert (await http.get(f"{url}/accounts/nobody", params=again)).status_code == 404
+
+
+async def test_an_unchanged_row_is_304_here_and_one_hop_away(cluster: Stack) -> None:
+    async with client() as http:
+        await post(http, cluster.urls("accounts")[0] + path_of("tagged"))
+        for url in cluster.urls("accounts"):
+            first = await http.get(url + path_of("tagged"))
+            same = await http.get(url + path_of("tagged"), headers={"If-None-Match": first.headers["etag"]})
+            assert (same.status_code, same.content) == (304, b"")
+            other = await http.get(url + path_of("tagged"), headers={"If-None-Match": '"0"'})
+            assert other.status_code == 200
+
+
+async def test_a_request_makes_one_hop_at_most(cluster: Stack) -> None:
+    async with client() as http:
+        owner, other = cluster.workers[0], cluster.workers[1]
+        account_id = key_of(cluster, owner, "hop")
+        await post(http, owner.url + path_of(account_id))
+        refused = await http.get(other.url + path_of(account_id), headers={"Onefold-Hop": "1"})
+        assert refused.status_code == 503
+
+
+async def test_a_long_wait_outlives_the_time_a_peer_has_to_answer(cluster: Stack) -> None:
+    async with client() as http:
+        owner, other = cluster.workers[0], cluster.workers[1]
+        account_id = key_of(cluster, owner, "patient")
+        await post(http, owner.url + path_of(account_id))
+        waits = {"until": "balance_cents:1", "wait": "12"}
+        read: httpx.Response = await http.get(other.url + path_of(account_id), params=waits)
+        assert (read.status_code, read.headers["onefold-until"]) == (200, "unmet")
+        assert (await eventually(lambda: http.get(f"{other.url}/readyz"), lambda a: True)).status_code == 200

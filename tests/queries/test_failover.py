@@ -1,0 +1,151 @@
+"""Reads while their owner is killed or frozen: right or 503, never wrong, never hung."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from shared.dev.stack import Stack
+from tests.queries.cluster import client, fill, key_of, path_of, post
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+LONGEST_ANSWER_S = 8.0  # a frozen peer is given up after 3; the machine that runs the tests is busy
+BACK_WITHIN_S = 45.0
+
+
+@dataclass
+class Seen:
+    """What steady readers were answered."""
+
+    right: int = 0
+    refused: int = 0
+    wrong: list[str] = field(default_factory=list)
+    slowest_s: float = 0.0
+
+    def note(self, answer: httpx.Response, expected: int, took_s: float) -> None:
+        self.slowest_s = max(self.slowest_s, took_s)
+        match answer.status_code:
+            case 200 if answer.json()["balance_cents"] == expected:
+                self.right += 1
+            case 503 if "retry-after" in answer.headers:
+                self.refused += 1
+            case _:
+                self.wrong.append(f"{answer.status_code} {answer.text} for {expected}")
+
+
+@asynccontextmanager
+async def steady_reads(
+    http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int], **query: str
+) -> AsyncIterator[Seen]:
+    """Readers of every key through every URL, as long as the block lasts."""
+    seen, stop = Seen(), asyncio.Event()
+
+    async def read(url: str) -> None:
+        while not stop.is_set():
+            for account_id, cents in balances.items():
+                began = time.monotonic()
+                answer = await http.get(url + path_of(account_id), params=query)
+                seen.note(answer, cents, time.monotonic() - began)
+            await asyncio.sleep(0.05)
+
+    readers = [asyncio.ensure_future(read(url)) for url in urls]
+    try:
+        yield seen
+    finally:
+        stop.set()
+        await asyncio.gather(*readers)
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_a_lost_owners_keys_are_503_until_they_are_right_again(cluster: Stack, how: str) -> None:
+    victim, others = cluster.workers[0], cluster.workers[1:]
+    keys = [key_of(cluster, worker, f"{how}-{i}") for i, worker in enumerate(cluster.workers * 2)]
+    balances = {key: 1000 + i for i, key in enumerate(keys)}
+    async with client() as http:
+        await fill(http, victim.url, balances)
+        async with steady_reads(http, [worker.url for worker in others], balances) as seen:
+            await asyncio.sleep(0.5)
+            assert seen.refused == 0
+            await asyncio.to_thread(getattr(victim, how))
+            await _all_right(http, [worker.url for worker in others], balances)
+    assert seen.wrong == []
+    assert seen.right > 0
+    assert seen.slowest_s < LONGEST_ANSWER_S
+
+
+async def test_other_partitions_answer_while_one_owner_is_gone(cluster: Stack) -> None:
+    """Nobody but the killed owner's keys notices, also while the group rebalances."""
+    victim, keeper = cluster.workers[0], cluster.workers[1]
+    kept = {key_of(cluster, keeper, f"kept-{i}"): 5 + i for i in range(4)}
+    lost = {key_of(cluster, victim, "lost"): 1}
+    async with client() as http:
+        await fill(http, keeper.url, kept | lost)
+        async with steady_reads(http, [keeper.url], kept) as seen:
+            await asyncio.to_thread(victim.kill)
+            await _all_right(http, [keeper.url], lost)
+    assert (seen.wrong, seen.refused) == ([], 0)
+
+
+async def test_a_frozen_owner_is_not_waited_for_and_tells_nothing_old_when_it_wakes(cluster: Stack) -> None:
+    frozen, other, third = cluster.workers
+    keys = [key_of(cluster, frozen, f"frozen-{i}") for i in range(4)]
+    async with client() as http:
+        await fill(http, frozen.url, dict.fromkeys(keys, 10))
+        frozen.pause()
+        try:
+            began = time.monotonic()
+            refused = await http.get(other.url + path_of(keys[0]))
+            assert refused.status_code == 503
+            assert time.monotonic() - began < LONGEST_ANSWER_S
+            for key in keys:
+                await post(http, f"{third.url}{path_of(key)}/charges", {"amount_cents": 5})
+        finally:
+            frozen.resume()
+        async with steady_reads(http, [worker.url for worker in cluster.workers], dict.fromkeys(keys, 15)) as seen:
+            await _all_right(http, [worker.url for worker in cluster.workers], dict.fromkeys(keys, 15))
+    assert seen.wrong == []
+
+
+async def test_a_worker_that_is_stopped_tells_nothing_old_while_it_ends(cluster: Stack) -> None:
+    """It leaves the group at once, and its HTTP side drains: in between the next owner may already write."""
+    leaving, other, _ = cluster.workers
+    key = key_of(cluster, leaving, "leaving")
+    acknowledged = answers = 0
+    async with client() as http:
+
+        async def write() -> None:
+            nonlocal acknowledged
+            while not stopping.done():
+                await post(http, f"{other.url}{path_of(key)}/charges", {"amount_cents": 1})
+                acknowledged += 1
+
+        await post(http, leaving.url + path_of(key))
+        stopping = asyncio.ensure_future(asyncio.to_thread(leaving.stop))
+        writing = asyncio.ensure_future(write())
+        while not stopping.done():
+            known = acknowledged
+            with suppress(httpx.TransportError):
+                read = await http.get(leaving.url + path_of(key))
+                answers += 1
+                assert read.status_code == 503 or read.json()["balance_cents"] >= known, read.text
+        await asyncio.gather(stopping, writing)
+        await _all_right(http, [other.url], {key: acknowledged})
+    assert answers > 0
+
+
+async def _all_right(http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int]) -> None:
+    """Returns when every key is answered 200 everywhere."""
+    deadline = time.monotonic() + BACK_WITHIN_S
+    for url in urls:
+        for account_id, cents in balances.items():
+            while (answer := await http.get(url + path_of(account_id))).status_code != 200:
+                assert time.monotonic() < deadline, answer.text
+                await asyncio.sleep(0.1)
+            assert answer.json()["balance_cents"] == cents

@@ -1,0 +1,79 @@
+"""With a standby, and a caller that allows a lag, reads go on while the owner is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from services.accounts.topology import TOPOLOGY
+from shared.dev.stack import Stack
+from shared.settings import Settings
+from tests.queries.cluster import client, fill, key_of, owned_by, owners, path_of, post, statuses
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+ENOUGH = "1000"
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Three workers, each partition on two of them."""
+    settings = Settings(session_timeout_s=6, standbys=1, log_format="json")
+    root = tmp_path_factory.mktemp("warm")
+    with Stack(root, {TOPOLOGY.service: 3}, settings=settings, topologies=[TOPOLOGY]) as stack:
+        owners(stack)
+        yield stack
+
+
+async def test_reads_within_a_lag_go_on_when_the_owner_is_killed(warm: Stack) -> None:
+    """Through both others, of which only one has the standby; lists, too. Without max_lag it is 503 as ever."""
+    victim, others = warm.workers[0], warm.workers[1:]
+    lost = owned_by(warm, victim)
+    balances = {key_of(warm, victim, f"warm-{i}"): 100 + i for i in range(6)}
+    async with client() as http:
+        await fill(http, victim.url, balances)
+        await _caught_up(http, warm, balances)
+        await asyncio.to_thread(victim.kill)
+        for url in [worker.url for worker in others] * 3:
+            for account_id, cents in balances.items():
+                read = await http.get(url + path_of(account_id), params={"max_lag": ENOUGH})
+                assert read.status_code == 200, read.text
+                assert read.json()["balance_cents"] == cents
+                assert 0 <= int(read.headers["onefold-lag"]) <= int(ENOUGH)
+            partly = (await http.get(f"{url}/accounts", params={"limit": 500, "max_lag": ENOUGH})).json()
+            assert statuses(partly, lost) <= {"stale", "fresh"}
+            assert balances.items() <= {item["account_id"]: item["balance_cents"] for item in partly["items"]}.items()
+        owners(warm)
+        for url in [worker.url for worker in others]:
+            for account_id, cents in balances.items():
+                read = await http.get(url + path_of(account_id), params={"max_lag": ENOUGH})
+                assert (read.status_code, read.json()["balance_cents"]) == (200, cents)
+
+
+async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> None:
+    """It does not know how far it is in the source, so only the owner can promise one."""
+    async with client() as http:
+        urls = [worker.url for worker in warm.workers if worker.exit_code is None and worker.is_ready()]
+        account_id = key_of(warm, warm.workers[1], "sure")
+        await post(http, urls[0] + path_of(account_id))
+        for turn in range(1, 11):
+            sent = await post(http, f"{urls[turn % 2]}{path_of(account_id)}/charges", {"amount_cents": 1})
+            wishes = {"min_position": sent.headers["onefold-position"], "max_lag": ENOUGH, "wait": "10"}
+            read = await http.get(urls[(turn + 1) % 2] + path_of(account_id), params=wishes)
+            assert (read.status_code, read.json()["balance_cents"]) == (200, turn)
+
+
+async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, int]) -> None:
+    """Returns when one worker besides the owner has each row."""
+    for account_id, cents in balances.items():
+        copies = 0
+        while copies < 2:
+            reads = [
+                await http.get(url + path_of(account_id), params={"max_lag": ENOUGH}, headers={"Onefold-Hop": "1"})
+                for url in stack.urls("accounts")
+            ]
+            copies = sum(read.status_code == 200 and read.json()["balance_cents"] == cents for read in reads)
+            await asyncio.sleep(0.1)
