@@ -1,0 +1,124 @@
+"""The whole cluster as one picture, put together from what each worker says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from shared.es.errors import NotReady
+from shared.http.node import Node
+from shared.http.peers import Peers
+from shared.status import ReplicaStatus, SourceStatus, Status
+
+
+class Member(BaseModel):
+    """A worker the group names. The rest is null when it does not answer."""
+
+    url: str
+    reachable: bool
+    instance: str | None = None
+    ready: bool | None = None
+    idle: bool | None = None
+
+
+class Standby(BaseModel):
+    url: str
+    lag_records: int
+    lag_seconds: float | None
+
+
+class TablePartition(BaseModel):
+    """active: the owner's URL; null while nobody is. to_restore: records until it answers; null when it can't say."""
+
+    partition: int
+    active: str | None
+    restored: bool | None
+    to_restore: int | None
+    standbys: list[Standby]
+
+
+class SourcePartition(BaseModel):
+    partition: int
+    active: str
+    position: int
+    lag_records: int
+    lag_seconds: float | None
+
+
+class Cluster(Status):
+    """What the asked worker says of itself, and then all that is known of all."""
+
+    members: list[Member]
+    tables: dict[str, list[TablePartition]]
+    topics: dict[str, list[SourcePartition]]
+
+
+async def whole_cluster(node: Node, peers: Peers) -> Cluster:
+    """Asks every member; one that is silent is shown as such."""
+    own = node.status()
+    urls = sorted(node.members() | {own.url})
+    answers = await asyncio.gather(*(_status_of(url, own, peers) for url in urls))
+    return assemble(own, dict(zip(urls, answers, strict=True)), node.topology.partitions)
+
+
+async def _status_of(url: str, own: Status, peers: Peers) -> Status | None:
+    if url == own.url:
+        return own
+    try:
+        return Status.model_validate(await peers.ask(url, "/cluster", {}))
+    except NotReady:
+        return None
+
+
+def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -> Cluster:
+    """found: each member's word by URL, None of a silent one."""
+    words = {url: status for url, status in found.items() if status is not None}
+    return Cluster(
+        **own.model_dump(),
+        members=[_member(url, status) for url, status in found.items()],
+        tables={
+            table: [_table_partition(table, partition, owners.get(partition), words) for partition in range(partitions)]
+            for table, owners in own.owners.items()
+        },
+        topics=_topics(words),
+    )
+
+
+def _member(url: str, status: Status | None) -> Member:
+    if status is None:
+        return Member(url=url, reachable=False)
+    return Member(url=url, reachable=True, instance=status.instance, ready=status.ready, idle=status.idle)
+
+
+def _table_partition(table: str, partition: int, owner: str | None, words: Mapping[str, Status]) -> TablePartition:
+    held = {url: replica for url, status in words.items() if (replica := _replica(status, table, partition))}
+    active = held.get(owner) if owner else None
+    return TablePartition(
+        partition=partition,
+        active=owner,
+        restored=active.restored if active else None,
+        to_restore=active.to_restore if active else None,
+        standbys=[
+            Standby(url=url, lag_records=replica.lag_records, lag_seconds=replica.lag_seconds)
+            for url, replica in held.items()
+            if replica.role == "standby"
+        ],
+    )
+
+
+def _replica(status: Status, table: str, partition: int) -> ReplicaStatus | None:
+    return next((each for each in status.replicas if (each.table, each.partition) == (table, partition)), None)
+
+
+def _topics(words: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:
+    topics: dict[str, list[SourcePartition]] = {}
+    for url, status in words.items():
+        for source in status.sources:
+            topics.setdefault(source.topic, []).append(_source_partition(url, source))
+    return {topic: sorted(found, key=lambda each: each.partition) for topic, found in sorted(topics.items())}
+
+
+def _source_partition(url: str, source: SourceStatus) -> SourcePartition:
+    return SourcePartition(active=url, **source.model_dump(exclude={"topic"}))

@@ -1,0 +1,79 @@
+"""What operators and load balancers ask: is it alive, is it ready, how far is everything."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from pydantic import BaseModel
+
+from shared.es.errors import NotReady
+from shared.es.ids import AggregateId
+from shared.http.cluster import Cluster, whole_cluster
+from shared.http.node import Node
+from shared.http.peers import HOP_HEADER, Peers
+from shared.http.problems import Problem, problem
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is no such partition"},
+    422: {"model": Problem, "description": "Not a valid request"},
+    503: {"model": Problem, "description": "Not ready; see Retry-After"},
+}
+
+
+class Alive(BaseModel):
+    status: str = "alive"
+
+
+class Ready(BaseModel):
+    status: str = "ready"
+
+
+def health_routes(node: Node, peers: Peers) -> APIRouter:
+    """For anybody who can reach the port."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/healthz")
+    async def alive() -> Alive:
+        """The process runs."""
+        return Alive()
+
+    @router.get("/readyz", response_model=Ready, responses=RESPONSES)
+    async def ready(
+        request: Request,
+        partition: Annotated[int | None, Query(ge=0, description="only this partition")] = None,
+        key: Annotated[AggregateId | None, Query(description="only the partition of this key")] = None,
+    ) -> Ready | Response:
+        """Every partition assigned to this worker is restored and served; or one partition is, wherever it is."""
+        asked = node.partition(key.encode()) if key is not None else partition
+        if asked is None:
+            if node.ready():
+                return Ready()
+            raise NotReady("joining the group, restoring or rebalancing")
+        if asked >= node.topology.partitions:
+            return problem(404, "partition.unknown", f"there are partitions 0 to {node.topology.partitions - 1}")
+        for table in node.topology.tables:
+            if not node.serves(table, asked):
+                return await peers.forward(request, node.owner(table, asked))
+        return Ready()
+
+    return router
+
+
+def operator_routes(node: Node, peers: Peers, registry: CollectorRegistry) -> APIRouter:
+    """For those who run the service."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/cluster", response_model=Cluster)
+    async def cluster(request: Request) -> Response:
+        """This worker and, in `members`, `tables` and `topics`, all others: who holds what, and how far behind."""
+        found = node.status() if HOP_HEADER in request.headers else await whole_cluster(node, peers)
+        return Response(found.model_dump_json(), media_type="application/json")
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """This worker's metrics as Prometheus reads them."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router

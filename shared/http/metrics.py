@@ -1,0 +1,126 @@
+"""What Prometheus scrapes: the requests of this worker, and what its status says of the engine and the partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.status import ReplicaStatus, SourceStatus, Status
+
+LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_NO_ROUTE = "none"  # never the path itself: whoever asks for paths would fill the memory
+
+
+class RequestMetrics:
+    """Counts requests by route. Register it once."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("method", "route")
+        self.requests = Counter("onefold_http_requests", "Requests answered", (*labels, "status"), registry=registry)
+        self.seconds = Histogram(
+            "onefold_http_request_seconds",
+            "Time from a request's headers to the end of its answer",
+            labels,
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.in_progress = Gauge("onefold_http_requests_in_progress", "Requests being answered", registry=registry)
+
+
+class Measured:
+    """ASGI middleware around the router and everything that answers in its place."""
+
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            with self.metrics.in_progress.track_inprogress():
+                await self.app(scope, receive, noted)
+        finally:
+            method, route = _method(scope), getattr(scope.get("route"), "path", _NO_ROUTE)
+            self.metrics.requests.labels(method, route, status).inc()
+            self.metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
+
+
+def _method(scope: Scope) -> str:
+    """Anything can be sent as a method, so only known ones become a label."""
+    method: str = scope["method"]
+    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
+
+
+class StatusCollector(Collector):
+    """Reads a worker's status at each scrape."""
+
+    def __init__(self, status: Callable[[], Status]) -> None:
+        self._status = status
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status()
+        yield _counter("onefold_records_handled", "Source records handled and committed", status.handled)
+        yield _counter("onefold_commits", "Transactions committed", status.commits)
+        yield _counter("onefold_aborts", "Transactions aborted and begun again", status.aborts)
+        yield _gauge("onefold_ready", "1 when every partition assigned here is served", status.ready)
+        yield _gauge("onefold_waiting_reads", "Reads that wait for a row to change", status.waiting)
+        yield from _of_sources(status.sources)
+        yield from _of_replicas(status.replicas)
+
+
+def _of_sources(sources: Iterable[SourceStatus]) -> Iterator[Metric]:
+    labels = ("topic", "partition")
+    records = GaugeMetricFamily("onefold_source_lag_records", "Source records not handled yet", labels=labels)
+    seconds = GaugeMetricFamily(
+        "onefold_source_lag_seconds", "Age of the newest record handled while others wait", labels=labels
+    )
+    for source in sources:
+        where = (source.topic, str(source.partition))
+        records.add_metric(where, source.lag_records)
+        if source.lag_seconds is not None:
+            seconds.add_metric(where, source.lag_seconds)
+    yield from (records, seconds)
+
+
+def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
+    labels = ("table", "partition", "role")
+    records = GaugeMetricFamily("onefold_table_lag_records", "Changelog records not applied yet", labels=labels)
+    seconds = GaugeMetricFamily(
+        "onefold_table_lag_seconds", "Age of the newest row applied while others wait", labels=labels
+    )
+    to_restore = GaugeMetricFamily("onefold_table_restore_records", "Records until it is restored", labels=labels)
+    restored = GaugeMetricFamily("onefold_table_restored", "1 once it is restored", labels=labels)
+    for replica in replicas:
+        where = (replica.table, str(replica.partition), replica.role)
+        records.add_metric(where, replica.lag_records)
+        to_restore.add_metric(where, replica.to_restore)
+        restored.add_metric(where, float(replica.restored))
+        if replica.lag_seconds is not None:
+            seconds.add_metric(where, replica.lag_seconds)
+    yield from (records, seconds, to_restore, restored)
+
+
+def _counter(name: str, help: str, value: float) -> Metric:
+    return CounterMetricFamily(name, help, value=value)
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help, value=float(value))

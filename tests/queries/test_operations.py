@@ -1,0 +1,60 @@
+"""What operators see of three workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared.dev.stack import Stack
+from tests.queries.cluster import PARTITIONS, client, eventually, fill, key_of, owned_by, owners, path_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+
+async def test_every_worker_shows_the_whole_cluster(cluster: Stack) -> None:
+    expected = owners(cluster)
+    async with client() as http:
+        for url in cluster.urls("accounts"):
+            found = (await http.get(f"{url}/cluster")).json()
+            assert {member["url"]: member["ready"] for member in found["members"]} == dict.fromkeys(
+                cluster.urls("accounts"), True
+            )
+            assert {part["partition"]: part["active"] for part in found["tables"]["accounts"]} == expected
+            assert [part["restored"] for part in found["tables"]["accounts"]] == [True] * PARTITIONS
+            topic = found["topics"]["accounts.commands.v1"]
+            assert {part["partition"]: part["active"] for part in topic} == expected
+
+
+async def test_lags_are_zero_once_everything_is_handled(cluster: Stack) -> None:
+    """Also behind transaction markers, which no reader is given."""
+    async with client() as http:
+        await fill(http, cluster.urls("accounts")[0], {f"lag-{i}": 1 for i in range(30)})
+        for url in cluster.urls("accounts"):
+            await eventually(
+                lambda url=url: http.get(f"{url}/cluster"),  # type: ignore[misc]
+                lambda a: {part["lag_records"] for part in a.json()["topics"]["accounts.commands.v1"]} == {0},
+            )
+            text = (await http.get(f"{url}/metrics")).text
+            lags = [line for line in text.splitlines() if line.startswith("onefold_source_lag_records{")]
+            assert lags
+            assert all(line.endswith(" 0.0") for line in lags)
+
+
+async def test_readiness_of_a_partition_follows_its_owner(cluster: Stack) -> None:
+    """Asked anywhere: not ready from the owner's end to its successor's start, the others all the while."""
+    victim, other = cluster.workers[0], cluster.workers[1]
+    lost, kept = owned_by(cluster, victim)[0], owned_by(cluster, other)[0]
+    async with client() as http:
+        assert (await http.get(f"{other.url}/readyz", params={"partition": lost})).status_code == 200
+        key = key_of(cluster, victim, "ready")
+        await asyncio.to_thread(victim.kill)
+        assert (await http.get(f"{other.url}/readyz", params={"partition": lost})).status_code == 503
+        assert (await http.get(f"{other.url}/readyz", params={"key": key})).status_code == 503
+        assert (await http.get(f"{other.url}/readyz", params={"partition": kept})).status_code == 200
+        silent = (await http.get(f"{other.url}/cluster")).json()
+        assert [m["reachable"] for m in silent["members"] if m["url"] == victim.url] == [False]
+        await eventually(
+            lambda: http.get(f"{other.url}/readyz", params={"partition": lost}), lambda a: a.status_code == 200
+        )
+        assert (await http.get(other.url + path_of(key))).status_code == 404
