@@ -60,8 +60,10 @@ class Settings(BaseSettings):
         int, Field(ge=6, le=300, description="seconds until a silent worker is replaced, 6 to 300")
     ] = 10
     leave_on_stop: Annotated[
-        bool, Field(description="true hands partitions over at once; false keeps them for a restart in the session time")
+        bool,
+        Field(description="true hands partitions over at once; false keeps them for a restart in the session time"),
     ] = True
+    max_streams: Annotated[int, Field(ge=0, le=10_000, description="streams of changes at once, 0 to 10000")] = 100
     log_format: Annotated[
         Literal["auto", "console", "json"],
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),

@@ -31,7 +31,7 @@ def processor(work: str, topology: Topology) -> Processor:
             raise ValueError(f"no work is called {work}")
 
 
-def routes(node: Node, peers: Peers) -> APIRouter:
+def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/sales")
     sales = Queries(node, peers, node.topology.tables[0], view)
 
@@ -39,7 +39,7 @@ def routes(node: Node, peers: Peers) -> APIRouter:
     async def get_sales(request: Request, customer: str, reading: ReadingQuery) -> Response:
         return await sales.by_id(request, customer, reading)
 
-    return router
+    return [router]
 
 
 def view(customer: str, row: Row[Sales]) -> Sales:

@@ -13,6 +13,7 @@ from services.accounts.domain.state import Account, Open
 from services.accounts.topology import ACCOUNTS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
+from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
@@ -59,7 +60,7 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
     )
 
 
-def routes(node: Node, peers: Peers) -> APIRouter:
+def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/accounts", tags=["accounts"])
     accounts = Queries(node, peers, ACCOUNTS, view)
     listed = Lists(node, peers, ACCOUNTS, view)
@@ -99,4 +100,4 @@ def routes(node: Node, peers: Peers) -> APIRouter:
     async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, account_id, command_id)
 
-    return router
+    return [router, change_routes(node, ACCOUNTS, view)]

@@ -14,6 +14,7 @@ from services.inventory.domain.state import Item, Unlisted
 from services.inventory.topology import ITEMS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
+from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
@@ -52,7 +53,7 @@ def view(sku: str, row: Row[Item]) -> ItemView | None:
     )
 
 
-def routes(node: Node, peers: Peers) -> APIRouter:
+def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/items", tags=["items"])
     items = Queries(node, peers, ITEMS, view)
     listed = Lists(node, peers, ITEMS, view)
@@ -78,4 +79,4 @@ def routes(node: Node, peers: Peers) -> APIRouter:
     async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, sku, command_id)
 
-    return router
+    return [router, change_routes(node, ITEMS, view)]

@@ -15,6 +15,7 @@ from services.orders.domain.state import Order, Rejected, Unplaced
 from services.orders.topology import ORDERS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
+from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
@@ -63,7 +64,7 @@ def view(order_id: str, row: Row[Order]) -> OrderView | None:
     )
 
 
-def routes(node: Node, peers: Peers) -> APIRouter:
+def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/orders", tags=["orders"])
     orders = Queries(node, peers, ORDERS, view)
     listed = Lists(node, peers, ORDERS, view)
@@ -90,4 +91,4 @@ def routes(node: Node, peers: Peers) -> APIRouter:
     async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, order_id, command_id)
 
-    return router
+    return [router, change_routes(node, ORDERS, view)]

@@ -14,6 +14,7 @@ from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, SKUS
 from shared.es.row import Row
 from shared.http import lists, queries
+from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId
@@ -114,7 +115,7 @@ def scoring_day(as_of: Annotated[date | None, Query(description="score on this d
 ScoringDay = Annotated[date, Depends(scoring_day)]
 
 
-def routes(node: Node, peers: Peers) -> APIRouter:
+def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/sales", tags=["sales"])
     skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view)
     days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view)
@@ -154,4 +155,9 @@ def routes(node: Node, peers: Peers) -> APIRouter:
         view = partial(customer_view, as_of=as_of)
         return await Queries(node, peers, CUSTOMERS, view).by_id(request, customer_id, reading)
 
-    return router
+    return [
+        router,
+        change_routes(node, SKUS, sku_view),
+        change_routes(node, DAYS, day_view),
+        change_routes(node, HOURS, hour_view),
+    ]

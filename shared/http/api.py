@@ -1,24 +1,30 @@
-"""The worker's FastAPI: the service's own routes beside health and the view of the cluster."""
+"""The worker's FastAPI: the service's own routes beside what every service has."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI
+from prometheus_client import CollectorRegistry, Gauge
 
 from shared.http import problems
+from shared.http.changes import Streams
+from shared.http.health import health_routes, operator_routes
 from shared.http.limits import BodyLimit
+from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import Peers
 
-Routes = Callable[[Node, Peers], APIRouter]
+Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
 
 def create_api(node: Node, routes: Routes) -> FastAPI:
     peers = Peers()
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(node.status))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -34,32 +40,16 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         openapi_url="/openapi.json" if dev else None,
         redirect_slashes=False,
     )
+    api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
+    api.state.streams = streams = Streams(node.settings.max_streams)
+    Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
+    # the last one added sees a request first
     api.add_middleware(BodyLimit)
+    api.add_middleware(Measured, metrics=RequestMetrics(registry))
     api.add_middleware(SentPath)
     problems.install(api)
-    api.include_router(_health(node))
-    api.include_router(routes(node, peers))
+    api.include_router(health_routes(node, peers))
+    api.include_router(operator_routes(node, peers, registry))
+    for router in routes(node, peers):
+        api.include_router(router)
     return api
-
-
-def _health(node: Node) -> APIRouter:
-    router = APIRouter(tags=["operations"])
-
-    @router.get("/healthz")
-    async def alive() -> dict[str, str]:
-        """The process runs."""
-        return {"status": "alive"}
-
-    @router.get("/readyz", responses={503: {"model": problems.Problem}})
-    async def ready() -> Response:
-        """Every partition assigned to this worker is restored and served."""
-        if node.ready():
-            return Response('{"status":"ready"}', media_type="application/json")
-        return problems.not_ready("joining the group, restoring or rebalancing")
-
-    @router.get("/cluster")
-    async def cluster() -> dict[str, Any]:
-        """Who owns which partition, and how far this worker is with its own."""
-        return dict(node.status())
-
-    return router

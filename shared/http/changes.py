@@ -1,0 +1,168 @@
+"""A table's committed changes as Server-Sent Events, from any worker, to be resumed at any other.
+
+The id of an event says how far the stream had come in every partition, so `Last-Event-ID` resumes exactly behind it:
+nothing is told twice, and nothing is left out but what a later change of the same row has made obsolete and the
+changelog's compaction has removed.
+"""
+# No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel
+
+from shared.changes import Change, Feed
+from shared.es.errors import NotReady
+from shared.es.ids import AggregateId
+from shared.es.row import Row
+from shared.http.node import Node
+from shared.http.problems import Problem
+from shared.topology import Table
+
+log = structlog.get_logger(__name__)
+
+RETRY_MS = 1_000
+MAX_ID_CHARS = 8_000
+
+_ID = re.compile(r"\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*")
+
+Present = Callable[[str, Row[Any]], BaseModel | None]
+
+
+class ChangedRow(BaseModel):
+    """The data of a `changed` event. row: as a GET shows it; null in a `deleted` event."""
+
+    key: str
+    sequence: int | None
+    row: dict[str, Any] | None
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Endless. `changed` and `deleted` events with a ChangedRow as their data; `: ping` between"},
+    422: {"model": Problem, "description": "Not a valid request, or a Last-Event-ID of another stream"},
+    503: {"model": Problem, "description": "Too many streams here, or the changelog can't be read; see Retry-After"},
+}
+
+
+class Streams:
+    """How many streams are open here, of how many there may be."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+
+    async def __aenter__(self) -> None:
+        if self.open >= self.limit:
+            raise NotReady(f"{self.open} streams are open at this worker, and no more are allowed")
+        self.open += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self.open -= 1
+
+
+def format_id(positions: Mapping[int, int]) -> str:
+    return ",".join(f"{partition}@{offset}" for partition, offset in sorted(positions.items()))
+
+
+def parse_id(text: str) -> dict[int, int]:
+    """What `format_id` wrote. Raises ValueError."""
+    if not _ID.fullmatch(text):
+        raise ValueError("not the id of an event of this stream")
+    pairs = (part.split("@") for part in text.split(","))
+    return {int(partition): int(offset) for partition, offset in pairs}
+
+
+def change_routes(node: Node, table: Table, present: Present) -> APIRouter:
+    """`GET /changes/<table>`. present: a row as the API shows it; None when it shows nothing."""
+    router = APIRouter(tags=["changes"])
+
+    async def opened(
+        request: Request,
+        key: Annotated[AggregateId | None, Query(description="only this row's changes")] = None,
+        last_event_id: Annotated[
+            str | None, Header(max_length=MAX_ID_CHARS, description="go on behind this event")
+        ] = None,
+    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
+        after = _after(last_event_id, partitions)
+        try:
+            async with request.app.state.streams, node.changes(table, after) as feed:
+                yield _events(feed, key, present, request.app.state.closing)
+        except LookupError as unknown:
+            raise _unprocessable(str(unknown)) from unknown
+
+    @router.get(f"/changes/{table.name}", response_class=EventSourceResponse, responses=RESPONSES)
+    async def changes(
+        events: Annotated[AsyncIterator[ServerSentEvent], Depends(opened)],
+    ) -> AsyncIterator[ServerSentEvent]:
+        """Committed changes of one row or all, as they are made. Begins now, or behind Last-Event-ID."""
+        async for event in events:
+            yield event
+
+    return router
+
+
+def _after(last_event_id: str | None, partitions: Sequence[int]) -> Mapping[int, int | None]:
+    if last_event_id is None:
+        return dict.fromkeys(partitions)
+    try:
+        after = parse_id(last_event_id)
+    except ValueError as error:
+        raise _unprocessable(str(error)) from error
+    if after.keys() != set(partitions):
+        raise _unprocessable("an id of another stream: it names other partitions")
+    return dict(after)
+
+
+def _unprocessable(message: str) -> RequestValidationError:
+    return RequestValidationError([{"loc": ("header", "last-event-id"), "msg": message, "type": "value_error"}])
+
+
+async def _events(
+    feed: Feed, key: str | None, present: Present, closing: asyncio.Event
+) -> AsyncIterator[ServerSentEvent]:
+    told = dict(feed.begins)
+    yield ServerSentEvent(comment="from here", id=format_id(told), retry=RETRY_MS)
+    wanted = key.encode() if key is not None else None
+    async for changes in _until(closing, feed.changes):
+        for change in changes:
+            told[change.partition] = change.offset
+            if wanted in (None, change.key) and (event := _event(change, present, told)) is not None:
+                yield event
+
+
+def _event(change: Change, present: Present, told: Mapping[int, int]) -> ServerSentEvent | None:
+    key = change.key.decode()
+    if change.row is None:
+        data = ChangedRow(key=key, sequence=None, row=None)
+        return ServerSentEvent(event="deleted", id=format_id(told), data=data)
+    shown = present(key, change.row)
+    if shown is None:
+        return None
+    data = ChangedRow(key=key, sequence=change.row.sequence, row=shown.model_dump(mode="json"))
+    return ServerSentEvent(event="changed", id=format_id(told), data=data)
+
+
+async def _until(closing: asyncio.Event, batches: AsyncIterator[Sequence[Change]]) -> AsyncIterator[Sequence[Change]]:
+    """The batches until the worker begins to stop; the caller then resumes elsewhere."""
+    closed = asyncio.ensure_future(closing.wait())
+    batch: asyncio.Future[Sequence[Change]] | None = None
+    try:
+        with suppress(StopAsyncIteration):
+            while not closed.done():
+                batch = asyncio.ensure_future(anext(batches))
+                await asyncio.wait((batch, closed), return_when=asyncio.FIRST_COMPLETED)
+                if not batch.done():
+                    return
+                yield batch.result()
+    finally:
+        closed.cancel()
+        if batch is not None:
+            batch.cancel()

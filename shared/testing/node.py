@@ -1,0 +1,228 @@
+"""A worker without Kafka: the same processors over rows in memory, each record handled as it is appended.
+
+For tests of what HTTP adds. It owns every partition; what only a broker shows is tested on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from shared import indexing
+from shared.changes import Change, Feed
+from shared.es.row import Row, RowCodec
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.transactions import BY_KEY, Partition, Record
+from shared.positions import Decided
+from shared.settings import Settings
+from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.streams.batch import Batch, Rows
+from shared.streams.processors import Processor
+from shared.streams.store import RowStore
+from shared.topology import Table, Topic, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A record as the processors read it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class MemoryNode:
+    """Is a `shared.http.node.Node`."""
+
+    def __init__(self, topology: Topology, processors: Sequence[Processor], settings: Settings | None = None) -> None:
+        self.topology = topology
+        self.settings = settings or Settings()
+        self.refuses: set[int] = set()
+        """Partitions that nobody owns."""
+        self._processors: dict[str, list[Processor]] = defaultdict(list)
+        for processor in processors:
+            self._processors[processor.source.name].append(processor)
+        self._codecs: dict[str, RowCodec[Any]] = {
+            p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None
+        }
+        self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
+            table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.tables
+        }
+        self._ends: dict[Partition, int] = defaultdict(int)
+        self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
+        self._waiters: dict[tuple[str, str], asyncio.Future[Decided]] = {}
+        self._watchers: dict[tuple[str, bytes], set[asyncio.Event]] = defaultdict(set)
+        self._progress = asyncio.Event()
+        self._handled = 0
+
+    def partition(self, key: bytes) -> int:
+        return partition_of(key, self.topology.partitions)
+
+    def owner(self, table: Table, partition: int) -> str | None:
+        return None if partition in self.refuses else self.settings.url
+
+    def members(self) -> frozenset[str]:
+        return frozenset({self.settings.url})
+
+    def serves(self, table: Table, partition: int) -> bool:
+        return partition < self.topology.partitions and partition not in self.refuses
+
+    def standby_lag(self, table: Table, partition: int) -> int | None:
+        return None
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        value = self._rows[table.name][partition].get(key)
+        return None if value is None else self._codecs[table.name].decode(value)
+
+    def position(self, table: Table, partition: int) -> int:
+        return self._ends[table.source.name, partition] - 1
+
+    async def progress(self) -> None:
+        await self._progress.wait()
+
+    @contextmanager
+    def watch(self, table: Table, key: bytes) -> Iterator[asyncio.Event]:
+        changed = asyncio.Event()
+        self._watchers[table.name, key].add(changed)
+        try:
+            yield changed
+        finally:
+            self._watchers[table.name, key].discard(changed)
+
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        decode = self._codecs[table.name].decode
+        yield from ((k, decode(v)) for k, v in sorted(self._rows[table.name][partition].items()) if k > after)
+
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        rows = self._rows[table.name][partition].items()
+        entries = {entry for key, value in rows for entry in indexing.entries((field,), key, value)}
+        for entry in sorted(entries, reverse=descending):
+            if not start or (entry < start if descending else entry > start):
+                yield entry
+
+    @asynccontextmanager
+    async def changes(self, table: Table, after: Mapping[int, int | None]) -> AsyncIterator[Feed]:
+        logs = {partition: self._changelogs[table.name, partition] for partition in after}
+        begins = {p: len(logs[p]) - 1 if offset is None else offset for p, offset in after.items()}
+        if any(begins[p] >= len(log) for p, log in logs.items()):
+            raise LookupError("no such offset")
+        yield Feed(begins, self._follow(table, logs, dict(begins)))
+
+    async def _follow(
+        self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int]
+    ) -> AsyncIterator[Sequence[Change]]:
+        decode = self._codecs[table.name].decode
+        while True:
+            progress = self._progress
+            changes = [
+                Change(partition, offset, key, decode(value))
+                for partition, log in logs.items()
+                for offset, (key, value) in enumerate(log)
+                if offset > told[partition]
+            ]
+            if changes:
+                told |= {change.partition: change.offset for change in changes}
+                yield changes
+            else:
+                await progress.wait()
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+        waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
+        self._waiters[aggregate_id, command_id] = waiter
+        return waiter
+
+    async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
+        return self._append(Record(topic.name, key, value)).offset
+
+    def _append(self, record: Record) -> Appended:
+        """Handles the record, and then those it leads to."""
+        partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
+        place = (record.topic, partition)
+        appended = Appended(record.topic, partition, self._ends[place], record.key, record.value)
+        self._ends[place] += 1
+        batch = Batch("dead")
+        for processor in self._processors[record.topic]:
+            processor.process([appended], self._batch_rows(processor, partition, batch), batch)
+            self._handled += 1
+        written = [self._append(each) for each in batch.records]
+        self._commit(batch)
+        ends = {(each.topic, each.partition): each.offset for each in [appended, *written]}
+        for aggregate_id, outcome in batch.outcomes:
+            waiter = self._waiters.pop((aggregate_id, outcome.command_id), None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(Decided(outcome, ends))
+        return appended
+
+    def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:
+        if processor.table is None or processor.codec is None:
+            return None
+        store = cast(RowStore, _Store(self._rows[processor.table.name]))
+        rows = Rows(processor.table.name, store, partition, processor.codec)
+        batch.rows[processor.table.name, partition] = rows
+        return rows
+
+    def _commit(self, batch: Batch) -> None:
+        for (table, partition), rows in batch.rows.items():
+            for key, value in rows.encoded().items():
+                self._rows[table][partition][key] = value
+                self._changelogs[table, partition].append((key, value))
+                for changed in self._watchers[table, key]:
+                    changed.set()
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def ready(self) -> bool:
+        return not self.refuses
+
+    def status(self) -> Status:
+        partitions = range(self.topology.partitions)
+        return Status(
+            service=self.topology.service,
+            instance=self.settings.instance,
+            url=self.settings.url,
+            ready=self.ready(),
+            idle=False,
+            owners={t.name: dict.fromkeys(partitions, self.settings.url) for t in self.topology.tables},
+            replicas=[
+                ReplicaStatus(
+                    table=table.name,
+                    partition=partition,
+                    role="active",
+                    restored=True,
+                    position=len(self._changelogs[table.name, partition]),
+                    target=0,
+                    to_restore=0,
+                    lag_records=0,
+                    lag_seconds=0.0,
+                )
+                for table in self.topology.tables
+                for partition in partitions
+            ],
+            sources=[
+                SourceStatus(topic=topic, partition=p, position=self._ends[topic, p], lag_records=0, lag_seconds=0.0)
+                for topic in self._processors
+                for p in partitions
+            ],
+            handled=self._handled,
+            commits=self._handled,
+            aborts=0,
+            waiting=sum(map(len, self._watchers.values())),
+        )
+
+
+class _Store:
+    """The part of a RowStore that a batch reads."""
+
+    def __init__(self, rows: Mapping[int, Mapping[bytes, bytes]]) -> None:
+        self._rows = rows
+
+    def get(self, partition: int, key: bytes) -> bytes | None:
+        return self._rows[partition].get(key)

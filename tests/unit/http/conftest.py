@@ -1,0 +1,32 @@
+"""accounts over HTTP without a broker or a port."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.http.api import create_api
+from shared.streams.processors import Aggregate
+from shared.testing.node import MemoryNode
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def node() -> MemoryNode:
+    return MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+
+
+@pytest.fixture
+async def http(node: MemoryNode) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_api(node, routes), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
+        yield client

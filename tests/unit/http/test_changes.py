@@ -1,0 +1,224 @@
+"""Streams of changes: what they tell, where they begin, how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from services.accounts.api import routes
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.http.api import create_api
+from shared.http.changes import format_id, parse_id
+from shared.settings import Settings
+from shared.streams.processors import Aggregate
+from shared.testing.node import MemoryNode
+
+AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Stream:
+    """One request to the application, read as it is written: no client of a test waits for an endless answer's end."""
+
+    body: bytes | None = b""
+    status: int = 0
+    text: str = ""
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        self.text += message.get("body", b"").decode()
+        self.arrived.set()
+
+    async def receive(self) -> Message:
+        if self.body is not None:
+            sent, self.body = self.body, None
+            return {"type": "http.request", "body": sent, "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    def events(self) -> list[dict[str, Any]]:
+        """Those with data."""
+        blocks = [
+            dict(line.split(": ", 1) for line in block.splitlines()) for block in self.text.split("\n\n") if block
+        ]
+        return [{**block, "data": json.loads(block["data"])} for block in blocks if "data" in block]
+
+    @property
+    def last_id(self) -> str:
+        return [line.removeprefix("id: ") for line in self.text.splitlines() if line.startswith("id: ")][-1]
+
+    async def until(self, count: int) -> list[dict[str, Any]]:
+        """The events, once there are so many."""
+        async with asyncio.timeout(10):
+            while len(self.events()) < count:
+                self.arrived.clear()
+                await self.arrived.wait()
+        return self.events()
+
+
+class Api:
+    """accounts without a port."""
+
+    def __init__(self, node: MemoryNode) -> None:
+        self.app = create_api(node, routes)
+        self._answers: list[tuple[Stream, asyncio.Task[None]]] = []
+
+    def ask(self, method: str, path: str, query: str = "", body: bytes = b"", **headers: str) -> Stream:
+        given = {"content-type": "application/json"} if body else {}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()]
+            + ([(b"content-length", str(len(body)).encode())] if body else []),
+            "client": ("127.0.0.1", 1),
+            "server": ("worker", 80),
+            "scheme": "http",
+            "http_version": "1.1",
+            "root_path": "",
+        }
+        stream = Stream(body)
+        answer = asyncio.ensure_future(self.app(scope, stream.receive, stream.send))
+        self._answers.append((stream, answer))
+        return stream
+
+    async def post(self, path: str, body: bytes = b"") -> None:
+        answer = self.ask("POST", path, body=body)
+        await self.ended(answer)
+        assert answer.status == 201, answer.text
+
+    async def follow(self, query: str = "", last_event_id: str | None = None) -> Stream:
+        """A stream that has begun."""
+        headers = {} if last_event_id is None else {"last_event_id": last_event_id}
+        stream = self.ask("GET", "/changes/accounts", query, b"", **headers)
+        async with asyncio.timeout(10):
+            while not stream.text:
+                stream.arrived.clear()
+                await stream.arrived.wait()
+        return stream
+
+    async def leave(self, stream: Stream) -> None:
+        stream.left.set()
+        await self.ended(stream)
+
+    async def ended(self, stream: Stream) -> None:
+        await asyncio.wait_for(next(answer for asked, answer in self._answers if asked is stream), 10)
+
+    async def close(self) -> None:
+        for stream, answer in self._answers:
+            stream.left.set()
+            await asyncio.wait_for(answer, 10)
+
+
+@pytest.fixture
+async def api(node: MemoryNode) -> AsyncIterator[Api]:
+    api = Api(node)
+    yield api
+    await api.close()
+
+
+def told(events: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """(key, sequence, balance) of each."""
+    return [(e["data"]["key"], e["data"]["sequence"], e["data"]["row"]["balance_cents"]) for e in events]
+
+
+async def shop(api: Api) -> list[tuple[str, int, int]]:
+    """Three accounts are opened and charged in turn; what a stream over all of them has to tell."""
+    expected = []
+    for key in ("ann", "bob", "cid"):
+        await api.post(f"/accounts/{key}")
+        expected.append((key, 1, 0))
+    for turn in (1, 2, 3):
+        for key in ("ann", "bob", "cid"):
+            await api.post(f"/accounts/{key}/charges", b'{"amount_cents": 5}')
+            expected.append((key, 1 + turn, 5 * turn))
+    return expected
+
+
+async def test_every_change_is_told_once_it_is_committed(api: Api) -> None:
+    stream = await api.follow()
+    expected = await shop(api)
+    assert told(await stream.until(len(expected))) == expected
+    assert {event["event"] for event in stream.events()} == {"changed"}
+
+
+async def test_a_keys_stream_tells_its_changes_only(api: Api) -> None:
+    stream = await api.follow("key=bob")
+    expected = [each for each in await shop(api) if each[0] == "bob"]
+    assert told(await stream.until(len(expected))) == expected
+
+
+async def test_any_event_can_be_resumed_behind(api: Api) -> None:
+    stream = await api.follow()
+    first_id = stream.last_id
+    expected = await shop(api)
+    events = await stream.until(len(expected))
+    for count, last_id in enumerate([first_id, *(event["id"] for event in events[:-1])]):
+        resumed = await api.follow(last_event_id=last_id)
+        rest = told(await resumed.until(len(expected) - count))
+        assert sorted(rest) == sorted(expected[count:])
+        await api.leave(resumed)
+    await api.post("/accounts/dan")
+    end = await api.follow(last_event_id=events[-1]["id"])
+    assert told(await end.until(1)) == [("dan", 1, 0)]
+
+
+async def test_a_row_that_shows_nothing_is_not_told(api: Api) -> None:
+    """A refused command changes the row of an account that was never opened: its outcome is recorded."""
+    stream = await api.follow()
+    refused = api.ask("POST", "/accounts/ghost/charges", body=b'{"amount_cents": 5}')
+    await api.ended(refused)
+    assert refused.status == 409
+    await api.post("/accounts/real")
+    assert told(await stream.until(1)) == [("real", 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("query", "last_event_id"),
+    [("", "rubbish"), ("", "0@1"), ("", ""), ("key=ann", "0@-1,1@-1"), ("", ",".join(f"{p}@7" for p in range(8)))],
+)
+async def test_an_id_of_no_event_of_the_stream_is_422(api: Api, query: str, last_event_id: str) -> None:
+    refused = api.ask("GET", "/changes/accounts", query, last_event_id=last_event_id)
+    await api.ended(refused)
+    assert refused.status == 422, refused.text
+    assert json.loads(refused.text)["code"] == "request.invalid"
+
+
+async def test_there_are_so_many_streams_and_no_more() -> None:
+    api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], Settings(max_streams=2)))
+    first, _ = [await api.follow() for _ in range(2)]
+    refused = api.ask("GET", "/changes/accounts")
+    await api.ended(refused)
+    assert refused.status == 503
+    await api.leave(first)
+    await api.follow()
+    assert api.app.state.streams.open == 2
+    await api.close()
+    assert api.app.state.streams.open == 0
+
+
+async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
+    stream = await api.follow()
+    api.app.state.closing.set()
+    await api.ended(stream)
+    assert stream.status == 200
+
+
+def test_ids_are_read_as_they_are_written() -> None:
+    positions = {0: -1, 7: 123456789012, 3: 0}
+    assert parse_id(format_id(positions)) == positions

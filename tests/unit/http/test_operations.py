@@ -1,0 +1,65 @@
+"""What operators and load balancers are told."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shared.testing.node import MemoryNode
+
+pytestmark = pytest.mark.anyio
+
+
+async def samples(http: httpx.AsyncClient) -> dict[tuple[str, ...], float]:
+    """Every sample of /metrics, by its name and its labels' values in alphabetical order of the labels."""
+    text = (await http.get("/metrics")).text
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_requests_are_counted_by_route_never_by_path(http: httpx.AsyncClient) -> None:
+    for account_id in ("a", "b", "c"):
+        await http.post(f"/accounts/{account_id}")
+    await http.get("/accounts/a")
+    await http.get("/accounts/nobody")
+    await http.get("/wherever/it/goes")
+    await http.request("BREW", "/accounts/a")
+    found = await samples(http)
+    assert found["onefold_http_requests_total", "POST", "/accounts/{account_id}", "201"] == 3
+    assert found["onefold_http_requests_total", "GET", "/accounts/{account_id}", "200"] == 1
+    assert found["onefold_http_requests_total", "GET", "/accounts/{account_id}", "404"] == 1
+    assert found["onefold_http_requests_total", "GET", "none", "404"] == 1
+    assert found["onefold_http_request_seconds_count", "POST", "/accounts/{account_id}"] == 3
+    assert ("onefold_http_requests_total", "other", "/accounts/{account_id}", "405") in found
+
+
+async def test_the_engine_and_every_partition_are_measured(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    await http.post("/accounts/a")
+    found = await samples(http)
+    assert found["onefold_records_handled_total",] == 1
+    assert found["onefold_ready",] == 1
+    for partition in map(str, range(node.topology.partitions)):
+        assert found["onefold_source_lag_records", partition, "accounts.commands.v1"] == 0
+        assert found["onefold_source_lag_seconds", partition, "accounts.commands.v1"] == 0
+        assert found["onefold_table_restored", partition, "active", "accounts"] == 1
+
+
+async def test_readiness_of_one_partition_is_its_own(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    node.refuses = {3}
+    assert (await http.get("/readyz")).status_code == 503
+    assert (await http.get("/readyz", params={"partition": 3})).status_code == 503
+    assert (await http.get("/readyz", params={"partition": 2})).status_code == 200
+    assert (await http.get("/readyz", params={"partition": 8})).status_code == 404
+    by_key = {key: (await http.get("/readyz", params={"key": key})).status_code for key in map(str, range(50))}
+    assert by_key == {key: 503 if node.partition(key.encode()) == 3 else 200 for key in by_key}
+
+
+async def test_the_cluster_of_one_is_whole(http: httpx.AsyncClient) -> None:
+    found = (await http.get("/cluster")).json()
+    assert [member["reachable"] for member in found["members"]] == [True]
+    assert [part["partition"] for part in found["tables"]["accounts"]] == list(range(8))
+    assert {part["active"] for part in found["tables"]["accounts"]} == {found["url"]}
