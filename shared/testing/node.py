@@ -165,7 +165,7 @@ class MemoryNode:
         if processor.table is None or processor.codec is None:
             return None
         store = cast(RowStore, _Store(self._rows[processor.table.name]))
-        rows = Rows(processor.table.name, store, partition, processor.codec)
+        rows = Rows(processor.table.name, store, partition, self.topology.partitions, processor.codec)
         batch.rows[processor.table.name, partition] = rows
         return rows
 
