@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -19,6 +19,10 @@ from shared.es.errors import OnefoldError
 PREFIX = "ONEFOLD_"
 _READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY"})  # by shared.kafka.jars, for the embedded broker
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
+
+
+DEV_ISSUER = "onefold-dev"
+DEV_PEER_SECRET = "known-to-everybody-so-for-dev-only"
 
 
 class SettingsError(OnefoldError):
@@ -64,6 +68,33 @@ class Settings(BaseSettings):
         Field(description="true hands partitions over at once; false keeps them for a restart in the session time"),
     ] = True
     max_streams: Annotated[int, Field(ge=0, le=10_000, description="streams of changes at once, 0 to 10000")] = 100
+    rate_limit: Annotated[
+        int, Field(ge=0, le=1_000_000, description="requests a second that one client may make; 0: any number")
+    ] = 0
+    trusted_proxies: Annotated[
+        str, Field(description="addresses whose X-Forwarded-For is believed, comma-separated; none by default")
+    ] = ""
+    peers: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9.:/*_-]+(,[A-Za-z0-9.:/*_-]+)*$",
+            description="hosts a worker may call as peers: networks or name patterns, comma-separated; *: any",
+        ),
+    ] = "*"
+    peer_secret: Annotated[
+        SecretStr, Field(min_length=16, description="what workers of a service prove themselves by: 16 characters")
+    ] = SecretStr(DEV_PEER_SECRET)
+    auth: Annotated[Literal["off", "on"], Field(description="on asks for bearer tokens; off lets anybody do all")] = (
+        "off"
+    )
+    auth_issuer: Annotated[str | None, Field(min_length=1, description="the `iss` of tokens")] = None
+    auth_audience: Annotated[str | None, Field(min_length=1, description="the `aud` that means this service")] = None
+    auth_jwks: Annotated[
+        str | None, Field(min_length=1, description="the issuer's key set: an https URL or a file")
+    ] = None
+    auth_owner_claim: Annotated[
+        str, Field(min_length=1, description="the claim with the id of the aggregate its bearer owns")
+    ] = "sub"
     log_format: Annotated[
         Literal["auto", "console", "json"],
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),
@@ -84,7 +115,7 @@ class Settings(BaseSettings):
 
     def environment(self) -> dict[str, str]:
         """The variables that give another process these settings."""
-        return {f"{PREFIX}{name.upper()}": str(value) for name, value in self if value is not None}
+        return {f"{PREFIX}{name.upper()}": _plain(value) for name, value in self if value is not None}
 
     @model_validator(mode="after")
     def _refuse_contradictions_and_hazards(self) -> Self:
@@ -101,6 +132,9 @@ class Settings(BaseSettings):
             )
         if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
+        for name in ("auth_issuer", "auth_audience", "auth_jwks"):
+            if self.auth == "on" and getattr(self, name) is None:
+                yield f"ONEFOLD_AUTH=on needs {PREFIX}{name.upper()}: {Settings.model_fields[name].description}"
 
     def _hazards(self) -> Iterable[str]:
         if self.failpoint is not None:
@@ -114,6 +148,21 @@ class Settings(BaseSettings):
         for broker in self.bootstrap.split(","):
             if not _is_loopback(broker.rpartition(":")[0]):
                 yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: use a TLS proxy on loopback"
+        yield from self._open_doors()
+
+    def _open_doors(self) -> Iterable[str]:
+        if self.auth == "off":
+            yield "ONEFOLD_AUTH=off lets anybody do anything: prod needs on"
+        if self.auth_issuer == DEV_ISSUER:
+            yield f"ONEFOLD_AUTH_ISSUER={DEV_ISSUER} signs with a key in this checkout: prod needs an issuer of its own"
+        if self.auth_jwks is not None and self.auth_jwks.startswith("http://"):
+            yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged on its way: prod needs https or a file"
+        if self.peer_secret.get_secret_value() == DEV_PEER_SECRET:
+            yield "ONEFOLD_PEER_SECRET is the one everybody knows: prod needs its own"
+        if self.peers == "*":
+            yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod names its networks or hosts"
+        if self.rate_limit == 0:
+            yield "ONEFOLD_RATE_LIMIT=0 lets one client take everything: prod needs a limit"
 
 
 def load_settings() -> Settings:
@@ -136,7 +185,12 @@ def _field(variable: str) -> str:
 def _unknown(variable: str) -> str:
     near = difflib.get_close_matches(_field(variable), Settings.model_fields, n=1)
     names = ", ".join(PREFIX + name.upper() for name in near or Settings.model_fields)
-    return f"{variable}={os.environ[variable]!r} is unknown; allowed {'and near' if near else 'are'}: {names}"
+    found = "" if any(map(_is_secret, near)) else f"={os.environ[variable]!r}"
+    return f"{variable}{found} is unknown; allowed {'and near' if near else 'are'}: {names}"
+
+
+def _is_secret(name: str) -> bool:
+    return Settings.model_fields[name].annotation is SecretStr
 
 
 def _explain(detail: ErrorDetails) -> list[str]:
@@ -144,7 +198,12 @@ def _explain(detail: ErrorDetails) -> list[str]:
         return str(detail["ctx"]["error"]).splitlines()
     name = str(detail["loc"][0])
     allowed = Settings.model_fields[name].description
-    return [f"{PREFIX}{name.upper()}={detail['input']!r} is not allowed: {allowed}"]
+    found = "" if _is_secret(name) else f"={detail['input']!r}"
+    return [f"{PREFIX}{name.upper()}{found} is not allowed: {allowed}"]
+
+
+def _plain(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 def _is_loopback(host: str) -> bool:

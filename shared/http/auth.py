@@ -27,7 +27,6 @@ LEEWAY_S = 10  # between the issuer's clock and ours
 REFRESH_S = 600.0
 MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often
 FETCH_TIMEOUT_S = 3.0
-MAX_KEY_SET_BYTES = 256 * 1024
 
 
 class Unauthenticated(OnefoldError):
@@ -145,9 +144,11 @@ class KeySet:
         if not self._source.startswith(("https://", "http://")):
             return await asyncio.to_thread(Path(self._source).read_bytes)
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session:
-            async with session.get(self._source, allow_redirects=False) as answer:
-                return await answer.content.read(MAX_KEY_SET_BYTES)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
+            session.get(self._source, allow_redirects=False) as answer,
+        ):
+            return await answer.read()
 
 
 def _usable(key_set: bytes) -> dict[str | None, jwt.PyJWK]:

@@ -3,11 +3,22 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
-from shared.settings import Settings, SettingsError, load_settings
+from shared.settings import DEV_PEER_SECRET, Settings, SettingsError, load_settings
 
-SAFE = {"ONEFOLD_ENV": "prod", "ONEFOLD_REPLICATION": "3", "ONEFOLD_MIN_ISR": "2"}
+SAFE = {
+    "ONEFOLD_ENV": "prod",
+    "ONEFOLD_REPLICATION": "3",
+    "ONEFOLD_MIN_ISR": "2",
+    "ONEFOLD_AUTH": "on",
+    "ONEFOLD_AUTH_ISSUER": "https://issuer.example",
+    "ONEFOLD_AUTH_AUDIENCE": "accounts",
+    "ONEFOLD_AUTH_JWKS": "https://issuer.example/keys",
+    "ONEFOLD_PEERS": "10.0.0.0/8",
+    "ONEFOLD_PEER_SECRET": "a secret of our own",
+    "ONEFOLD_RATE_LIMIT": "100",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +83,7 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
     [
         ({"ONEFOLD_MIN_ISR": "2"}, "ONEFOLD_MIN_ISR=2 is above ONEFOLD_REPLICATION=1"),
         ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
+        ({"ONEFOLD_AUTH": "on"}, "ONEFOLD_AUTH=on needs ONEFOLD_AUTH_ISSUER"),
     ],
 )
 def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str) -> None:
@@ -89,9 +101,15 @@ def test_prod_takes_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ONEFOLD_MIN_ISR": "1"}, "ONEFOLD_MIN_ISR=1 is too few"),
         ({"ONEFOLD_MIN_ISR": "3"}, "ONEFOLD_MIN_ISR=3 stops writes when one broker is down"),
         ({"ONEFOLD_BOOTSTRAP": "127.0.0.1:1,kafka:9092"}, "ONEFOLD_BOOTSTRAP=kafka:9092 is plaintext"),
+        ({"ONEFOLD_AUTH": "off"}, "ONEFOLD_AUTH=off lets anybody do anything"),
+        ({"ONEFOLD_AUTH_ISSUER": "onefold-dev"}, "ONEFOLD_AUTH_ISSUER=onefold-dev signs with a key in this checkout"),
+        ({"ONEFOLD_AUTH_JWKS": "http://issuer.example/keys"}, "ONEFOLD_AUTH_JWKS=http://issuer.example/keys can be"),
+        ({"ONEFOLD_PEERS": "*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
+        ({"ONEFOLD_PEER_SECRET": DEV_PEER_SECRET}, "ONEFOLD_PEER_SECRET is the one everybody knows"),
+        ({"ONEFOLD_RATE_LIMIT": "0"}, "ONEFOLD_RATE_LIMIT=0 lets one client take everything"),
     ],
 )
-def test_prod_refuses_what_can_lose_data_and_dev_does_not(
+def test_prod_refuses_what_can_lose_data_or_let_anybody_in_and_dev_does_not(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
 ) -> None:
     assert refusal(monkeypatch, SAFE | variables)[0].startswith(named)
@@ -101,6 +119,15 @@ def test_prod_refuses_what_can_lose_data_and_dev_does_not(
 def test_the_environment_of_settings_gives_another_process_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(bootstrap="a:1", advertised_url="http://b:2", instance="7", standbys=1)
     assert load(monkeypatch, settings.environment()) == settings
+
+
+@pytest.mark.parametrize("variable", ["ONEFOLD_PEER_SECRET", "ONEFOLD_PEER_SECRT"])
+def test_a_refusal_never_quotes_a_secret(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    assert "hush" not in "\n".join(refusal(monkeypatch, {variable: "hush"}))
+
+
+def test_settings_never_show_a_secret() -> None:
+    assert "hush" not in repr(Settings(peer_secret=SecretStr("hush, hush, hush, hush")))
 
 
 def test_settings_do_not_change() -> None:
