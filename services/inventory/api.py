@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from services.inventory.domain.commands import DiscontinueItem, ReceiveStock
 from services.inventory.domain.decide import DECIDER
 from services.inventory.domain.state import Item, Unlisted
-from services.inventory.topology import ITEMS
+from services.inventory.domain.views import Level
+from services.inventory.topology import ITEMS, LEVELS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
@@ -34,8 +35,25 @@ class ItemView(BaseModel):
     sequence: int
 
 
+class LevelView(BaseModel):
+    """physical: pieces on the shelf, received less shipped."""
+
+    sku: str
+    physical: int
+    received: int
+    shipped: int
+
+
 class ItemList(ListQuery):
     order: Literal["id"] = "id"
+
+
+class LevelList(ListQuery):
+    """order: by SKU, or by what is on the shelf."""
+
+    order: Literal["id", "physical", "-physical"] = "id"
+    physical_min: int | None = None
+    physical_max: int | None = None
 
 
 def view(sku: str, row: Row[Item]) -> ItemView | None:
@@ -53,7 +71,16 @@ def view(sku: str, row: Row[Item]) -> ItemView | None:
     )
 
 
+def level_view(sku: str, row: Row[Level]) -> LevelView:
+    return LevelView(sku=sku, **row.state.model_dump())
+
+
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
+    changes = [change_routes(node, ITEMS, view), change_routes(node, LEVELS, level_view)]
+    return [_items(node, peers), _levels(node, peers), *changes]
+
+
+def _items(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/items", tags=["items"])
     items = Queries(node, peers, ITEMS, view)
     listed = Lists(node, peers, ITEMS, view)
@@ -79,4 +106,19 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, sku, command_id)
 
-    return [router, change_routes(node, ITEMS, view)]
+    return router
+
+
+def _levels(node: Node, peers: Peers) -> APIRouter:
+    router = APIRouter(prefix="/levels", tags=["levels"])
+    levels, listed = Queries(node, peers, LEVELS, level_view), Lists(node, peers, LEVELS, level_view)
+
+    @router.get("", response_model=Page, responses=lists.RESPONSES)
+    async def list_levels(request: Request, query: Annotated[LevelList, Query()]) -> Response:
+        return await listed.page(request, query)
+
+    @router.get("/{sku}", response_model=LevelView, responses=queries.RESPONSES)
+    async def get_level(request: Request, sku: PathId, reading: ReadingQuery) -> Response:
+        return await levels.by_id(request, sku, reading)
+
+    return router

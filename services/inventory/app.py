@@ -4,9 +4,8 @@ faust -A services.inventory.app worker
 """
 
 from services.inventory.api import routes
-from services.inventory.domain.decide import DECIDER
-from services.inventory.topology import EVENTS, ITEMS, TOPOLOGY
-from shared.streams.processors import Aggregate
+from services.inventory.processors import PROCESSORS
+from services.inventory.topology import TOPOLOGY
 from shared.worker import service_app
 
-app = service_app(TOPOLOGY, [Aggregate(DECIDER, table=ITEMS, events=EVENTS)], routes)
+app = service_app(TOPOLOGY, PROCESSORS, routes)

@@ -1,4 +1,4 @@
-"""The topics and the table of inventory."""
+"""The topics and the tables of inventory."""
 
 from shared.topology import Table, Topic, Topology
 
@@ -7,5 +7,6 @@ EVENTS = Topic("inventory.events.v1")
 DEAD = Topic("inventory.dead.v1")
 
 ITEMS = Table("items", source=COMMANDS)
+LEVELS = Table("levels", source=EVENTS, indexes=("physical",))
 
-TOPOLOGY = Topology("inventory", topics=(COMMANDS, EVENTS, DEAD), tables=(ITEMS,))
+TOPOLOGY = Topology("inventory", topics=(COMMANDS, EVENTS, DEAD), tables=(ITEMS, LEVELS))

@@ -14,7 +14,7 @@ import pytest
 from services.accounts import topology as accounts
 from services.accounts.domain.decide import DECIDER as ACCOUNT
 from services.inventory import topology as inventory
-from services.inventory.domain.decide import DECIDER as ITEM
+from services.inventory.processors import PROCESSORS as INVENTORY
 from services.orders import topology as orders
 from services.orders.processors import processors as orders_processors
 from services.sales import topology as sales
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.broker
 
 PROCESSORS: list[tuple[Topology, Processor]] = [
     (accounts.TOPOLOGY, Aggregate(ACCOUNT, table=accounts.ACCOUNTS, events=accounts.EVENTS)),
-    (inventory.TOPOLOGY, Aggregate(ITEM, table=inventory.ITEMS, events=inventory.EVENTS)),
+    *((inventory.TOPOLOGY, processor) for processor in INVENTORY),
     *((orders.TOPOLOGY, processor) for processor in orders_processors(deadline_s=1.0)),
     *((sales.TOPOLOGY, processor) for processor in SALES),
 ]

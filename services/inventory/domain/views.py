@@ -1,0 +1,21 @@
+"""What is known of an item beside its state: what came, what left, and what is left of it."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Level(BaseModel):
+    """Pieces. physical: what the shelf holds, reserved or not."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    received: int = 0
+    shipped: int = 0
+    physical: int = 0
+
+    def moved(self, received: int = 0, shipped: int = 0) -> "Level":
+        """The level after so many pieces more came or left."""
+        return Level(
+            received=self.received + received,
+            shipped=self.shipped + shipped,
+            physical=self.physical + received - shipped,
+        )

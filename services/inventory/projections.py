@@ -1,0 +1,26 @@
+"""What a movement of stock changes in the level of its item."""
+
+from typing import Any, assert_never, get_args
+
+from services.inventory.domain.events import StockReceived, StockShipped
+from services.inventory.domain.views import Level
+from services.inventory.topology import LEVELS
+from shared.es.envelope import EventEnvelope
+from shared.read_model import ReadModel
+
+Movement = StockReceived | StockShipped
+
+
+def level(view: Level, event: EventEnvelope[Movement], _sku: str) -> Level:
+    match event.data:
+        case StockReceived(quantity=quantity):
+            return view.moved(received=quantity)
+        case StockShipped(quantity=quantity):
+            return view.moved(shipped=quantity)
+        case _:
+            assert_never(event.data)
+
+
+READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
+    ReadModel(LEVELS, level, initial=Level(), events=get_args(Movement), state=Level),
+)
