@@ -66,13 +66,27 @@ class Topology:
         """The consumer group of the workers of this version, and Faust's app id."""
         return self.service if self.version == 1 else f"{self.service}-v{self.version}"
 
+    @property
+    def parking(self) -> Topic:
+        """What operators want done with parked records, in the partition of the records."""
+        return Topic(f"{self.group}.parking.v1")
+
+    @property
+    def parked(self) -> Table:
+        """The records that could not be handled, and those of the same key behind them."""
+        return Table("parked", source=self.parking)
+
+    def all_tables(self) -> tuple[Table, ...]:
+        """The declared tables, and the one every service has."""
+        return (*self.tables, self.parked)
+
     def changelog(self, table: Table) -> Topic:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""
         return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")
 
     def all_topics(self) -> tuple[Topic, ...]:
-        """The declared topics, then the tables' changelogs."""
-        return self.topics + tuple(self.changelog(table) for table in self.tables)
+        """The declared topics, those every service has, then the tables' changelogs."""
+        return (*self.topics, self.parking, *(self.changelog(table) for table in self.all_tables()))
 
 
 def _check_name(name: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.http import problems
+from shared.http import dead_letters, problems
 from shared.http.changes import Streams
 from shared.http.health import health_routes, operator_routes
 from shared.http.limits import BodyLimit
@@ -50,6 +50,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     problems.install(api)
     api.include_router(health_routes(node, peers))
     api.include_router(operator_routes(node, peers, registry))
+    api.include_router(dead_letters.router(node, peers))
     for router in routes(node, peers):
         api.include_router(router)
     return api

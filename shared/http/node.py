@@ -67,8 +67,11 @@ class Node(Protocol):
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         """Completes once that command is decided and committed here; ask before sending it."""
 
-    async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
-        """Append a record; returns its offset after the broker's acknowledgement. Raises NotReady."""
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
+        """Append a record, by default where its key belongs.
+
+        Returns its offset after the broker's acknowledgement. Raises NotReady.
+        """
 
     def ready(self) -> bool:
         """Whether every partition assigned here is served."""

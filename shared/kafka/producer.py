@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -101,7 +101,9 @@ class CommandProducer:
     """
 
     def __init__(self, bootstrap: str, topologies: Iterable[Topology], max_unanswered: int = MAX_UNANSWERED) -> None:
-        self._partitions = {topic.name: topology.partitions for topology in topologies for topic in topology.topics}
+        self._partitions = {
+            topic.name: topology.partitions for topology in topologies for topic in topology.all_topics()
+        }
         self._producer = Producer(
             producer_config(
                 bootstrap,
@@ -114,17 +116,15 @@ class CommandProducer:
         self._unanswered: set[asyncio.Future[tuple[int, int]]] = set()
         self._next_poll: asyncio.TimerHandle | None = None
 
-    async def send(
-        self, topic: str, key: bytes, value: bytes, headers: Mapping[str, bytes] | None = None
-    ) -> tuple[int, int]:
+    async def send(self, topic: str, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
         """(partition, offset) of the record, once all in-sync replicas have it. Raises SendError.
 
-        Cancelling the wait does not take the record back.
+        partition: by default where murmur2 of the key says. Cancelling the wait does not take the record back.
         """
         if len(self._unanswered) >= self._max_unanswered:
             raise ProducerBusy(f"{len(self._unanswered)} sends are unanswered")
         answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-        self._produce(topic, key, value, headers, answer)
+        self._produce(topic, key, value, partition, answer)
         self._unanswered.add(answer)
         if self._next_poll is None:
             self._poll()
@@ -144,13 +144,14 @@ class CommandProducer:
         topic: str,
         key: bytes,
         value: bytes,
-        headers: Mapping[str, bytes] | None,
+        partition: int | None,
         answer: asyncio.Future[tuple[int, int]],
     ) -> None:
-        partition = partition_of(key, self._partitions[topic])
+        if partition is None:
+            partition = partition_of(key, self._partitions[topic])
         report = partial(self._delivered, answer)
         try:
-            self._producer.produce(topic, value, key, partition, on_delivery=report, headers=dict(headers or {}))
+            self._producer.produce(topic, value, key, partition, on_delivery=report)
         except BufferError as error:
             raise ProducerBusy("librdkafka's queue is full") from error
         except KafkaException as error:

@@ -91,15 +91,16 @@ class WorkerApp(faust.App):
             table.name: RowTable(
                 self, name=table.name, key_type=bytes, value_type=bytes, partitions=topology.partitions
             )
-            for table in topology.tables
+            for table in topology.all_tables()
         }
-        for table in topology.tables:
+        for table in topology.all_tables():
             self.row_tables[table.name].indexes = table.indexes
             self.tables.add(self.row_tables[table.name])
         self.engine_topics = frozenset(processor.source.name for processor in processors) | {
-            topology.changelog(table).name for table in topology.tables
+            topology.parking.name,
+            *(topology.changelog(table).name for table in topology.all_tables()),
         }
-        for source in {processor.source.name for processor in processors}:
+        for source in {topology.parking.name} | {processor.source.name for processor in processors}:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self._http = http
 

@@ -47,19 +47,21 @@ NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
 class Rows:
     """One partition of a table as a batch sees it: the batch's own changes over the committed rows."""
 
-    def __init__(self, changelog: str, store: RowStore, partition: int, partitions: int, codec: RowCodec[Any]) -> None:
+    def __init__(
+        self, changelog: str, store: RowStore, partition: int, partitions: int | None, codec: RowCodec[Any]
+    ) -> None:
+        """partitions: how many there are, where murmur2 of the key says which; None where it does not."""
         self.changelog = changelog
         self.store = store
         self.partition = partition
         self.partitions = partitions
         self.codec = codec
-        self.changed: dict[bytes, Row[Any]] = {}
+        self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
 
     def get(self, key: bytes) -> Row[Any] | None:
         """Raises BadMessage for a new key that belongs to another partition: nobody would look for its row here."""
-        row = self.changed.get(key)
-        if row is not None:
-            return row
+        if key in self.changed:
+            return self.changed[key]
         value = self.store.get(self.partition, key)
         if value is None:
             self._check_home(key)
@@ -70,13 +72,13 @@ class Rows:
             raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
 
     def _check_home(self, key: bytes) -> None:
-        home = partition_of(key, self.partitions)
+        home = self.partition if self.partitions is None else partition_of(key, self.partitions)
         if home != self.partition:
             raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
 
-    def encoded(self) -> dict[bytes, bytes]:
+    def encoded(self) -> dict[bytes, bytes | None]:
         encode = self.codec.encode
-        return {key: encode(row) for key, row in self.changed.items()}
+        return {key: None if row is None else encode(row) for key, row in self.changed.items()}
 
 
 class Batch:

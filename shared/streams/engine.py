@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 from mode import Service
 
 from shared.es.errors import NotReady
@@ -31,8 +32,10 @@ from shared.kafka.transactions import (
     TransactionalProducer,
     TransactionRefused,
 )
+from shared.parking import REASON_CHARACTERS, Failure, Parked, Wish
 from shared.positions import Decided
 from shared.streams.batch import Batch, Rows
+from shared.streams.parking import CODEC, Parking
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore, StoreFailed
 from shared.topology import Table, Topology
@@ -43,6 +46,7 @@ POLL_RECORDS = 500  # more at once, and Python's garbage collector stalls the HT
 RESTORE_RECORDS = 5_000
 SLICE_RECORDS = 200  # the HTTP side gets its turn after so many
 POLL_WAIT_MS = 100
+REREAD_MS = 5_000
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 
@@ -87,7 +91,7 @@ class Source:
 
     @property
     def delay_s(self) -> float:
-        return self.processors[0].delay_s
+        return self.processors[0].delay_s if self.processors else 0.0
 
 
 @dataclass(slots=True)
@@ -151,11 +155,17 @@ class Engine(Service):
         self._processors: dict[str, list[Processor]] = {}
         for processor in processors:
             self._processors.setdefault(processor.source.name, []).append(processor)
-        self._tables = {topology.changelog(table).name: table for table in topology.tables}
+        self._processors[topology.parking.name] = []  # the engine itself does what operators want
+        self._tables = {topology.changelog(table).name: table for table in topology.all_tables()}
         mixed = [name for name, found in self._processors.items() if len({p.delay_s for p in found}) > 1]
         if mixed:
             raise ValueError(f"a delayed source can't have other processors: {mixed}")
-        self._codecs = {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
+        names = [processor.name for processor in processors]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two processors have one name: {sorted(names)}")
+        self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: CODEC}
+        self._codecs |= {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
+        self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = f"{topology.service}.dead.v1"
         self._batch = Batch(self._dead_letters)
         self._failures = 0
@@ -349,12 +359,15 @@ class Engine(Service):
 
     async def _process(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
         partition = source.partition
+        if partition.topic == self.topology.parking.name:
+            return await self._operate(source, records)
         if source.delay_s:
             records = self._due(source, records)
+        parked = self._parking(partition.partition)
         for start in range(0, len(records), SLICE_RECORDS):
             part = records[start : start + SLICE_RECORDS]
             for processor in source.processors:
-                processor.process(part, self._rows(processor, partition.partition), self._batch)
+                processor.process(part, self._rows(processor, partition.partition), self._batch, parked)
             source.position = part[-1].offset + 1
             source.handled_until = part[-1].timestamp / 1000
             self._batch.advance(partition, source.position, len(part))
@@ -383,15 +396,80 @@ class Engine(Service):
                 self._consumer.resume(tp)
 
     def _rows(self, processor: Processor, partition: int) -> Rows | None:
-        if processor.table is None or processor.codec is None:
+        if processor.table is None:
             return None
-        changelog = self.topology.changelog(processor.table).name
+        return self._table_rows(processor.table, partition, self.topology.partitions)
+
+    def _table_rows(self, table: Table, partition: int, partitions: int | None) -> Rows:
+        changelog = self.topology.changelog(table).name
         rows = self._batch.rows.get((changelog, partition))
         if rows is None:
-            store, partitions = self._stores[processor.table.name], self.topology.partitions
-            rows = Rows(changelog, store, partition, partitions, processor.codec)
+            rows = Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name])
             self._batch.rows[changelog, partition] = rows
         return rows
+
+    # Parked records, and what operators want done with them.
+
+    def _parking(self, partition: int) -> Parking:
+        table = self.topology.parked
+        if partition not in self._parked:
+            self._parked[partition] = {key.decode() for key, _ in self._stores[table.name].scan(partition)}
+        return Parking(self._table_rows(table, partition, partitions=None), self._parked[partition])
+
+    async def _operate(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
+        for record in records:
+            try:
+                wish = Wish.model_validate_json(record.value or b"")
+            except ValueError as error:
+                self._batch.bury(record, "wish.bad", str(error)[:REASON_CHARACTERS])
+            else:
+                await self._fulfil(wish, self._parking(record.partition))
+            source.position = record.offset + 1
+            self._batch.advance(source.partition, source.position, 1)
+        return len(records)
+
+    async def _fulfil(self, wish: Wish, place: Parking) -> None:
+        parked = place.get(wish.id)
+        if parked is None:
+            return  # done before
+        if wish.action == "retry":
+            place.keep(wish.id, self._retried(parked, await self._reread(parked)))
+        elif wish.offset == parked.offset:
+            log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
+            place.keep(wish.id, parked.without_first())
+
+    def _retried(self, parked: Parked, records: Mapping[int, ConsumerRecord]) -> Parked | None:
+        """What stays parked when all are handled in order, up to the first that fails again."""
+        processor = next((p for p in self._processors[parked.topic] if p.name == parked.processor), None)
+        left: Parked | None = parked
+        while left is not None:
+            record = records.get(left.offset)
+            if processor is None or record is None:
+                what = "the processor" if processor is None else "the record"
+                return left.failed(Failure("gone", f"{what} is no longer there"))
+            failure = processor.attempt(record, self._rows(processor, left.partition), self._batch)
+            if failure is not None:
+                return left.failed(failure)
+            left = left.without_first()
+        return None
+
+    async def _reread(self, parked: Parked) -> dict[int, ConsumerRecord]:
+        """The parked records from the log, by offset; those that retention removed are missing."""
+        tp = TopicPartition(parked.topic, parked.partition)
+        found: dict[int, ConsumerRecord] = {}
+        reader = self._new_consumer()
+        await reader.start()
+        try:
+            reader.assign([tp])
+            for offset in parked.offsets:
+                reader.seek(tp, offset)
+                fetched = await reader.getmany(tp, timeout_ms=REREAD_MS, max_records=1)
+                found |= {record.offset: record for record in fetched.get(tp, ())}
+        except OffsetOutOfRangeError as error:
+            log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
+        finally:
+            await reader.stop()
+        return found
 
     async def _flush(self) -> None:
         """Commit the batch, then the store, then answer; or drop it and begin again from the committed offsets."""
@@ -473,7 +551,7 @@ class Engine(Service):
 
     async def _heal(self, failure: StoreFailed) -> None:
         """Drop the broken copy and what is not committed; a copy that breaks while it is restored stops the worker."""
-        table = next(table for table in self.topology.tables if self._stores[table.name] is failure.store)
+        table = next(table for table in self.topology.all_tables() if self._stores[table.name] is failure.store)
         replica = self.replica(table, failure.partition)
         if replica is None or not replica.restored or self.assignment is None:
             raise failure
@@ -487,6 +565,7 @@ class Engine(Service):
     def _suspend(self) -> None:
         """Process nothing. What is restored stays readable: nobody writes it before the group assigns anew."""
         self._batch = Batch(self._dead_letters)
+        self._parked.clear()
         self.sources.clear()
         if self._consumer is not None:
             self._consumer.unsubscribe()

@@ -81,8 +81,8 @@ class WorkerNode:
         changelog = self.topology.changelog(table).name
         return read_changes(self._app.new_reader, changelog, self._app.engine.codec(table), after)
 
-    async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
-        _, offset = await self._producer.send(topic.name, key, value)
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
+        _, offset = await self._producer.send(topic.name, key, value, partition)
         return offset
 
     def ready(self) -> bool:

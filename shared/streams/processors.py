@@ -16,35 +16,52 @@ from shared.es.message import Command, Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
+from shared.parking import Failure
 from shared.policy import Send
 from shared.read_model import ReadModel
 from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
+from shared.streams.parking import Parking
 from shared.topology import Table, Topic
 
 log = structlog.get_logger(__name__)
 
+BEHIND = Failure("behind", "an earlier record of this key is parked")
+
 
 class Processor(ABC):
-    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows."""
+    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows.
 
+    name: unique in its service and the same in every release: what it can't handle is parked under it.
+    """
+
+    name: str
     source: Topic
     table: Table | None = None
     codec: RowCodec[Any] | None = None
     delay_s: float = 0.0
 
-    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch) -> None:
-        """Handle all `records`; one that can't be handled becomes a dead letter and changes nothing else."""
+    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
+        """Handle all `records`; one that can't be handled is parked, and with it the later ones of its key."""
         for record in records:
-            try:
-                self.handle(record, rows, batch)
-            except BadMessage as bad:
-                batch.bury(record, "message.bad", bad.reason)
-            except NOT_OF_THE_RECORD:
-                raise
-            except Exception as bug:
-                place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-                log.exception("a record is a dead letter: its processor failed", **place)
-                batch.bury(record, "processor.failed", f"{type(bug).__name__}: {bug}")
+            if parking.holds(self.name, record):
+                parking.park(self.name, record, BEHIND)
+            elif failure := self.attempt(record, rows, batch):
+                batch.bury(record, failure.code, failure.reason)
+                parking.park(self.name, record, failure)
+
+    def attempt(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> Failure | None:
+        """Handle one record, or say why that can't be done; then nothing has changed."""
+        try:
+            self.handle(record, rows, batch)
+        except BadMessage as bad:
+            return Failure("message.bad", bad.reason)
+        except NOT_OF_THE_RECORD:
+            raise
+        except Exception as bug:
+            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.exception("a record is parked: its processor failed", processor=self.name, **place)
+            return Failure("processor.failed", f"{type(bug).__name__}: {bug}")
+        return None
 
     @abstractmethod
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
@@ -55,6 +72,7 @@ class Aggregate(Processor):
     """Commands in; events, the aggregate's row and the command's outcome out."""
 
     def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
+        self.name = table.name
         self.source = table.source
         self.table = table
         self.codec = decider.row_codec
@@ -95,6 +113,7 @@ class Projection(Processor):
         upcasters: Upcasters | None = None,
     ) -> None:
         """The parameters are the fields of a ReadModel."""
+        self.name = table.name
         self.source = table.source
         self.table = table
         self.codec = RowCodec(state)
@@ -140,6 +159,7 @@ class Policy(Processor):
         upcasters: Upcasters | None = None,
     ) -> None:
         """events: what it reacts to, others are skipped. commands: every type it can send."""
+        self.name = f"policy.{react.__name__}"
         self.source = source
         self._react = react
         self._decode = EventCodec(events, upcasters).decode
@@ -179,6 +199,7 @@ class Rekey(Processor):
         upcasters: Upcasters | None = None,
     ) -> None:
         """keys: by target, under which keys an event goes there."""
+        self.name = f"rekey.{source.name}"
         self.source = source
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode
@@ -200,6 +221,7 @@ class Delay(Processor):
     """
 
     def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
+        self.name = f"delay.{source.name}"
         self.source = source
         self.delay_s = delay_s
         self._target = target.name

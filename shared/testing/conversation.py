@@ -90,9 +90,10 @@ class Conversation:
         if processor.table is not None and processor.codec is not None:
             memory = self._tables[processor.table.name]
             rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
-        processor.process([said], rows, batch)
+        failure = processor.attempt(said, rows, batch)
+        assert failure is None, failure
         if rows is not None:
-            memory.update(rows.encoded())
+            memory.update({key: value for key, value in rows.encoded().items() if value is not None})
         self.outcomes += batch.outcomes
         for record in batch.records:
             assert record.topic != DEAD_LETTERS, record.value
@@ -105,8 +106,11 @@ def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dic
     batch, memory, rows = Batch(DEAD_LETTERS), _Memory(), None
     if processor.codec is not None:
         rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
-    processor.process(list(records), rows, batch)
-    return rows.encoded() if rows else {}, batch.records
+    for record in records:
+        failure = processor.attempt(record, rows, batch)
+        assert failure is None, failure
+    encoded = rows.encoded() if rows else {}
+    return {key: value for key, value in encoded.items() if value is not None}, batch.records
 
 
 class _Memory(dict[bytes, bytes]):

@@ -20,6 +20,7 @@ from shared.kafka.transactions import BY_KEY, Partition, Record
 from shared.positions import Decided
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.streams import parking
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
@@ -48,11 +49,10 @@ class MemoryNode:
         self._processors: dict[str, list[Processor]] = defaultdict(list)
         for processor in processors:
             self._processors[processor.source.name].append(processor)
-        self._codecs: dict[str, RowCodec[Any]] = {
-            p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None
-        }
+        self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: parking.CODEC}
+        self._codecs |= {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
-            table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.tables
+            table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }
         self._ends: dict[Partition, int] = defaultdict(int)
         self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
@@ -139,8 +139,8 @@ class MemoryNode:
         self._waiters[aggregate_id, command_id] = waiter
         return waiter
 
-    async def append(self, topic: Topic, key: bytes, value: bytes) -> int:
-        return self._append(Record(topic.name, key, value)).offset
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
+        return self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition)).offset
 
     def _append(self, record: Record) -> Appended:
         """Handles the record, and then those it leads to."""
@@ -150,7 +150,9 @@ class MemoryNode:
         self._ends[place] += 1
         batch = Batch("dead")
         for processor in self._processors[record.topic]:
-            processor.process([appended], self._batch_rows(processor, partition, batch), batch)
+            failure = processor.attempt(appended, self._batch_rows(processor, partition, batch), batch)
+            if failure is not None:
+                batch.bury(appended, failure.code, failure.reason)
             self._handled += 1
         written = [self._append(each) for each in batch.records]
         self._commit(batch)
@@ -172,6 +174,7 @@ class MemoryNode:
     def _commit(self, batch: Batch) -> None:
         for (table, partition), rows in batch.rows.items():
             for key, value in rows.encoded().items():
+                assert value is not None, "only parked rows are ever deleted, and nothing is parked in memory"
                 self._rows[table][partition][key] = value
                 self._changelogs[table, partition].append((key, value))
                 for changed in self._watchers[table, key]:

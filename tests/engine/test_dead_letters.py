@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 
 from services.accounts.topology import COMMANDS, DEAD, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
-from shared.kafka.producer import producer_config
+from tests.engine.parked import release, send
 from tests.faults.harness import get
 from tests.faults.load import command
 from tests.faults.log import Follower
@@ -59,15 +58,17 @@ def test_a_bad_record_becomes_a_dead_letter(stack: Stack, kind: str) -> None:
     key, value = (part(name) if callable(part) else part for part in BAD[kind])
     bad_key = name.encode() if key is ABSENT else key
     with _Letters(stack.bootstrap) as letters:
-        _send(stack.bootstrap, partition, name.encode(), command(name, "open", "account.open", {}))
-        offset = _send(stack.bootstrap, partition, bad_key, value)
-        _send(stack.bootstrap, partition, name.encode(), _good(name))
+        send(stack.bootstrap, partition, name.encode(), command(name, "open", "account.open", {}))
+        offset = send(stack.bootstrap, partition, bad_key, value)
+        send(stack.bootstrap, partition, name.encode(), _good(name))
         letter = letters.await_one(partition, offset)
     assert letter["topic"] == COMMANDS.name
     assert letter["code"] == "message.bad"
     assert letter["reason"]
     assert _holds(letter["key"], bad_key)
     assert _holds(letter["value"], value)
+    if bad_key == name.encode():
+        release(stack, f"accounts/{partition}/{name}", offset, behind=1)
     for worker in stack.workers_of(TOPOLOGY.service)[:2]:
         assert _settled(worker, name) == (200, 1, 2)
     assert [worker.pid for worker in stack.workers_of(TOPOLOGY.service)[:2]] == pids
@@ -78,7 +79,7 @@ def test_a_record_in_another_partition_than_its_key_belongs_to_is_bad(stack: Sta
     name = f"dead-{uuid.uuid4()}"
     elsewhere = (partition_of(name.encode(), TOPOLOGY.partitions) + 1) % TOPOLOGY.partitions
     with _Letters(stack.bootstrap) as letters:
-        offset = _send(stack.bootstrap, elsewhere, name.encode(), command(name, "open", "account.open", {}))
+        offset = send(stack.bootstrap, elsewhere, name.encode(), command(name, "open", "account.open", {}))
         letter = letters.await_one(elsewhere, offset)
     assert letter["code"] == "message.bad"
     assert "partition" in letter["reason"]
@@ -110,20 +111,6 @@ class _Letters:
                 return dict(found[0])
             time.sleep(0.05)
         pytest.fail(f"no dead letter for {partition}@{offset}")
-
-
-def _send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None) -> int:
-    """The record's offset."""
-    offsets: list[int] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        assert error is None, error
-        offsets.append(message.offset() or 0)
-
-    producer = Producer(producer_config(bootstrap))
-    producer.produce(COMMANDS.name, value, key, partition, on_delivery=delivered)
-    assert producer.flush(DEADLINE_S) == 0
-    return offsets[0]
 
 
 def _holds(found: Mapping[str, Any] | None, raw: bytes | None) -> bool:

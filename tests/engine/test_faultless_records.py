@@ -42,6 +42,6 @@ def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exce
     batch = Batch(DEAD.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     with pytest.raises(failure):
-        Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).process([RECORD], rows, batch)
+        Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)
     assert not batch.records
     assert not batch.outcomes

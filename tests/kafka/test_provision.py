@@ -41,7 +41,12 @@ def topology() -> Topology:
 
 def test_every_topic_is_declared_with_the_settings_durability() -> None:
     declared = declared_topics([TOPOLOGY], Settings(replication=3, min_isr=2))
-    assert declared.keys() == {"stock.commands.v1", "stock-levels-changelog"}
+    assert declared.keys() == {
+        "stock.commands.v1",
+        "stock.parking.v1",
+        "stock-levels-changelog",
+        "stock-parked-changelog",
+    }
     assert declared["stock-levels-changelog"] == TopicSpec(4, 3, COMPACTED)
     assert declared["stock.commands.v1"] == TopicSpec(4, 3, COMPACTED | {"cleanup.policy": "delete"})
 
@@ -109,11 +114,11 @@ def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topo
     changed = replace(topology, topics=(replace(commands, retention_ms=1000), new), partitions=6)
     with pytest.raises(TopologyMismatch) as refused:
         provision([changed], settings)
-    changelog = f"{topology.service}-levels-changelog"
+    others = ("{}.parking.v1", "{}-levels-changelog", "{}-parked-changelog")
     assert refused.value.differences == (
         Difference(commands.name, "partitions", "6", "4"),
         Difference(commands.name, "retention.ms", "1000", "-1"),
-        Difference(changelog, "partitions", "6", "4"),
+        *(Difference(other.format(topology.service), "partitions", "6", "4") for other in others),
     )
     assert found_topics([new.name], bootstrap) == {}
 

@@ -10,7 +10,15 @@ def test_a_changelog_is_named_as_faust_names_it_and_compacted() -> None:
     table = Table("accounts", source=COMMANDS)
     topology = Topology("accounts", topics=(COMMANDS, EVENTS), tables=(table,))
     assert topology.changelog(table) == Topic("accounts-accounts-changelog", cleanup="compact")
-    assert topology.all_topics() == (COMMANDS, EVENTS, topology.changelog(table))
+
+
+def test_every_service_has_a_place_for_what_it_cannot_handle() -> None:
+    topology = Topology("accounts", topics=(COMMANDS,))
+    assert topology.all_topics() == (
+        COMMANDS,
+        Topic("accounts.parking.v1"),
+        Topic("accounts-parked-changelog", cleanup="compact"),
+    )
 
 
 @pytest.mark.parametrize("name", ["", "Accounts.events.v1", "accounts_events.v1", "accounts events", ".", "a" * 250])

@@ -1,0 +1,101 @@
+"""Records that could not be handled: what is parked and why, and an operator's word on it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.es.row import Row
+from shared.http.lists import RESPONSES, ListQuery, Lists, Page
+from shared.http.node import Node
+from shared.http.paths import Segment
+from shared.http.peers import Peers
+from shared.http.problems import Problem, problem
+from shared.parking import Parked, Wish, partition_of_id
+
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing is parked under this id"}}
+
+
+class DeadLetter(BaseModel):
+    """A parked key. offset, code, reason, attempts: of its first record; behind: how many wait for that one."""
+
+    id: str
+    processor: str
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    reason: str
+    attempts: int
+    behind: int
+
+
+class Discard(BaseModel):
+    """offset: of the first record, as it was shown; when another is first by now, nothing is dropped."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    offset: int
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+def view(key: str, row: Row[Parked]) -> DeadLetter:
+    parked = row.state
+    return DeadLetter(id=key, **parked.model_dump(exclude={"behind"}), behind=len(parked.behind))
+
+
+def router(node: Node, peers: Peers) -> APIRouter:
+    routes = APIRouter(prefix="/dead-letters", tags=["operations"])
+    table, parking = node.topology.parked, node.topology.parking
+    listed = Lists(node, peers, table, view)
+
+    @routes.get("", response_model=Page, responses=RESPONSES)
+    async def list_dead_letters(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+        """Everything parked in this service."""
+        return await listed.page(request, query)
+
+    @routes.get("/{letter_id}", response_model=DeadLetter, responses=UNKNOWN)
+    async def get_dead_letter(request: Request, letter_id: Segment) -> Response:
+        partition = _partition(letter_id, node)
+        if partition is None:
+            return _unknown(letter_id)
+        if not node.serves(table, partition):
+            return await peers.forward(request, node.owner(table, partition))
+        row = node.read(table, partition, letter_id.encode())
+        return _unknown(letter_id) if row is None else JSONResponse(view(letter_id, row).model_dump())
+
+    @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
+    async def retry(letter_id: Segment) -> Response:
+        """Handle what is parked, in order, up to the first that fails again."""
+        return await _wish(Wish(action="retry", id=letter_id))
+
+    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN)
+    async def discard(letter_id: Segment, body: Discard) -> Response:
+        """Drop the first record for good; what waits behind it goes on with a retry."""
+        return await _wish(Wish(action="discard", id=letter_id, offset=body.offset, reason=body.reason))
+
+    async def _wish(wish: Wish) -> Response:
+        partition = _partition(wish.id, node)
+        if partition is None:
+            return _unknown(wish.id)
+        await node.append(parking, wish.id.encode(), wish.model_dump_json().encode(), partition)
+        headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
+        return JSONResponse(wish.model_dump(), 202, headers=headers)
+
+    return routes
+
+
+def _partition(letter_id: str, node: Node) -> int | None:
+    try:
+        partition = partition_of_id(letter_id)
+    except (ValueError, IndexError):
+        return None
+    return partition if 0 <= partition < node.topology.partitions else None
+
+
+def _unknown(letter_id: str) -> Response:
+    return problem(404, "not_found", f"nothing is parked under {letter_id!r}")

@@ -1,0 +1,69 @@
+"""What is known of records that could not be handled, and what an operator can want done with them. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+REASON_CHARACTERS = 300
+
+
+class Failure(NamedTuple):
+    """Why a record was not handled. code: stable, for programs."""
+
+    code: str
+    reason: str
+
+
+class Parked(BaseModel):
+    """All that is parked of one key for one processor.
+
+    offset, code, reason: of the first record, which was tried `attempts` times. behind: the offsets that follow it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    processor: str
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    reason: str
+    attempts: int
+    behind: tuple[int, ...] = ()
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return (self.offset, *self.behind)
+
+    def without_first(self) -> Parked | None:
+        """What is left when the first record is done or dropped; the next was not tried yet."""
+        if not self.behind:
+            return None
+        rest = {"offset": self.behind[0], "behind": self.behind[1:], "code": "behind", "reason": "", "attempts": 0}
+        return self.model_copy(update=rest)
+
+    def failed(self, failure: Failure) -> Parked:
+        """The same after one more vain attempt at the first record."""
+        reason = failure.reason[:REASON_CHARACTERS]
+        return self.model_copy(update={"code": failure.code, "reason": reason, "attempts": self.attempts + 1})
+
+
+class Wish(BaseModel):
+    """What an operator wants done with a parked key: try it all again in order, or drop its first record.
+
+    offset: of the first record as the operator saw it; another one is never dropped in its stead.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Literal["retry", "discard"]
+    id: str
+    offset: int | None = None
+    reason: str = ""
+
+
+def partition_of_id(text: str) -> int:
+    """Raises ValueError."""
+    return int(text.split("/", 2)[1])

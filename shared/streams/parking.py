@@ -1,0 +1,73 @@
+"""Records that could not be handled wait here, and behind them, in order, the later records of the same key.
+
+A parked record is its place in the log; its bytes stay there. The table of parked records changes in the same
+transactions as everything else, so parking and releasing survive whatever happens to a worker.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from shared.es.ids import check_aggregate_id
+from shared.es.row import Row, RowCodec
+from shared.parking import REASON_CHARACTERS, Failure, Parked
+from shared.streams.batch import Rows, SourceRecord
+
+CODEC: RowCodec[Parked] = RowCodec(Parked)
+
+
+def parked_id(processor: str, record: SourceRecord) -> str:
+    """Names a parked key: its processor, its partition and the key, or the record's place where there is no key."""
+    return f"{processor}/{record.partition}/{_text(record)}"
+
+
+class Parking:
+    """What is parked in one partition, as the batch sees it. keys: the ids that are parked."""
+
+    def __init__(self, rows: Rows, keys: set[str]) -> None:
+        self._rows = rows
+        self._keys = keys
+
+    def holds(self, processor: str, record: SourceRecord) -> bool:
+        """Whether an earlier record of this key is parked."""
+        return bool(self._keys) and parked_id(processor, record) in self._keys
+
+    def park(self, processor: str, record: SourceRecord, failure: Failure) -> None:
+        key = parked_id(processor, record)
+        before = self.get(key)
+        if before is not None:
+            self.keep(key, before.model_copy(update={"behind": (*before.behind, record.offset)}))
+            return
+        parked = Parked(
+            processor=processor,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            code=failure.code,
+            reason=failure.reason[:REASON_CHARACTERS],
+            attempts=1,
+        )
+        self.keep(key, parked)
+
+    def get(self, key: str) -> Parked | None:
+        row: Row[Parked] | None = self._rows.get(key.encode())
+        return None if row is None else row.state
+
+    def keep(self, key: str, parked: Parked | None) -> None:
+        """From now on just this is parked under `key`."""
+        if parked is None:
+            self._rows.changed[key.encode()] = None
+            self._keys.discard(key)
+        else:
+            offsets = parked.offsets
+            self._rows.changed[key.encode()] = Row(len(offsets), parked, {}, offsets[-1])
+            self._keys.add(key)
+
+
+def _text(record: SourceRecord) -> str:
+    if record.key is None:
+        return f"@{record.topic}@{record.offset}"
+    try:
+        return check_aggregate_id(record.key.decode())
+    except ValueError:
+        return "sha256:" + sha256(record.key).hexdigest()

@@ -1,0 +1,71 @@
+"""Parked records over HTTP, as an operator sees and releases them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from confluent_kafka import KafkaError, Message, Producer
+
+from services.accounts.topology import COMMANDS
+from shared.dev.stack import Stack
+from shared.kafka.producer import producer_config
+
+DEADLINE_S = 60.0
+
+
+def send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None) -> int:
+    """Appends a record to the commands; its offset."""
+    offsets: list[int] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        offsets.append(message.offset() or 0)
+
+    producer = Producer(producer_config(bootstrap))
+    producer.produce(COMMANDS.name, value, key, partition, on_delivery=delivered)
+    assert producer.flush(DEADLINE_S) == 0
+    return offsets[0]
+
+
+def letter(stack: Stack, letter_id: str, worker: int = 0) -> dict[str, Any] | None:
+    """What is parked under the id, asked of a worker; None when nothing is. Waits while it moves."""
+    url = f"{stack.workers[worker].url}/dead-letters/{quote(letter_id, safe='')}"
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            answer = httpx.get(url, timeout=10)
+        except httpx.TransportError:
+            answer = None
+        if answer is not None and answer.status_code in (200, 404):
+            return dict(answer.json()) if answer.status_code == 200 else None
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.1)
+
+
+def await_letter(stack: Stack, letter_id: str, **expected: object) -> None:
+    """Until the letter has these fields; no fields: until it is gone."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = letter(stack, letter_id)
+        if (found is None and not expected) or (found is not None and expected and expected.items() <= found.items()):
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def ask(stack: Stack, letter_id: str, action: str, body: dict[str, Any] | None = None, worker: int = 0) -> None:
+    url = f"{stack.workers[worker].url}/dead-letters/{quote(letter_id, safe='')}/{action}"
+    answer = httpx.post(url, json=body, timeout=30)
+    assert answer.status_code == 202, answer.text
+
+
+def release(stack: Stack, letter_id: str, offset: int, behind: int) -> None:
+    """Drop the first record and let those behind it go on."""
+    await_letter(stack, letter_id, offset=offset, behind=behind)
+    ask(stack, letter_id, "discard", {"offset": offset, "reason": "it was a test"}, worker=1)
+    await_letter(stack, letter_id, behind=behind - 1, code="behind")
+    ask(stack, letter_id, "retry")
+    await_letter(stack, letter_id)

@@ -1,0 +1,110 @@
+"""A record that can't be handled stops only its own key; what waits behind it is released in order, once."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from services.accounts.topology import COMMANDS, TOPOLOGY
+from shared.dev.stack import Stack
+from shared.kafka.murmur2 import partition_of
+from tests.engine.parked import ask, await_letter, letter, release, send
+from tests.faults.load import command
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_rest_of_the_key_waits_and_other_keys_go_on(stack: Stack) -> None:
+    poisoned, healthy = _account(stack), _account(stack)
+    offset = _poison(stack, poisoned)
+    charged = _charge(stack, poisoned, 3)
+    assert _balance(stack, healthy, _charge(stack, healthy, 3)) == 6
+    await_letter(stack, _id(poisoned), offset=offset, code="message.bad", attempts=1, behind=3)
+    assert _balance(stack, poisoned, charged) == 0
+    listed = httpx.get(f"{stack.workers[1].url}/dead-letters", params={"limit": 500}, timeout=10).json()
+    assert _id(poisoned) in [item["id"] for item in listed["items"]]
+    assert {part["status"] for part in listed["partitions"]} == {"fresh"}
+    release(stack, _id(poisoned), offset, behind=3)
+    assert _balance(stack, poisoned) == 6
+
+
+def test_a_vain_retry_keeps_everything(stack: Stack) -> None:
+    account = _account(stack)
+    offset = _poison(stack, account)
+    _charge(stack, account, 2)
+    await_letter(stack, _id(account), attempts=1, behind=2)
+    ask(stack, _id(account), "retry")
+    await_letter(stack, _id(account), offset=offset, attempts=2, behind=2)
+    assert _balance(stack, account) == 0
+    release(stack, _id(account), offset, behind=2)
+    assert _balance(stack, account) == 3
+
+
+def test_only_the_record_that_was_shown_is_discarded(stack: Stack) -> None:
+    account = _account(stack)
+    offset = _poison(stack, account)
+    await_letter(stack, _id(account), offset=offset)
+    ask(stack, _id(account), "discard", {"offset": offset + 1, "reason": "not this one"})
+    ask(stack, _id(account), "discard", {"offset": offset, "reason": "this one"})
+    await_letter(stack, _id(account))
+
+
+def test_parking_outlives_its_worker_and_releases_once(stack: Stack) -> None:
+    account = _account(stack)
+    offset = _poison(stack, account)
+    _charge(stack, account, 4)
+    await_letter(stack, _id(account), behind=4)
+    for worker in stack.workers[:2]:
+        worker.kill()
+    for worker in stack.workers[:2]:
+        worker.spawn()
+    for worker in stack.workers[:2]:
+        worker.await_ready()
+    await_letter(stack, _id(account), offset=offset, behind=4)
+    ask(stack, _id(account), "discard", {"offset": offset, "reason": "it was a test"})
+    await_letter(stack, _id(account), behind=3)
+    with ThreadPoolExecutor(4) as pool:  # asked for again and again, it is still done once
+        list(pool.map(lambda worker: ask(stack, _id(account), "retry", worker=worker), [0, 1, 0, 1]))
+    await_letter(stack, _id(account))
+    assert _balance(stack, account) == 10
+
+
+@pytest.mark.parametrize("letter_id", ["accounts/3/nobody", "accounts/99/x", "nonsense"])
+def test_what_is_not_parked_is_not_found(stack: Stack, letter_id: str) -> None:
+    assert letter(stack, letter_id) is None
+
+
+def _account(stack: Stack) -> str:
+    name = f"parked-{uuid.uuid4()}"
+    assert httpx.post(f"{stack.workers[0].url}/accounts/{name}", timeout=60).status_code == 201
+    return name
+
+
+def _partition(name: str) -> int:
+    return partition_of(name.encode(), TOPOLOGY.partitions)
+
+
+def _id(name: str) -> str:
+    return f"accounts/{_partition(name)}/{name}"
+
+
+def _poison(stack: Stack, name: str) -> int:
+    return send(stack.bootstrap, _partition(name), name.encode(), b"charge!")
+
+
+def _charge(stack: Stack, name: str, times: int) -> str:
+    """Charges of 1, 2, 3 … cents, so that the balance tells which were made. The position of the last."""
+    for amount in range(1, times + 1):
+        body = command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": amount})
+        offset = send(stack.bootstrap, _partition(name), name.encode(), body)
+    return f"{COMMANDS.name}/{_partition(name)}@{offset}"
+
+
+def _balance(stack: Stack, name: str, position: str | None = None) -> int:
+    params = {"min_position": position, "wait": "30"} if position else None
+    read = httpx.get(f"{stack.workers[0].url}/accounts/{name}", params=params, timeout=60)
+    assert read.status_code == 200, read.text
+    return int(read.json()["balance_cents"])
