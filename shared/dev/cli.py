@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from shared.dev import dead_letters
 from shared.dev import up as stays
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
@@ -31,6 +32,7 @@ _OF_THE_BROKERS = ("ONEFOLD_BOOTSTRAP", "ONEFOLD_REPLICATION", "ONEFOLD_MIN_ISR"
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+cli.add_typer(dead_letters.cli, name="dead-letters")
 
 
 @cli.command()

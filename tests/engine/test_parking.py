@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from services.accounts.topology import COMMANDS, TOPOLOGY
+from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from tests.engine.parked import ask, await_letter, letter, release, send
@@ -72,9 +74,29 @@ def test_parking_outlives_its_worker_and_releases_once(stack: Stack) -> None:
     assert _balance(stack, account) == 10
 
 
+def test_an_operator_does_the_same_from_the_command_line(stack: Stack) -> None:
+    account = _account(stack)
+    offset = _poison(stack, account)
+    _charge(stack, account, 2)
+    await_letter(stack, _id(account), behind=2)
+    assert f"{_id(account)}  offset {offset}, 2 behind, tried 1 times: message.bad" in _command(stack, "list")
+    assert "attempts   1" in _command(stack, "show", _id(account))
+    _command(stack, "discard", _id(account), f"--offset={offset}", "--reason=it was a test")
+    await_letter(stack, _id(account), behind=1)
+    _command(stack, "retry", _id(account))
+    await_letter(stack, _id(account))
+    assert _balance(stack, account) == 3
+
+
 @pytest.mark.parametrize("letter_id", ["accounts/3/nobody", "accounts/99/x", "nonsense"])
 def test_what_is_not_parked_is_not_found(stack: Stack, letter_id: str) -> None:
     assert letter(stack, letter_id) is None
+
+
+def _command(stack: Stack, verb: str, *arguments: str) -> str:
+    ran = CliRunner().invoke(cli, ["dead-letters", verb, "accounts", *arguments, f"--url={stack.workers[1].url}"])
+    assert ran.exit_code == 0, ran.output
+    return ran.output
 
 
 def _account(stack: Stack) -> str:
