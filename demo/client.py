@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import cycle
@@ -57,13 +56,15 @@ class Client:
         return await self._ask("POST", path, body, headers)
 
     async def from_all(self, path: str) -> list[dict[str, Any]]:
-        """What every worker that runs says."""
-        said = []
+        """What every worker says that can answer just now."""
+        words = []
         for url in self._urls:
-            with suppress(aiohttp.ClientError, TimeoutError):
-                async with self._session.get(url + path) as response:
-                    said.append(await response.json())
-        return said
+            status, said = await self._attempt("GET", url + path, None, {})
+            if status == HTTPStatus.OK:
+                words.append(said)
+            elif status not in _NOT_YET:
+                raise _unexpected(f"GET {path}", status, said)
+        return words
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Answer:
         async with self._turns:
@@ -87,3 +88,7 @@ class Client:
                 return response.status, await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError) as error:
             return _UNREACHABLE, {"detail": f"{type(error).__name__}: {error}"}
+
+
+def _unexpected(request: str, status: int, said: dict[str, Any]) -> StageFailed:
+    return StageFailed(f"{request}: {status} {said}", "mend what the workers' logs say, then run again")

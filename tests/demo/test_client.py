@@ -70,3 +70,18 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     with pytest.raises(StageFailed, match="503"):
         asyncio.run(charged([503], []))
+
+
+async def words(statuses: Sequence[int]) -> list[dict[str, object]]:
+    async with worker(statuses, []) as url, Client([NOBODY, url]) as client:
+        return await client.from_all("/cluster")
+
+
+@pytest.mark.parametrize(("status", "heard"), [(200, [{"code": "x"}]), (503, [])])
+def test_of_all_workers_those_are_heard_that_can_answer(status: int, heard: list[dict[str, object]]) -> None:
+    assert asyncio.run(words([status])) == heard
+
+
+def test_a_worker_that_fails_is_not_passed_over() -> None:
+    with pytest.raises(StageFailed, match="GET /cluster: 500"):
+        asyncio.run(words([500]))

@@ -57,7 +57,8 @@ def screen() -> Iterator[list[str]]:
             yield lines
         finally:
             demo.send_signal(signal.SIGINT)
-    assert demo.returncode == 0
+            rest = demo.stdout.read()
+    assert (demo.returncode, rest.splitlines()[-1]) == (0, "stopping")
 
 
 def test_every_command_is_run_by_a_test() -> None:
