@@ -1,4 +1,7 @@
-"""The process of an order: what each event asks of whom. Nothing is kept here; the order itself is the memory."""
+"""The process of an order: what each event asks of whom. Nothing is kept here; the order itself is the memory.
+
+Neighbours know an order by a reference and answer with it, so that of all their answers only those to us are heard.
+"""
 
 from datetime import datetime
 from typing import assert_never, get_args
@@ -39,8 +42,10 @@ from services.orders.domain.inventory import (
     ShipStock,
     StockReserved,
 )
-from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS
+from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS, TOPOLOGY
 from shared.es.envelope import EventEnvelope
+from shared.es.ids import Reference, reference, referenced
+from shared.es.message import Command
 from shared.policy import Send
 
 NEXT_STEP_SENDS = (*get_args(InventoryCommand), *get_args(AccountCommand), CheckDeadline)
@@ -51,23 +56,24 @@ ACCOUNT_ANSWER_SENDS = (RecordCharge, RecordRefusedCharge)
 def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
     """Ask for the next step, or at the end ship and settle, or give back."""
     order_id, data = event.aggregate_id, event.data
+    ours = reference(TOPOLOGY.service, order_id)
     match data:
         case OrderPlaced():
-            return [*_reserve(order_id, data.lines, data.placed_at), _deadline(order_id, attempt=1)]
+            return [*_reserve(ours, data.lines, data.placed_at), _deadline(order_id, attempt=1)]
         case ReservationOverdue():
-            return [*_reserve(order_id, data.lines, data.placed_at), _deadline(order_id, data.attempt)]
+            return [*_reserve(ours, data.lines, data.placed_at), _deadline(order_id, data.attempt)]
         case LineReserved(asked=()):
-            return [_charge(order_id, data.customer_id, data.total_cents)]
+            return [_charge(ours, data.customer_id, data.total_cents)]
         case LineReserved():
             return []
         case ChargeOverdue():
-            return [_charge(order_id, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
+            return [_charge(ours, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
         case OrderConfirmed():
-            ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=order_id)) for line in data.lines]
-            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=order_id))]
+            ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=ours)) for line in data.lines]
+            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=ours))]
         case OrderRejected() | OrderCancelled():
-            releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=order_id)) for sku in data.reserved]
-            refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=order_id))
+            releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=ours)) for sku in data.reserved]
+            refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=ours))
             return [*releases, refund] if data.charged else releases
         case _:
             assert_never(data)
@@ -77,10 +83,10 @@ def record_inventory(event: EventEnvelope[InventoryAnswer]) -> list[Send]:
     """Tell the order what inventory answered for one of its SKUs."""
     sku = event.aggregate_id
     match event.data:
-        case StockReserved(order_id=order_id):
-            return [Send(COMMANDS, order_id, RecordReservation(sku=sku))]
-        case ReservationRefused(order_id=order_id, code=code):
-            return [Send(COMMANDS, order_id, RecordRefusedReservation(sku=sku, code=code))]
+        case StockReserved(order_id=answered):
+            return _record(answered, RecordReservation(sku=sku))
+        case ReservationRefused(order_id=answered, code=code):
+            return _record(answered, RecordRefusedReservation(sku=sku, code=code))
         case _:
             assert_never(event.data)
 
@@ -88,24 +94,30 @@ def record_inventory(event: EventEnvelope[InventoryAnswer]) -> list[Send]:
 def record_account(event: EventEnvelope[AccountAnswer]) -> list[Send]:
     """Tell the order what accounts answered."""
     match event.data:
-        case OrderCharged(order_id=order_id):
-            return [Send(COMMANDS, order_id, RecordCharge())]
-        case ChargeRefused(order_id=order_id, code=code):
-            return [Send(COMMANDS, order_id, RecordRefusedCharge(code=code))]
+        case OrderCharged(order_id=answered):
+            return _record(answered, RecordCharge())
+        case ChargeRefused(order_id=answered, code=code):
+            return _record(answered, RecordRefusedCharge(code=code))
         case _:
             assert_never(event.data)
 
 
-def _reserve(order_id: str, lines: tuple[Line, ...], placed_at: datetime) -> list[Send]:
+def _record(answered: Reference, command: Command) -> list[Send]:
+    """Nothing for the answer to another service's process."""
+    order_id = referenced(TOPOLOGY.service, answered)
+    return [] if order_id is None else [Send(COMMANDS, order_id, command)]
+
+
+def _reserve(ours: Reference, lines: tuple[Line, ...], placed_at: datetime) -> list[Send]:
     day = placed_at.date()
     return [
-        Send(INVENTORY_COMMANDS, line.sku, ReserveStock(order_id=order_id, quantity=line.quantity, ordered_on=day))
+        Send(INVENTORY_COMMANDS, line.sku, ReserveStock(order_id=ours, quantity=line.quantity, ordered_on=day))
         for line in lines
     ]
 
 
-def _charge(order_id: str, customer_id: str, total_cents: int) -> Send:
-    return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=order_id, amount_cents=total_cents))
+def _charge(ours: Reference, customer_id: str, total_cents: int) -> Send:
+    return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=ours, amount_cents=total_cents))
 
 
 def _deadline(order_id: str, attempt: int) -> Send:

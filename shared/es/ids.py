@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 AGGREGATE_ID_MAX_BYTES = 128
+REFERENCE_MAX_BYTES = 192
 DOT_SEGMENTS = (".", "..")
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -15,23 +16,45 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 def check_aggregate_id(text: str) -> str:
     """`text`, if it is 1 to 128 bytes of UTF-8 without control characters, and not a dot or two. Raises ValueError."""
-    if not text:
-        raise ValueError("an aggregate id cannot be empty")
-    try:
-        size_bytes = len(text.encode())
-    except UnicodeEncodeError:
-        raise ValueError("an aggregate id must be valid UTF-8") from None
-    if size_bytes > AGGREGATE_ID_MAX_BYTES:
-        raise ValueError(f"an aggregate id has at most {AGGREGATE_ID_MAX_BYTES} bytes, this one {size_bytes}")
-    if _CONTROL_CHARACTER.search(text):
-        raise ValueError("an aggregate id cannot contain control characters")
+    _check("an aggregate id", text, AGGREGATE_ID_MAX_BYTES)
     if text in DOT_SEGMENTS:
         raise ValueError(f"an aggregate id cannot be {text!r}: clients take it out of a URL")
     return text
 
 
+def check_reference(text: str) -> str:
+    """`text`, if it is 1 to 192 bytes of UTF-8 without control characters. Raises ValueError."""
+    _check("a reference", text, REFERENCE_MAX_BYTES)
+    return text
+
+
+def _check(what: str, text: str, max_bytes: int) -> None:
+    if not text:
+        raise ValueError(f"{what} cannot be empty")
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be valid UTF-8") from None
+    if size_bytes > max_bytes:
+        raise ValueError(f"{what} has at most {max_bytes} bytes, this one {size_bytes}")
+    if _CONTROL_CHARACTER.search(text):
+        raise ValueError(f"{what} cannot contain control characters")
+
+
 AggregateId = Annotated[str, AfterValidator(check_aggregate_id)]
 MessageId = Annotated[str, Field(min_length=1, max_length=128)]
+Reference = Annotated[str, AfterValidator(check_reference)]
+"""What a service calls its aggregate before others, `orders:o-1`: two services may have the same ids."""
+
+
+def reference(service: str, aggregate_id: str) -> Reference:
+    return f"{service}:{aggregate_id}"
+
+
+def referenced(service: str, text: Reference) -> str | None:
+    """The id that the reference holds, if it is one of this service."""
+    owner, found, aggregate_id = text.partition(":")
+    return aggregate_id if found and owner == service else None
 
 
 def derived_id(*parts: str) -> str:

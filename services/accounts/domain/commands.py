@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.es.ids import AggregateId
+from shared.es.ids import Reference
 from shared.es.message import Command
 
 Cents = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -53,7 +53,7 @@ class ChargeOrder(Command):
 
     TYPE = "account.charge_order"
 
-    order_id: AggregateId
+    order_id: Reference
     amount_cents: Cents
 
 
@@ -62,7 +62,7 @@ class RefundOrder(Command):
 
     TYPE = "account.refund_order"
 
-    order_id: AggregateId
+    order_id: Reference
 
 
 class SettleOrder(Command):
@@ -70,7 +70,7 @@ class SettleOrder(Command):
 
     TYPE = "account.settle_order"
 
-    order_id: AggregateId
+    order_id: Reference
 
 
 AccountCommand = OpenAccount | SetLimits | Charge | Pay | CloseAccount | ChargeOrder | RefundOrder | SettleOrder

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.es.ids import AggregateId
+from shared.es.ids import Reference
 from shared.es.message import Command
 from shared.es.times import Day
 
@@ -24,7 +24,7 @@ class ReserveStock(Command):
 
     TYPE = "stock.reserve"
 
-    order_id: AggregateId
+    order_id: Reference
     quantity: Quantity
     ordered_on: Day
 
@@ -34,7 +34,7 @@ class ReleaseStock(Command):
 
     TYPE = "stock.release"
 
-    order_id: AggregateId
+    order_id: Reference
 
 
 class ShipStock(Command):
@@ -42,7 +42,7 @@ class ShipStock(Command):
 
     TYPE = "stock.ship"
 
-    order_id: AggregateId
+    order_id: Reference
 
 
 class DiscontinueItem(Command):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.es.ids import AGGREGATE_ID_MAX_BYTES, check_aggregate_id, derived_id
+from shared.es.ids import (
+    AGGREGATE_ID_MAX_BYTES,
+    check_aggregate_id,
+    check_reference,
+    derived_id,
+    reference,
+    referenced,
+)
 
 
 @pytest.mark.parametrize("text", ["1", "customer-00001", "ä", "a/b c", "é" * 64, "x" * 128, "😀" * 32])
@@ -38,6 +45,23 @@ def test_an_aggregate_id_fits_a_record_key(text: str) -> None:
         return
     assert 1 <= len(key) <= AGGREGATE_ID_MAX_BYTES
     assert key.decode() == text
+
+
+@given(st.text(min_size=1, max_size=AGGREGATE_ID_MAX_BYTES))
+def test_a_reference_leads_back_to_its_service_alone(text: str) -> None:
+    try:
+        aggregate_id = check_aggregate_id(text)
+    except ValueError:
+        return
+    there = check_reference(reference("orders", aggregate_id))
+    assert referenced("orders", there) == aggregate_id
+    assert referenced("order", there) is referenced("orders:", there) is None
+
+
+@pytest.mark.parametrize(("text", "reason"), [("", "empty"), ("x" * 193, "at most 192 bytes"), ("a\nb", "control")])
+def test_an_illegal_reference_is_refused_with_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        check_reference(text)
 
 
 def test_a_derived_id_is_the_same_in_every_release() -> None:

@@ -105,7 +105,7 @@ def test_what_was_never_placed_is_unknown(command: OrderCommand) -> None:
     given().when(command).then_refused("order.unknown")
 
 
-def test_lines_are_reserved_in_any_order() -> None:
+def test_lines_are_reserved_whichever_is_answered_first() -> None:
     given(PLACED).when(RecordReservation(sku="abba")).then(ABBA_RESERVED)
     given(*RESERVING).when(RecordReservation(sku="bach")).then(BACH_RESERVED)
     given(PLACED).when(RecordReservation(sku="bach")).then(

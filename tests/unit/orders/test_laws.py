@@ -1,4 +1,4 @@
-"""What holds for every order, whatever is asked of it and in whatever order the answers come."""
+"""What holds for every order, whatever is asked of it and whichever answer comes first."""
 
 from datetime import UTC, datetime
 

@@ -69,22 +69,22 @@ def happened(event: E, aggregate_id: str = "o-1") -> EventEnvelope[E]:
 
 
 def reserve(line: Line) -> Send:
-    command = ReserveStock(order_id="o-1", quantity=line.quantity, ordered_on=date(1997, 1, 18))
+    command = ReserveStock(order_id="orders:o-1", quantity=line.quantity, ordered_on=date(1997, 1, 18))
     return Send(INVENTORY_COMMANDS, line.sku, command)
 
 
 def release(sku: str) -> Send:
-    return Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id="o-1"))
+    return Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id="orders:o-1"))
 
 
 def deadline(attempt: int) -> Send:
     return Send(TIMERS, "o-1", CheckDeadline(attempt=attempt))
 
 
-CHARGE = Send(ACCOUNTS_COMMANDS, "c-1", ChargeOrder(order_id="o-1", amount_cents=2999))
-REFUND = Send(ACCOUNTS_COMMANDS, "c-1", RefundOrder(order_id="o-1"))
-SETTLE = Send(ACCOUNTS_COMMANDS, "c-1", SettleOrder(order_id="o-1"))
-SHIPS = [Send(INVENTORY_COMMANDS, sku, ShipStock(order_id="o-1")) for sku in ("abba", "bach")]
+CHARGE = Send(ACCOUNTS_COMMANDS, "c-1", ChargeOrder(order_id="orders:o-1", amount_cents=2999))
+REFUND = Send(ACCOUNTS_COMMANDS, "c-1", RefundOrder(order_id="orders:o-1"))
+SETTLE = Send(ACCOUNTS_COMMANDS, "c-1", SettleOrder(order_id="orders:o-1"))
+SHIPS = [Send(INVENTORY_COMMANDS, sku, ShipStock(order_id="orders:o-1")) for sku in ("abba", "bach")]
 
 REACTIONS: list[tuple[OrderEvent, list[Send]]] = [
     (
@@ -117,9 +117,9 @@ def test_each_event_asks_for_the_next_step(event: OrderEvent, sends: list[Send])
 @pytest.mark.parametrize(
     ("answer", "command"),
     [
-        (StockReserved(order_id="o-1"), RecordReservation(sku="abba")),
+        (StockReserved(order_id="orders:o-1"), RecordReservation(sku="abba")),
         (
-            ReservationRefused(order_id="o-1", code="inventory.out_of_stock"),
+            ReservationRefused(order_id="orders:o-1", code="inventory.out_of_stock"),
             RecordRefusedReservation(sku="abba", code="inventory.out_of_stock"),
         ),
     ],
@@ -133,12 +133,20 @@ def test_inventory_s_answers_reach_the_order(
 @pytest.mark.parametrize(
     ("answer", "command"),
     [
-        (OrderCharged(order_id="o-1"), RecordCharge()),
-        (ChargeRefused(order_id="o-1", code="account.closed"), RecordRefusedCharge(code="account.closed")),
+        (OrderCharged(order_id="orders:o-1"), RecordCharge()),
+        (ChargeRefused(order_id="orders:o-1", code="account.closed"), RecordRefusedCharge(code="account.closed")),
     ],
 )
 def test_accounts_answers_reach_the_order(answer: AccountAnswer, command: RecordCharge | RecordRefusedCharge) -> None:
     assert record_account(happened(answer, "c-1")) == [Send(COMMANDS, "o-1", command)]
+
+
+@pytest.mark.parametrize("reference", ["others:o-1", "o-1", "ordersx:o-1", ":o-1"])
+def test_an_answer_to_another_process_is_not_heard(reference: str) -> None:
+    assert record_inventory(happened(StockReserved(order_id=reference), "abba")) == []
+    assert record_inventory(happened(ReservationRefused(order_id=reference, code="inventory.unknown"), "abba")) == []
+    assert record_account(happened(OrderCharged(order_id=reference), "c-1")) == []
+    assert record_account(happened(ChargeRefused(order_id=reference, code="account.closed"), "c-1")) == []
 
 
 def test_every_command_that_is_sent_is_declared() -> None:
