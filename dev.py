@@ -33,6 +33,8 @@ python3 dev.py VERB [ARGUMENTS]
   archive  new events into Delta tables, such as `archive DIR accounts --verify`
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
+  new-service NAME --like SERVICE
+           copies a service and its tests under a name of its own
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.
@@ -42,6 +44,7 @@ CHECKS = ("check", "test")
 LOCKS = {
     "archive": ["worker", "pipelines"],
     "check": ["dev"],
+    "new-service": ["dev"],
     "parity": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
 }

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import dead_letters
+from shared.dev import dead_letters, scaffold
 from shared.dev import up as stays
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.variables import variables
-from shared.dev.worker import faust_command, free_port
+from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
 from shared.kafka.provision import (
     Difference,
@@ -49,6 +49,22 @@ def up(
 def down() -> None:
     """Stop what `up` of this checkout started."""
     print("stopped" if stays.down(stays.ROOT) else "nothing was running")
+
+
+@cli.command("new-service")
+def new_service(
+    name: Annotated[str, typer.Argument(help="One lower-case word, a plural such as bookings.")],
+    like: Annotated[
+        str, typer.Option(help="orders: a process; accounts: an aggregate; sales: views; or one of yours.")
+    ],
+    singular: Annotated[str | None, typer.Option(help="One of NAME, if that is not NAME without its s.")] = None,
+) -> None:
+    """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
+    made = scaffold.new_service(CHECKOUT, name, like, singular)
+    print("\n".join(f"created  {folder}" for folder in made.folders))
+    if made.ports:
+        print(f"added    {name} to {scaffold.COMPOSE}, on host ports {made.ports}")
+    print(f"try      python3 dev.py test tests/unit/{name}")
 
 
 @cli.command()

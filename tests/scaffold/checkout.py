@@ -1,0 +1,53 @@
+"""A copy of the checkout, and commands that run in it with this interpreter's packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    root: Path
+
+    def files(self) -> dict[str, bytes]:
+        """Every file's content by its path."""
+        found = (path for path in self.root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
+
+    def run(self, *command: str | Path, expect: int = 0, stdin: str | None = None) -> str:
+        """What a command of this interpreter's environment says; AssertionError with it at another end."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+        environment |= {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120"}
+        environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+        run = subprocess.run(
+            [str(part) for part in command],
+            cwd=self.root,
+            env=environment,
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+        )
+        assert run.returncode == expect, run.stdout
+        return run.stdout
+
+    def verb(self, *arguments: str, expect: int = 0, stdin: str | None = None) -> str:
+        """`dev.py VERB …`, without making a .venv."""
+        return self.run(sys.executable, "-m", "shared.dev.cli", *arguments, expect=expect, stdin=stdin)
+
+    def pytest(self, *arguments: str) -> str:
+        return self.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+
+    def lint(self, *folders: str) -> None:
+        """ruff, mypy --strict and the doors, where it matters for `folders`."""
+        self.run(BIN / "ruff", "check", "--no-cache", *folders)
+        self.run(BIN / "ruff", "format", "--no-cache", "--check", *folders)
+        self.run(BIN / "mypy", "--no-error-summary", *folders)
+        self.run(BIN / "lint-imports", "--no-logo", "--no-cache")

@@ -1,0 +1,173 @@
+"""A new service is a copy that holds from its first minute; a name that can't be had leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.dev import scaffold
+from shared.dev.scaffold import Noun, new_service
+from shared.dev.stack import found_services
+from shared.dev.stages import StageFailed
+from tests.scaffold.checkout import Checkout
+
+NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
+KINDS = {kind: name for kind, name in NEWCOMERS.items() if kind in found_services()}
+REDECLARED = ["tests/unit/shop/test_redeclared.py"] if "orders" in KINDS else []
+ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
+
+
+@pytest.mark.slow
+def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkout) -> None:
+    for kind, name in KINDS.items():
+        assert f"created  services/{name}" in checkout.verb("new-service", name, "--like", kind)
+    folders = [f"{parent}/{name}" for name in KINDS.values() for parent in ("services", "tests/unit")]
+    checkout.lint(*folders)
+    checkout.pytest(
+        "-m", "not broker and not slow", "-k", "not door", *folders[1::2], "tests/architecture", *REDECLARED
+    )
+    assert set(KINDS.values()) < set(found_services(checkout.root))
+
+
+@pytest.mark.parametrize(("kind", "word"), [("accounts", "account"), ("sales", "sales")])
+def test_nothing_of_the_old_name_is_left(checkout: Checkout, kind: str, word: str) -> None:
+    if kind not in KINDS:
+        pytest.skip("the shop is removed")
+    made = new_service(checkout.root, KINDS[kind], kind)
+    ours = [item for item in checkout.files().items() if item[0].startswith(made.folders)]
+    assert len(ours) > 10
+    assert [path for path, content in ours if word in path.lower() or word in content.decode().lower()] == []
+
+
+@ALL_KINDS
+def test_what_belongs_to_the_neighbours_keeps_its_name(checkout: Checkout) -> None:
+    new_service(checkout.root, "bookings", "orders")
+    there, here = (checkout.root / "services" / name for name in ("orders", "bookings"))
+    for module in ("accounts", "inventory"):
+        theirs, ours = ((folder / "domain" / f"{module}.py").read_text().splitlines()[1:] for folder in (there, here))
+        assert ours == theirs
+    kept = re.findall(r"\w*order\w*", re.sub(r"ordered_on", "", (here / "policies.py").read_text()), re.IGNORECASE)
+    assert set(kept) == {"ChargeOrder", "OrderCharged", "RefundOrder", "SettleOrder", "order_id"}
+    assert "    order: Literal[" in (here / "api.py").read_text()  # the lists' parameter
+
+
+def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
+    rename = scaffold._renaming(Noun("orders", "order"), Noun("invoices", "invoice"))
+    assert rename("PlaceOrder order_id ORDERS_S OrdersSettings /orders") == (
+        "PlaceInvoice invoice_id INVOICES_S InvoicesSettings /invoices"
+    )
+    assert rename("border reordered ordered_on Ordered") == "border reordered ordered_on Ordered"
+    shorter = scaffold._renaming(Noun("orders", "order"), Noun("bookings", "booking"))
+    assert shorter("An order, an order's line, test_an_order_is_placed") == (
+        "A booking, a booking's line, test_a_booking_is_placed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [("bookings", "booking"), ("deliveries", "delivery"), ("boxes", "box"), ("passes", "pass"), ("prices", "price")],
+)
+def test_one_of_many(plural: str, singular: str) -> None:
+    assert scaffold._one_of(plural) == singular
+
+
+@pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
+def test_what_has_no_plain_singular_is_asked_for(plural: str, untouched: Checkout) -> None:
+    with pytest.raises(StageFailed, match="what is one of"):
+        new_service(untouched.root, plural, "accounts")
+
+
+REFUSED = [
+    ("Bookings", None, "no name for a service"),
+    ("2wallets", None, "no name for a service"),
+    ("gift_cards", None, "no name for a service"),
+    ("gift-cards", None, "no name for a service"),
+    ("../wallets", None, "no name for a service"),
+    ("", None, "no name for a service"),
+    ("wallets", "a wallet", "no name for a service"),
+    ("wallets", "wallets", "what is one of wallets"),
+    ("class", None, "class is reserved"),
+    ("match", None, "match is reserved"),
+    ("returns", None, "return is reserved"),
+    ("lists", None, "list is reserved"),
+    ("json", None, "json is reserved"),
+    ("pydantic", None, "pydantic is reserved"),
+    ("shared", None, "shared is reserved"),
+    ("onefold", None, "onefold is reserved"),
+    ("accounts", None, "accounts is taken"),
+    ("account", None, "account is taken"),
+    ("ledgers", "account", "account is taken"),
+    ("holders", "held", "already uses .*held"),
+    ("bills", "command", "already uses .*command"),
+]
+
+
+@pytest.mark.parametrize(("name", "singular", "reason"), REFUSED)
+def test_a_name_that_cannot_be_had_is_refused_and_leaves_nothing(
+    name: str, singular: str | None, reason: str, untouched: Checkout
+) -> None:
+    before = untouched.files()
+    with pytest.raises(StageFailed, match=reason):
+        new_service(untouched.root, name, "accounts", singular)
+    assert untouched.files() == before
+
+
+def test_a_name_whose_topics_another_service_speaks_of_is_refused(checkout: Checkout) -> None:
+    with (checkout.root / "services" / "accounts" / "topology.py").open("a") as topology:
+        topology.write('\nLEDGER = Topic("ledgers.events.v1")\n')
+    with pytest.raises(StageFailed, match=r"topics of ledgers are named in services/accounts/topology\.py"):
+        new_service(checkout.root, "ledgers", "accounts")
+
+
+def test_an_unknown_kind_is_refused_with_those_there_are(untouched: Checkout) -> None:
+    said = untouched.verb("new-service", "wallets", "--like", "nothing", expect=1)
+    assert "no service is called nothing" in said
+    assert ", ".join(found_services()) in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("step", ["_tidy", "_move"])
+def test_what_fails_midway_leaves_nothing(step: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = checkout.files()
+    monkeypatch.setattr(scaffold, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        new_service(checkout.root, "wallets", "accounts")
+    assert checkout.files() == before
+
+
+def test_either_every_folder_is_moved_or_none(tmp_path: Path) -> None:
+    (tmp_path / "staged" / "services" / "wallets").mkdir(parents=True)
+    (tmp_path / "root" / "services").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        scaffold._move(tmp_path / "staged", tmp_path / "root", ["services/wallets", "tests/unit/wallets"])
+    assert list((tmp_path / "root" / "services").iterdir()) == []
+
+
+COMPOSED = """\
+services:
+  accounts:
+    <<: *worker
+    command: [worker, accounts]
+    ports: ["127.0.0.1:${ACCOUNTS_PORTS:-8100-8109}:8000"]
+
+  other:
+    <<: *worker
+    command: [worker, other]
+    ports: ["127.0.0.1:${OTHER_PORTS:-8110-8119}:8000"]
+
+volumes:
+"""
+
+
+def test_a_new_service_has_a_compose_block_with_ports_of_its_own(checkout: Checkout) -> None:
+    (checkout.root / "docker-compose.yml").write_text(COMPOSED)
+    assert new_service(checkout.root, "wallets", "accounts").ports == "8120-8129"
+    block = COMPOSED.split("\n\n")[0].removeprefix("services:\n")
+    expected = block.replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS").replace("8100-8109", "8120-8129")
+    head, tail = COMPOSED.split("\nvolumes:")
+    assert (checkout.root / "docker-compose.yml").read_text() == f"{head}\n{expected}\n\nvolumes:{tail}"

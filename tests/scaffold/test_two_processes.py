@@ -1,0 +1,72 @@
+"""A copied process runs beside its model, on the same neighbours, and neither hears the other's answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.scaffold.checkout import Checkout
+
+DEADLINE_S = 120.0
+NOON = "1997-01-18T12:00:00Z"
+
+Urls = dict[str, str]
+
+
+@pytest.fixture
+def urls(checkout: Checkout) -> Iterator[Urls]:
+    """Where one worker of each service is; `up` has found the new one by its folder."""
+    shutil.rmtree(checkout.root / "services" / "sales")
+    checkout.verb("new-service", "bookings", "--like", "orders")
+    command = [sys.executable, "-m", "shared.dev.cli", "up", "--json"]
+    with subprocess.Popen(command, cwd=checkout.root, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout
+        try:
+            line = up.stdout.readline()
+            assert line, f"`up` ended with {up.wait()}"
+            yield {service: workers[0]["url"] for service, workers in json.loads(line)["services"].items()}
+        finally:
+            up.terminate()
+
+
+def post(url: str, body: dict[str, Any]) -> None:
+    answer = httpx.post(url, json=body, headers={"Occurred-At": NOON}, timeout=60.0)
+    assert answer.status_code == httpx.codes.CREATED, answer.text
+
+
+def eventually(url: str, **wanted: object) -> dict[str, Any]:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found: dict[str, Any] = httpx.get(url, timeout=60.0).json()
+        if all(found.get(name) == value for name, value in wanted.items()):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+@pytest.mark.broker
+def test_two_processes_with_the_same_ids_do_not_take_each_other_s_answers(urls: Urls) -> None:
+    assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}
+    item, account = f"{urls['inventory']}/items/abba", f"{urls['accounts']}/accounts/ann"
+    post(f"{item}/deliveries", {"quantity": 5})
+    post(account, {})
+    for service, quantity in (("orders", 2), ("bookings", 3)):
+        line = {"sku": "abba", "quantity": quantity, "amount_cents": quantity * 100}
+        post(f"{urls[service]}/{service}/1", {"customer_id": "ann", "lines": [line], "placed_at": NOON})
+    for service in ("orders", "bookings"):
+        assert eventually(f"{urls[service]}/{service}/1", phase="confirmed")["sequence"] == 3
+    eventually(item, physical=0, reserved=0)
+    eventually(account, balance_cents=500, held_cents=0)
+
+    line = {"sku": "abba", "quantity": 1, "amount_cents": 1}
+    post(f"{urls['bookings']}/bookings/2", {"customer_id": "ann", "lines": [line], "placed_at": NOON})
+    assert eventually(f"{urls['bookings']}/bookings/2", phase="rejected")["code"] == "inventory.out_of_stock"
+    assert httpx.get(f"{urls['orders']}/orders/2", timeout=60.0).status_code == httpx.codes.NOT_FOUND
