@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import SecretStr
+
 from shared.settings import PREFIX, Settings
 
 
@@ -16,7 +18,7 @@ def variables() -> str:
 
 def _shown(default: object) -> str:
     match default:
-        case None:
+        case None | "" | SecretStr():
             return ""
         case bool():
             return f"`{str(default).lower()}`"
