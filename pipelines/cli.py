@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,10 +12,12 @@ from pyspark.sql import SparkSession
 
 from pipelines import parity as auditing
 from pipelines.archive import Archive
-from pipelines.catalog import FoldedTable, services, table_of, tables
+from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
+from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
 from shared.kafka.history import History
+from shared.kafka.provision import provision
 from shared.settings import load_settings
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -87,6 +90,41 @@ def archive(
         raise typer.Exit(1)
     if verify:
         typer.echo("The archive and the log agree: no gap, no duplicate")
+
+
+@cli.command()
+def rebuild(
+    service: Annotated[str, typer.Argument(help="A folder of services/.")],
+    version: Annotated[int | None, typer.Option(min=2, help="By default the one topology.py declares.")] = None,
+    bootstrap: Bootstrap = None,
+    archive: ArchiveRoot = None,
+    work: Annotated[Path, typer.Option(help="Folder for what is half done.")] = Path(".onefold/rebuild"),
+    master: Master = None,
+    memory: Memory = "1g",
+) -> None:
+    """Fill the next version of a service's tables from history, for its workers to go on from."""
+    chosen = tables(service)
+    if not chosen:
+        raise UnknownTable(f"{service} has no tables")
+    target = version or chosen[0].topology.version
+    if target == 1:
+        raise NothingBefore(f"{service} is at version 1: raise `version` in services/{service}/topology.py first")
+    history = _history(bootstrap, [each.events.name for each in chosen])
+    with spark_session("rebuild", master=master, memory=memory) as spark:
+        build = Rebuild(
+            spark, history, chosen, target, work.resolve(), archive=lambda table: _archive(spark, archive, table)
+        )
+        provision([build.topology], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
+        rows = build.run(_show)
+    typer.echo(f"{build.topology.group}: {rows:,} rows are ready; start its workers")
+
+
+def _show(done: Done, count: int, total: int, took_s: float) -> None:
+    left_s = took_s / count * (total - count)
+    typer.echo(
+        f"[{count}/{total}] {done.table}, partition {done.partition}: {done.events:,} events, {done.rows:,} rows; "
+        f"{took_s:.0f} s, about {left_s:.0f} s left"
+    )
 
 
 def _history(bootstrap: str | None, topics: Iterable[str]) -> History:

@@ -21,11 +21,11 @@ class HistoryIncomplete(OnefoldError):
 
 
 def until(spark: SparkSession, history: History, topic: str, ends: Positions, archive: Archive | None) -> DataFrame:
-    """Every committed record below `ends`: sources.RECORDS, a Kafka partition in one task, by offset.
+    """Every committed record below `ends`, of its partitions: sources.RECORDS, one in one task, by offset.
 
     Raises HistoryIncomplete or HistoryUnavailable.
     """
-    first = history.starts(topic)
+    first = {partition: start for partition, start in history.starts(topic).items() if partition in ends}
     if not any(first.values()):
         return sources.topic(spark, history.bootstrap, topic, first, ends)
     archived = archive.ends() if archive else {}
@@ -36,6 +36,6 @@ def until(spark: SparkSession, history: History, topic: str, ends: Positions, ar
     assert archive is not None
     tail = sources.topic(spark, history.bootstrap, topic, {p: min(archived[p], end) for p, end in ends.items()}, ends)
     limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
-    kept = archive.records().where(F.col("offset") < limits[F.col("partition")])
+    kept = archive.records().where(F.col("partition").isin([*ends]) & (F.col("offset") < limits[F.col("partition")]))
     both = kept.select(*tail.columns).unionByName(tail)
     return both.repartition(_TASKS_A_PARTITION * len(first), "partition").sortWithinPartitions("partition", "offset")

@@ -71,26 +71,37 @@ class History:
             time.sleep(_PAUSE_S)
         return ends
 
-    def committed(self, group: str, topic: str) -> Positions:
-        """The next offset `group` reads, of the partitions it ever committed; final, so not of an open transaction."""
-        wanted = [TopicPartition(topic, partition) for partition in range(self.partitions(topic))]
-        request = ConsumerGroupTopicPartitions(group, wanted)
+    def positions(self, group: str) -> dict[str, Positions]:
+        """The next offset `group` reads, by topic, wherever it committed one; final, so not of an open transaction."""
         futures = self._admin.list_consumer_group_offsets(
-            [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
         )
         found = self._answered(futures[group].result).topic_partitions
         if pending := [tp for tp in found if tp.error]:
             raise HistoryUnavailable(f"{group}: {pending[0].error.str()}. Try again in a moment.")
-        return {tp.partition: tp.offset for tp in found if tp.offset >= 0}
+        positions: dict[str, Positions] = {}
+        for tp in found:
+            if tp.offset >= 0:
+                positions.setdefault(tp.topic, {})[tp.partition] = tp.offset
+        return positions
 
     def members(self, group: str) -> int:
         """How many consumers are in the group now."""
         futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)
-        return len(self._answered(futures[group].result).members)
+        try:
+            return len(futures[group].result().members)
+        except KafkaException as failure:
+            if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise _explained(self.bootstrap, failure) from failure
 
-    def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
-        """Lets `group` go on at `positions`. Raises GroupIsLive; the broker itself refuses a live group."""
-        wanted = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
+    def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
+        """Lets `group` go on at `positions`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
+        wanted = [
+            TopicPartition(topic, partition, offset)
+            for topic, offsets in positions.items()
+            for partition, offset in offsets.items()
+        ]
         futures = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
         done = self._answered(futures[group].result)
         if refused := [tp for tp in done.topic_partitions if tp.error]:
@@ -112,10 +123,14 @@ class History:
         try:
             return ask()
         except KafkaException as failure:
-            error: KafkaError = failure.args[0]
-            if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
-                raise GroupIsLive(f"{error.str()}: stop its workers first") from failure
-            raise HistoryUnavailable(f"{self.bootstrap}: {error.str()} ({error.name()})") from failure
+            raise _explained(self.bootstrap, failure) from failure
+
+
+def _explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
+    error: KafkaError = failure.args[0]
+    if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
+        return GroupIsLive(f"{error.str()}: stop its workers first")
+    return HistoryUnavailable(f"{bootstrap}: {error.str()} ({error.name()})")
 
 
 def _open(stable: Positions, ends: Positions) -> Positions:

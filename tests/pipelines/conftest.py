@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
@@ -19,6 +20,7 @@ from services.accounts.domain.state import Open
 from shared.dev.stack import Stack
 from shared.es.row import Row
 from shared.es.step import step
+from shared.kafka.history import History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
@@ -27,7 +29,7 @@ from shared.topology import Table, Topic, Topology
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipelines.catalog import AggregateTable
+    from pipelines.catalog import FoldedTable
 
 if not find_spec("pyspark"):
     collect_ignore_glob = ["test_*"]
@@ -58,7 +60,7 @@ class Ledger:
     """Accounts as the engine writes them: a command's events and its account's row in one transaction."""
 
     bootstrap: str
-    table: AggregateTable
+    table: FoldedTable
     rows: dict[str, Row[Any]] = field(default_factory=dict)
     _offsets: dict[int, int] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=itertools.count)
@@ -108,6 +110,14 @@ class Ledger:
                 correlation_id="c",
             )
         )
+
+    def forget(self) -> None:
+        """What retention does to the topic of events, at once: every record there is now is deleted."""
+        topic = self.table.events.name
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = [TopicPartition(topic, p, end) for p, end in History(self.bootstrap).settled_ends(topic).items()]
+        for deleted in admin.delete_records(wanted).values():
+            deleted.result(60)
 
     def encoded_row(self, account: str) -> bytes:
         return DECIDER.row_codec.encode(self.rows[account])

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from pipelines import parity
 from pipelines.archive import Archive, ArchiveBehind
@@ -33,14 +31,6 @@ def archive(spark: Any, ledger: Any, tmp_path: Path) -> Archive:
 @pytest.fixture
 def history(ledger: Any) -> History:
     return History(ledger.bootstrap)
-
-
-def forget_the_head(history: History, topic: str) -> None:
-    """What retention does, at once: every record there is now is deleted."""
-    wanted = [TopicPartition(topic, p, end) for p, end in history.settled_ends(topic).items()]
-    admin = AdminClient({"bootstrap.servers": history.bootstrap})
-    for deleted in admin.delete_records(wanted).values():
-        deleted.result(60)
 
 
 def test_each_run_adds_what_is_new_and_committed(archive: Archive, history: History, ledger: Any) -> None:
@@ -101,7 +91,7 @@ def test_parity_goes_back_to_the_archive_for_what_the_topic_forgot(
 ) -> None:
     ledger.decide(*ANN_AND_BOB, ("ann", CHARGE))
     archive.extend(history)
-    forget_the_head(history, archive.topic)
+    ledger.forget()
     ledger.decide(("ann", CHARGE), ("eve", OpenAccount()))
     with pytest.raises(HistoryIncomplete, match=r"offsets 0 to \d+ are not in the topic any more"):
         parity.audit(spark, history, ledger.table)
@@ -114,7 +104,7 @@ def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> N
     ledger.decide(("ann", OpenAccount()))
     archive.extend(history)
     ledger.decide(("ann", CHARGE))
-    forget_the_head(history, archive.topic)
+    ledger.forget()
     with pytest.raises(ArchiveBehind, match="offsets were removed before they were archived: partition"):
         archive.extend(history)
     assert archive.records().count() == 1

@@ -1,0 +1,271 @@
+"""The next version of a service's tables, folded from history: written where its workers will restore it from.
+
+The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
+there. First every partition is folded into files, so a run that dies goes on where it was, and a history with a hole
+stops before anything is written. The positions come last: without them no worker of the new version starts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic_core import from_json
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import events, folds, sources
+from pipelines.archive import Archive
+from pipelines.catalog import FoldedTable, table_of
+from pipelines.parity import latest
+from shared.es.decider import Decider
+from shared.es.errors import OnefoldError
+from shared.es.row import Row
+from shared.kafka.history import GroupIsLive, History, Positions
+from shared.topology import Topology
+
+_ROWS = "partition int, key binary, value binary, events long, problem string"
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("events", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
+_BATCH_ROWS = 10_000
+_PROBLEMS_SHOWN = 5
+
+
+class AlreadyBuilt(OnefoldError):
+    """This version has positions already, so workers may have gone on from them.
+
+    Operator action: nothing if it was rebuilt; raise `version` in topology.py to compute the tables anew.
+    """
+
+
+class NothingBefore(OnefoldError):
+    """There is no previous version to begin from: its group never committed a position.
+
+    Operator action: run the workers of the previous version first; version 1 needs no rebuild.
+    """
+
+
+class HistoryBroken(OnefoldError):
+    """Some key's events cannot be folded, or do not explain its row; nothing was written.
+
+    Operator action: read the places, and what `parity` says of these keys.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the old version stands: positions by topic, and for aggregates the ends of events and changelogs."""
+
+    positions: Mapping[str, Positions]
+    ends: Mapping[str, Positions]
+
+    def to_json(self) -> str:
+        return json.dumps({"positions": self.positions, "ends": self.ends}, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One partition of a table, folded."""
+
+    table: str
+    partition: int
+    rows: int
+    events: int
+
+
+Report = Callable[[Done, int, int, float], None]
+"""(what is done, how many partitions are, of how many, seconds since the start)"""
+
+
+class Rebuild:
+    """Builds `version` of the tables of `service`, with the code that is here now.
+
+    work: a folder for what is half done. archives: of the topics whose head is gone.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        history: History,
+        tables: Iterable[FoldedTable],
+        version: int,
+        work: Path,
+        archive: Callable[[FoldedTable], Archive | None] = lambda _: None,
+    ) -> None:
+        self._spark = spark
+        self._history = history
+        self._tables = tuple(tables)
+        topology = self._tables[0].topology
+        self._old = replace(topology, version=version - 1)
+        self._new = replace(topology, version=version)
+        self._work = work / self._new.group
+        self._archive = archive
+
+    @property
+    def topology(self) -> Topology:
+        """The new version's: its changelogs must exist before `run`."""
+        return self._new
+
+    def run(self, report: Report) -> int:
+        """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken or
+        HistoryIncomplete; then the new version is as absent as before."""
+        plan = self._plan()
+        self._stage(plan, report)
+        self._refuse_problems()
+        rows = sum(self._write(table) for table in self._tables)
+        self._history.commit(self._new.group, plan.positions)
+        shutil.rmtree(self._work)
+        return rows
+
+    def _plan(self) -> Plan:
+        history = self._history
+        if history.members(self._new.group):
+            raise GroupIsLive(f"workers of {self._new.group} are running: stop them first")
+        if history.positions(self._new.group):
+            raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
+        positions = history.positions(self._old.group)
+        if not positions:
+            raise NothingBefore(f"{self._old.group} never committed a position")
+        if self._writes_facts(positions) and history.members(self._old.group):
+            raise GroupIsLive(
+                f"workers of {self._old.group} are running, and they write more than views: stop them first"
+            )
+        read = positions.keys() | {table.table.source.name for table in self._tables}
+        filled = {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+        ends = {topic: history.settled_ends(topic) for table in self._aggregates() for topic in self._topics(table)}
+        return Plan(filled, ends)
+
+    def _writes_facts(self, positions: Iterable[str]) -> bool:
+        """Whether any source feeds more than a view: two versions at once would write its facts twice."""
+        of_views = {table.events.name for table in self._tables if not _is_aggregate(table)}
+        return bool(set(positions) - of_views)
+
+    def _aggregates(self) -> Iterator[FoldedTable]:
+        return (table for table in self._tables if _is_aggregate(table))
+
+    def _topics(self, table: FoldedTable) -> tuple[str, str]:
+        return table.events.name, self._old.changelog(table.table).name
+
+    # Folding, partition by partition, into files.
+
+    def _stage(self, plan: Plan, report: Report) -> None:
+        note = self._work / "plan.json"
+        if not note.exists() or note.read_text() != plan.to_json():
+            shutil.rmtree(self._work, ignore_errors=True)
+            self._work.mkdir(parents=True)
+            note.write_text(plan.to_json())
+        parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
+        began, done = time.monotonic(), 0
+        with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
+            for finished in pool.map(lambda part: self._fold(plan, *part), parts):
+                done += 1
+                report(finished, done, len(parts), time.monotonic() - began)
+
+    def _fold(self, plan: Plan, table: FoldedTable, number: int) -> Done:
+        target = self._staged(table) / f"{number}"
+        if not (target / "_SUCCESS").exists():
+            self._rows(plan, table, number).write.mode("overwrite").parquet(str(target))
+        counted = self._spark.read.schema(_ROWS).parquet(str(target)).agg(F.count("*"), F.sum("events")).first()
+        return Done(table.table.name, number, counted[0], counted[1] or 0)
+
+    def _staged(self, table: FoldedTable) -> Path:
+        return self._work / table.table.name
+
+    def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
+        ends = plan.ends[table.events.name] if _is_aggregate(table) else plan.positions[table.events.name]
+        records = events.until(
+            self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
+        )
+        folded = folds.states(records, table)
+        encode = partial(_encode, table.service, table.table.name, number)
+        if not _is_aggregate(table):
+            rows = folded.withColumn("row", F.lit(None).cast("binary"))
+        else:
+            changelog = self._old.changelog(table.table).name
+            start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
+            old = sources.topic(self._spark, self._history.bootstrap, changelog, {number: start}, {number: end})
+            rows = latest(old).join(folded, "key", "full_outer")
+        return rows.select("key", "row", "sequence", "offset", "state", "problem").mapInArrow(encode, _ROWS)
+
+    def _refuse_problems(self) -> None:
+        lines = [
+            f"{bytes(row.key).decode(errors='replace')}: {row.problem} ({table.events.name}, partition {row.partition})"
+            for table in self._tables
+            for row in self._read(table).where("problem IS NOT NULL").limit(_PROBLEMS_SHOWN).collect()
+        ]
+        if lines:
+            raise HistoryBroken("\n".join(lines))
+
+    def _read(self, table: FoldedTable) -> DataFrame:
+        return self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
+
+    def _write(self, table: FoldedTable) -> int:
+        rows = self._read(table).select("key", "value", "partition")
+        (
+            rows.write.format("kafka")
+            .option("kafka.bootstrap.servers", self._history.bootstrap)
+            .option("kafka.acks", "all")
+            .option("kafka.enable.idempotence", "true")
+            .option("topic", self._new.changelog(table.table).name)
+            .save()
+        )
+        return int(rows.count())
+
+
+def _is_aggregate(table: FoldedTable) -> bool:
+    return isinstance(table.pure, Decider)
+
+
+def _encode(service: str, name: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows as the engine writes them, of partition `number`."""
+    table = table_of(service, name)
+    rows = (
+        (number, *_encoded(table, *fields))
+        for batch in batches
+        for fields in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    while chunk := list(islice(rows, _BATCH_ROWS)):
+        columns = zip(*chunk, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+        )
+
+
+def _encoded(
+    table: FoldedTable,
+    key: bytes,
+    old: bytes | None,
+    sequence: int | None,
+    offset: int | None,
+    state: bytes | None,
+    problem: str | None,
+) -> tuple[bytes, bytes | None, int, str | None]:
+    """(key, row, events, problem). Of an aggregate, what was decided for whom is taken over from its old row."""
+    count = sequence or 0
+    folded = table.initial if state is None else from_json(state)
+    if problem is not None or not _is_aggregate(table):
+        row: Row[Any] = Row(count, folded, {}, -1 if offset is None else offset)
+    elif old is None:
+        return key, None, count, f"{count} events, but no row"
+    else:
+        fields = from_json(old)
+        if fields["sequence"] != count:
+            return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
+        row = Row(count, folded, fields["outcomes"], fields["offset"])
+    return key, table.row_codec.encode(row), count, problem

@@ -1,0 +1,13 @@
+"""The worker of accounts at its next version; what evolved otherwise is not the point here."""
+
+from dataclasses import replace
+
+from services.accounts.api import routes
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.streams.processors import Aggregate
+from shared.worker import service_app
+
+NEXT = replace(TOPOLOGY, version=2)
+
+app = service_app(NEXT, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)

@@ -1,0 +1,185 @@
+"""The next version is what the engine would have written, and is there whole or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from typer.testing import CliRunner
+
+from pipelines import parity
+from pipelines.archive import Archive
+from pipelines.catalog import table_of
+from pipelines.cli import cli
+from pipelines.events import HistoryIncomplete
+from pipelines.rebuild import AlreadyBuilt, HistoryBroken, NothingBefore, Rebuild
+from services.accounts.domain.commands import Charge, OpenAccount, Pay
+from services.accounts.topology import TOPOLOGY
+from shared.dev.stack import Stack
+from shared.dev.worker import Worker
+from shared.kafka.history import GroupIsLive, History
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from tests.pipelines.conftest import PARTITIONS
+
+CHARGE = Charge(amount_cents=500)
+COMMANDS_READ = dict.fromkeys(range(PARTITIONS), 7)
+
+
+@pytest.fixture
+def history(ledger: Any) -> History:
+    return History(ledger.bootstrap)
+
+
+@pytest.fixture
+def rebuild(spark: Any, ledger: Any, history: History, tmp_path: Path) -> Rebuild:
+    """Of a service that was stopped with some positions."""
+    old = ledger.table.topology
+    history.commit(old.group, {ledger.table.table.source.name: COMMANDS_READ})
+    build = Rebuild(spark, history, [ledger.table], 2, tmp_path / "work")
+    provision([build.topology], Settings(bootstrap=ledger.bootstrap))
+    return build
+
+
+def rows(history: History, changelog: str) -> dict[tuple[int, bytes], bytes]:
+    """The last value by partition and key."""
+    whole = {"enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": history.bootstrap, "group.id": "tests"} | whole)
+    waiting = set(range(PARTITIONS))
+    consumer.assign([TopicPartition(changelog, partition, 0) for partition in waiting])
+    found: dict[Any, Any] = {}
+    while waiting:
+        for message in consumer.consume(1000, timeout=0.2):
+            if message.error():
+                waiting.discard(message.partition())  # its end
+            else:
+                found[message.partition(), message.key()] = message.value()
+    consumer.close()
+    return found
+
+
+def ignore(*_: object) -> None:
+    pass
+
+
+def test_the_same_code_gives_the_same_bytes_in_the_same_places(
+    spark: Any, ledger: Any, history: History, rebuild: Rebuild
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("éva ☃", OpenAccount()))
+    ledger.decide(("ann", CHARGE), ("bob", Pay(amount_cents=1)), ("nobody", CHARGE))
+    ledger.decide_but_abort(("ann", CHARGE))
+    seen: list[Any] = []
+    assert rebuild.run(lambda *progress: seen.append(progress)) == 4
+    assert [(count, total) for _, count, total, _ in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert sum(done.events for done, *_ in seen) == 4
+    old, new = ledger.table, replace(ledger.table, topology=rebuild.topology)
+    assert new.changelog == f"{old.topology.service}-v2-accounts-changelog"
+    assert rows(history, new.changelog) == rows(history, old.changelog)
+    assert history.positions(rebuild.topology.group) == {old.table.source.name: COMMANDS_READ}
+    assert str(parity.audit(spark, history, new)) == "4 of 4 accounts agree"
+    with pytest.raises(AlreadyBuilt):
+        rebuild.run(ignore)
+
+
+def test_a_broken_history_stops_it_with_the_place(ledger: Any, history: History, rebuild: Rebuild) -> None:
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
+    ledger.put_event("ann", ledger.event("ann", sequence=3))
+    ledger.put_row("bob", ledger.encoded_row("bob").replace(b'"sequence":1', b'"sequence":2'))
+    with pytest.raises(HistoryBroken) as broken:
+        rebuild.run(ignore)
+    assert "ann: at offset 2: sequence 3 follows 1 (ledger" in str(broken.value)
+    assert "bob: 1 events, but its row is at sequence 2" in str(broken.value)
+    assert history.positions(rebuild.topology.group) == {}
+    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == {}
+
+
+def test_a_run_that_died_goes_on_with_what_it_had_folded(
+    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("ann", CHARGE))
+    with monkeypatch.context() as patched:
+        patched.setattr(Rebuild, "_write", None)
+        with pytest.raises(TypeError):
+            rebuild.run(ignore)
+    assert history.positions(rebuild.topology.group) == {}
+    with monkeypatch.context() as patched:
+        patched.setattr(Rebuild, "_rows", None)  # nothing is folded twice
+        assert rebuild.run(ignore) == 2
+    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+
+
+def test_history_is_the_archive_and_the_tail_of_the_topic(
+    spark: Any, ledger: Any, history: History, rebuild: Rebuild, tmp_path: Path
+) -> None:
+    archive = Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("ann", CHARGE))
+    archive.extend(history)
+    ledger.forget()
+    ledger.decide(("bob", CHARGE), ("eve", OpenAccount()))
+    with pytest.raises(HistoryIncomplete):
+        rebuild.run(ignore)
+    build = Rebuild(spark, history, [ledger.table], 2, tmp_path / "work", archive=lambda _: archive)
+    assert build.run(ignore) == 3
+    assert rows(history, build.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+
+
+def test_there_must_be_something_to_begin_from(spark: Any, ledger: Any, history: History, tmp_path: Path) -> None:
+    with pytest.raises(NothingBefore, match="never committed a position"):
+        Rebuild(spark, history, [ledger.table], 2, tmp_path).run(ignore)
+    run = CliRunner().invoke(cli, ["rebuild", "accounts"])
+    assert "raise `version` in services/accounts/topology.py first" in str(run.exception)
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path) -> Iterator[Stack]:
+    settings = Settings(session_timeout_s=6, log_format="json")
+    with Stack(tmp_path / "stack", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
+        yield stack
+
+
+def charge_once(accounts: str) -> None:
+    headers = {"Idempotency-Key": "once"}
+    httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 2999}, headers=headers).raise_for_status()
+
+
+def next_version(service: str) -> list[str]:
+    """The command of a worker that declares version 2."""
+    return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
+
+
+def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack, tmp_path: Path) -> None:
+    (worker,) = own_stack.workers
+    accounts = f"{worker.url}/accounts"
+    for name in ("ann", "bob"):
+        httpx.post(f"{accounts}/{name}").raise_for_status()
+    charge_once(accounts)
+    options = ["--version", "2", "--bootstrap", own_stack.bootstrap, "--work", str(tmp_path / "work")]
+
+    live = CliRunner().invoke(cli, ["rebuild", "accounts", *options])
+    assert isinstance(live.exception, GroupIsLive)
+    worker.stop()
+    log = own_stack.logs / "next.log"
+    successor = Worker("accounts", "9", own_stack.settings, log, next_version)
+    with pytest.raises(Exception, match="accounts"):
+        successor.start(deadline_s=20)
+    successor.kill()
+    done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
+    assert done.output.splitlines()[-1] == "accounts-v2: 2 rows are ready; start its workers"
+
+    successor.start()
+    try:
+        accounts = f"{successor.url}/accounts"
+        assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 2999
+        charge_once(accounts)  # a repeat is still one
+        httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 1}).raise_for_status()
+        assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
+    finally:
+        successor.stop()
+    table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
+    assert str(parity.audit(spark, History(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
