@@ -31,6 +31,7 @@ python3 dev.py VERB [ARGUMENTS]
   bench    measurements, such as `bench engine --json FILE`
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`
+  rebuild  the next version of a service's tables from history, on Spark
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
   new-service NAME --like SERVICE
@@ -46,6 +47,7 @@ LOCKS = {
     "check": ["dev"],
     "new-service": ["dev"],
     "parity": ["worker", "pipelines"],
+    "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
 }
 
