@@ -132,6 +132,12 @@ def archive(context: typer.Context) -> None:
     _on_spark("archive", context.args)
 
 
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def rebuild(context: typer.Context) -> None:
+    """Fill the next version of a service's tables from history, on Spark."""
+    _on_spark("rebuild", context.args)
+
+
 def _on_spark(verb: str, arguments: Sequence[str]) -> None:
     _join_up()
     _become("pipelines", [verb, *arguments])
