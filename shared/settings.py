@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         ),
     ] = "*"
     peer_secret: Annotated[
-        SecretStr, Field(min_length=16, description="what workers of a service prove themselves by: 16 characters")
+        SecretStr, Field(min_length=32, description="what workers of a service know each other by: 32 characters")
     ] = SecretStr(DEV_PEER_SECRET)
     auth: Annotated[Literal["off", "on"], Field(description="on asks for bearer tokens; off lets anybody do all")] = (
         "off"

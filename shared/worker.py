@@ -22,6 +22,7 @@ def service_app(topology: Topology, processors: Sequence[Processor], routes: Rou
     failpoints.arm(settings.failpoint)
 
     def http(app: WorkerApp) -> HttpServer:
-        return HttpServer(create_api(WorkerNode(app), routes), settings.http_host, settings.http_port)
+        api = create_api(WorkerNode(app), routes)
+        return HttpServer(api, settings.http_host, settings.http_port, settings.trusted_proxies)
 
     return WorkerApp(topology, processors, settings, http)

@@ -15,6 +15,7 @@ from shared.es.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.guard import owned_by
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId, Segment
@@ -61,7 +62,7 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
-    router = APIRouter(prefix="/accounts", tags=["accounts"])
+    router = APIRouter(prefix="/accounts", tags=["accounts"], dependencies=[owned_by("account_id")])
     accounts = Queries(node, peers, ACCOUNTS, view)
     listed = Lists(node, peers, ACCOUNTS, view)
     door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
@@ -100,4 +101,4 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, account_id, command_id)
 
-    return [router, change_routes(node, ACCOUNTS, view)]
+    return [router, change_routes(node, ACCOUNTS, view, owned=True)]

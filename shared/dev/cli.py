@@ -12,6 +12,7 @@ import typer
 
 from shared.dev import dead_letters, scaffold
 from shared.dev import up as stays
+from shared.dev.issuer import DevIssuer
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.variables import variables
@@ -100,6 +101,29 @@ def topics() -> None:
     if wrong:
         print("\n".join(map(str, wrong)))
         raise typer.Exit(1)
+
+
+@cli.command()
+def token(
+    service: str,
+    owner: Annotated[str, typer.Option(help="The id of the aggregate its bearer owns.")] = "nobody",
+    scope: Annotated[list[str] | None, typer.Option(help="Instead of all; can be repeated.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long it counts.")] = 60.0,
+    settings: Annotated[bool, typer.Option("--settings", help="Show instead what makes a worker ask for it.")] = False,
+) -> None:
+    """Issue a bearer token for SERVICE, signed with this checkout's own key: for development only."""
+    issuer = DevIssuer()
+    if settings:
+        print("\n".join(f"export {name}={value}" for name, value in issuer.environment(service).items()))
+    else:
+        scopes = scope or [
+            f"{service}:read",
+            f"{service}:write",
+            f"{service}:any",
+            "operations:read",
+            "operations:write",
+        ]
+        print(issuer.token(service, scopes, owner, minutes * 60))
 
 
 @cli.command("settings")

@@ -6,23 +6,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.http import dead_letters, problems
+from shared.http import dead_letters, guard, problems
+from shared.http.auth import tokens_of
 from shared.http.changes import Streams
+from shared.http.guard import operations_scope, service_scope
 from shared.http.health import health_routes, operator_routes
-from shared.http.limits import BodyLimit
+from shared.http.limits import BodyLimit, Buckets, RateLimit, SecureHeaders, TargetLimit, TimeLimit, Unbroken
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
-from shared.http.peers import Peers
+from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
 
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
 
 def create_api(node: Node, routes: Routes) -> FastAPI:
-    peers = Peers()
+    service, settings = node.topology.service, node.settings
+    peers = Peers(service, settings)
     registry = CollectorRegistry()
     registry.register(StatusCollector(node.status))
 
@@ -31,26 +34,40 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         yield
         await peers.close()
 
-    dev = node.settings.env == "dev"
+    dev = settings.env == "dev"
     api = FastAPI(
-        title=node.topology.service,
+        title=service,
         lifespan=lifespan,
         docs_url="/docs" if dev else None,
         redoc_url=None,
         openapi_url="/openapi.json" if dev else None,
         redirect_slashes=False,
     )
+    buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams)
+    api.state.service = service
+    api.state.tokens = tokens_of(settings)
+    api.state.buckets = buckets
+    api.state.streams = streams
     api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
-    api.state.streams = streams = Streams(node.settings.max_streams)
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
-    # the last one added sees a request first
-    api.add_middleware(BodyLimit)
-    api.add_middleware(Measured, metrics=RequestMetrics(registry))
-    api.add_middleware(SentPath)
     problems.install(api)
+    _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), dev)
     api.include_router(health_routes(node, peers))
-    api.include_router(operator_routes(node, peers, registry))
-    api.include_router(dead_letters.router(node, peers))
+    for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
+        api.include_router(router, dependencies=[Depends(operations_scope)], responses=guard.RESPONSES)
     for router in routes(node, peers):
-        api.include_router(router)
+        api.include_router(router, dependencies=[Depends(service_scope)], responses=guard.RESPONSES)
     return api
+
+
+def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, dev: bool) -> None:
+    """From the innermost to the outermost."""
+    api.add_middleware(BodyLimit)
+    api.add_middleware(TimeLimit)
+    api.add_middleware(TargetLimit)
+    api.add_middleware(RateLimit, buckets=buckets)
+    api.add_middleware(PeerCalls, tokens=tokens)
+    api.add_middleware(Unbroken)
+    api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
+    api.add_middleware(Measured, metrics=metrics)
+    api.add_middleware(SentPath)

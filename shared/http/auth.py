@@ -17,7 +17,8 @@ import jwt
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from shared.es.errors import NotReady, OnefoldError
+from shared.es.errors import NotReady
+from shared.http.errors import Forbidden, Unauthenticated
 from shared.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -27,18 +28,6 @@ LEEWAY_S = 10  # between the issuer's clock and ours
 REFRESH_S = 600.0
 MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often
 FETCH_TIMEOUT_S = 3.0
-
-
-class Unauthenticated(OnefoldError):
-    """No token, or none that counts. The reason never quotes the token."""
-
-
-class Forbidden(OnefoldError):
-    """A valid token that does not allow this."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
 
 
 class Authority(BaseModel):

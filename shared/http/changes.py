@@ -8,8 +8,10 @@ changelog's compaction has removed.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 import structlog
@@ -22,6 +24,8 @@ from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.es.row import Row
+from shared.http.auth import Authority
+from shared.http.guard import Caller, owned_by
 from shared.http.node import Node
 from shared.http.problems import Problem
 from shared.topology import Table
@@ -79,12 +83,16 @@ def parse_id(text: str) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in pairs}
 
 
-def change_routes(node: Node, table: Table, present: Present) -> APIRouter:
-    """`GET /changes/<table>`. present: a row as the API shows it; None when it shows nothing."""
-    router = APIRouter(tags=["changes"])
+def change_routes(node: Node, table: Table, present: Present, owned: bool = False) -> APIRouter:
+    """`GET /changes/<table>`. present: a row as the API shows it; None when it shows nothing.
+
+    owned: the table's keys have owners, who may follow their own.
+    """
+    router = APIRouter(tags=["changes"], dependencies=[owned_by("key")] if owned else [])
 
     async def opened(
         request: Request,
+        caller: Caller,
         key: Annotated[AggregateId | None, Query(description="only this row's changes")] = None,
         last_event_id: Annotated[
             str | None, Header(max_length=MAX_ID_CHARS, description="go on behind this event")
@@ -94,7 +102,7 @@ def change_routes(node: Node, table: Table, present: Present) -> APIRouter:
         after = _after(last_event_id, partitions)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
-                yield _events(feed, key, present, request.app.state.closing)
+                yield _events(feed, key, present, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -126,12 +134,12 @@ def _unprocessable(message: str) -> RequestValidationError:
 
 
 async def _events(
-    feed: Feed, key: str | None, present: Present, closing: asyncio.Event
+    feed: Feed, key: str | None, present: Present, ended: Callable[[], Coroutine[Any, Any, None]]
 ) -> AsyncIterator[ServerSentEvent]:
     told = dict(feed.begins)
     yield ServerSentEvent(comment="from here", id=format_id(told), retry=RETRY_MS)
     wanted = key.encode() if key is not None else None
-    async for changes in _until(closing, feed.changes):
+    async for changes in _until(ended, feed.changes):
         for change in changes:
             told[change.partition] = change.offset
             if wanted in (None, change.key) and (event := _event(change, present, told)) is not None:
@@ -150,9 +158,19 @@ def _event(change: Change, present: Present, told: Mapping[int, int]) -> ServerS
     return ServerSentEvent(event="changed", id=format_id(told), data=data)
 
 
-async def _until(closing: asyncio.Event, batches: AsyncIterator[Sequence[Change]]) -> AsyncIterator[Sequence[Change]]:
-    """The batches until the worker begins to stop; the caller then resumes elsewhere."""
-    closed = asyncio.ensure_future(closing.wait())
+async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
+    """Returns when the worker begins to stop, or the caller's token expires: it resumes elsewhere, or with another."""
+    left_s = caller.expires_at - time.time() if caller is not None else None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(left_s):
+            await closing.wait()
+
+
+async def _until(
+    ended: Callable[[], Coroutine[Any, Any, None]], batches: AsyncIterator[Sequence[Change]]
+) -> AsyncIterator[Sequence[Change]]:
+    """The batches until the end."""
+    closed = asyncio.ensure_future(ended())
     batch: asyncio.Future[Sequence[Change]] | None = None
     try:
         with suppress(StopAsyncIteration):

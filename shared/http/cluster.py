@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from fastapi import Request
 from pydantic import BaseModel
 
 from shared.es.errors import NotReady
@@ -55,19 +56,19 @@ class Cluster(Status):
     topics: dict[str, list[SourcePartition]]
 
 
-async def whole_cluster(node: Node, peers: Peers) -> Cluster:
+async def whole_cluster(request: Request, node: Node, peers: Peers) -> Cluster:
     """Asks every member; one that is silent is shown as such."""
     own = node.status()
     urls = sorted(node.members() | {own.url})
-    answers = await asyncio.gather(*(_status_of(url, own, peers) for url in urls))
+    answers = await asyncio.gather(*(_status_of(request, url, own, peers) for url in urls))
     return assemble(own, dict(zip(urls, answers, strict=True)), node.topology.partitions)
 
 
-async def _status_of(url: str, own: Status, peers: Peers) -> Status | None:
+async def _status_of(request: Request, url: str, own: Status, peers: Peers) -> Status | None:
     if url == own.url:
         return own
     try:
-        return Status.model_validate(await peers.ask(url, "/cluster", {}))
+        return Status.model_validate(await peers.ask(request, url, "/cluster", {}))
     except NotReady:
         return None
 

@@ -12,7 +12,7 @@ from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.http.cluster import Cluster, whole_cluster
 from shared.http.node import Node
-from shared.http.peers import HOP_HEADER, Peers
+from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, problem
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def operator_routes(node: Node, peers: Peers, registry: CollectorRegistry) -> AP
     @router.get("/cluster", response_model=Cluster)
     async def cluster(request: Request) -> Response:
         """This worker and, in `members`, `tables` and `topics`, all others: who holds what, and how far behind."""
-        found = node.status() if HOP_HEADER in request.headers else await whole_cluster(node, peers)
+        found = node.status() if is_hop(request) else await whole_cluster(request, node, peers)
         return Response(found.model_dump_json(), media_type="application/json")
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -1,16 +1,33 @@
-"""Limits on what a request may bring, enforced while it is read."""
+"""What a request may bring, how long it may take and what every answer says: ASGI middleware around the routes."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import OrderedDict
+
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.http.problems import problem
+from shared.http.problems import not_ready, on_bug, problem, too_many
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_TARGET_BYTES = 8 * 1024
+BODY_WITHIN_S = 10.0
+MAX_ANSWER_S = 45.0  # the longest wait a caller may wish for is 30
+
+HEADERS = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+}
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 as soon as a body exceeds the limit, whatever Content-Length says.
+    """ASGI middleware: 413 as soon as a body exceeds the limit, whatever Content-Length says; 408 when it dawdles.
 
     A body is read whole before the application sees the request, so that one it does not need is refused, too.
     """
@@ -23,23 +40,38 @@ class BodyLimit:
         if scope["type"] != "http" or not _has_body(scope):
             await self.app(scope, receive, send)
             return
-        body = bytearray()
-        more = True
-        while more:
+        try:
+            async with asyncio.timeout(BODY_WITHIN_S):
+                body = await self._read(receive)
+        except TimeoutError:
+            await self._refuse(408, "request.too_slow", f"the body must be here in {BODY_WITHIN_S:.0f} s")(
+                scope, receive, send
+            )
+            return
+        except ConnectionError:
+            return
+        if len(body) > self.max_bytes:
+            detail = f"the body may have at most {self.max_bytes} bytes"
+            await self._refuse(413, "request.too_large", detail)(scope, receive, send)
+            return
+        await self.app(scope, _replayed(body, receive), send)
+
+    async def _read(self, receive: Receive) -> bytes:
+        """The body, or the first part of it that is too large. Raises ConnectionError when the client has gone."""
+        body, more = bytearray(), True
+        while more and len(body) <= self.max_bytes:
             message = await receive()
             if message["type"] != "http.request":
-                return  # the client has gone
+                raise ConnectionError
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > self.max_bytes:
-                await self._refuse(scope, receive, send)
-                return
-        await self.app(scope, _replayed(bytes(body), receive), send)
+        return bytes(body)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = problem(413, "request.too_large", f"the body may have at most {self.max_bytes} bytes")
+    @staticmethod
+    def _refuse(status: int, code: str, detail: str) -> JSONResponse:
+        answer = problem(status, code, detail)
         answer.headers["Connection"] = "close"  # the rest of the body is not read
-        await answer(scope, receive, send)
+        return answer
 
 
 def _has_body(scope: Scope) -> bool:
@@ -54,3 +86,135 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return replay
+
+
+class Buckets:
+    """Token buckets by client: `rate` requests a second, and twice as many at once after a rest."""
+
+    def __init__(self, rate: int, clients: int = 10_000) -> None:
+        """rate: 0 lets everything pass. clients: how many are remembered; the longest silent is forgotten first."""
+        self.rate = rate
+        self._clients = clients
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
+
+    def take(self, client: str) -> float:
+        """0 when the request may pass, else the seconds until one may."""
+        if self.rate == 0:
+            return 0.0
+        now = time.monotonic()
+        full = 2.0 * self.rate
+        left, counted = self._left.pop(client, (full, now))
+        left = min(full, left + (now - counted) * self.rate)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > self._clients:
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self.rate
+
+
+class RateLimit:
+    """ASGI middleware: 429 for a client, by its address, that asks too fast. What peers pass on was counted there."""
+
+    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+        self.app = app
+        self.buckets = buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and "onefold.peer" not in scope:
+            wait_s = self.buckets.take(f"address {(scope.get('client') or ('unknown',))[0]}")
+            if wait_s > 0:
+                await too_many(wait_s)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+class TargetLimit:
+    """ASGI middleware: 414 for a path and query that are too long."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int = MAX_TARGET_BYTES) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(scope["raw_path"]) + len(scope["query_string"]) > self.max_bytes:
+            answer = problem(414, "request.uri_too_long", f"path and query may have {self.max_bytes} bytes together")
+            await answer(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+class TimeLimit:
+    """ASGI middleware: 503 for an answer that has not begun after `max_s`; a stream that has may go on."""
+
+    def __init__(self, app: ASGIApp, max_s: float = MAX_ANSWER_S) -> None:
+        self.app = app
+        self.max_s = max_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                limit.reschedule(None)
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.max_s) as limit:
+                await self.app(scope, receive, noted)
+        except TimeoutError:
+            if begun:
+                raise
+            answer = not_ready(f"no answer within {self.max_s:.0f} s; a command may have been taken: use its key again")
+            await answer(scope, receive, send)
+
+
+class SecureHeaders:
+    """ASGI middleware: what every answer says to a browser. Nothing here is a page, to be framed or to be kept."""
+
+    def __init__(self, app: ASGIApp, *, secure: bool, docs: frozenset[str]) -> None:
+        """secure: say that https is meant for good. docs: paths of pages, which load scripts."""
+        self.app = app
+        self.docs = docs
+        self.headers = dict(HEADERS)
+        if secure:
+            self.headers[b"strict-transport-security"] = b"max-age=31536000"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = self.headers if scope["path"] not in self.docs else {}
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                theirs = [(name, value) for name, value in message["headers"] if name.lower() not in headers]
+                message = {**message, "headers": [*theirs, *headers.items()]}
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+class Unbroken:
+    """ASGI middleware: a bug is a 500 without its trace, and a line in the log with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            await on_bug(scope["path"], error)(scope, receive, send)

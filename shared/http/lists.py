@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from shared.es.errors import NotReady
 from shared.es.row import Row
 from shared.http.node import Node
-from shared.http.peers import HOP_HEADER, Peers
+from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem
 from shared.indexing import key_of, prefix, sortable
 from shared.positions import format_positions
@@ -140,7 +140,7 @@ class Lists:
         """What all owners have, in order; from a worker that passes its caller's request on, only what is here."""
         wanted = self._wanted(query)
         parts = await self._owned(wanted, query)
-        if HOP_HEADER in request.headers:
+        if is_hop(request):
             parts |= await self._stale(wanted - parts.keys(), query)
             return JSONResponse({"parts": [_packed(part) for part in parts.values()]})
         parts |= await self._from_owners(request, wanted - parts.keys(), query)
@@ -203,7 +203,9 @@ class Lists:
         asked = query.model_dump(mode="json", exclude_none=True) | {"complete": "false"}
         answers = await asyncio.gather(
             *(
-                self._peers.ask(url, request.url.path, {**asked, "partitions": ",".join(map(str, sorted(theirs)))})
+                self._peers.ask(
+                    request, url, request.url.path, {**asked, "partitions": ",".join(map(str, sorted(theirs)))}
+                )
                 for url, theirs in wanted.items()
             ),
             return_exceptions=True,

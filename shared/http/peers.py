@@ -1,20 +1,36 @@
-"""One hop to the worker that owns a key."""
+"""One hop to the worker that can answer: only to allowed peers, and with the caller's verified authority alone.
+
+The caller's own token stays here. A peer is told who asks in a token of ours, signed with the workers' shared secret,
+good for one method and target and for seconds: docs/adr has why.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import ipaddress
+import time
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
 import aiohttp
+import jwt
+import structlog
 from fastapi import Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from shared.es.errors import NotReady
+from shared.http.auth import Authority
+from shared.http.problems import problem
+from shared.settings import Settings
 
-HOP_HEADER = "Onefold-Hop"
+log = structlog.get_logger(__name__)
+
+PEER_HEADER = "Onefold-Peer"
 CONNECT_S = 1.0
 ANSWER_S = 3.0  # a peer that is silent for longer, beyond what the caller wishes to wait, is frozen or cut off
+TOKEN_S = 30.0  # allows for clocks that differ
 FORWARDED = (
     "accept",
     "content-type",
@@ -24,29 +40,143 @@ FORWARDED = (
     "prefer",
     "traceparent",
 )
-_PRINTABLE = bytes(range(0x21, 0x7F)).decode()
 RETURNED = ("content-type", "etag", "location", "retry-after")
+
+_ALGORITHM = "HS256"
+_ISSUER = "onefold-peer"
+_PRINTABLE = bytes(range(0x21, 0x7F)).decode()
+
+
+class PeerCall(NamedTuple):
+    """A request that another worker passed on. authority: its caller's; None when nobody is asked for a token."""
+
+    authority: Authority | None
+
+
+class PeerTokens:
+    """Made by one worker of a service for another."""
+
+    def __init__(self, service: str, secret: str) -> None:
+        self._service = service
+        self._secret = secret
+
+    def sign(self, authority: Authority | None, method: str, target: str) -> str:
+        claims = {
+            "iss": _ISSUER,
+            "aud": self._service,
+            "exp": time.time() + TOKEN_S,
+            "target": f"{method} {target}",
+            "authority": authority.model_dump(mode="json") if authority else None,
+        }
+        return jwt.encode(claims, self._secret, _ALGORITHM)
+
+    def verify(self, token: str, method: str, target: str) -> PeerCall:
+        """Raises jwt.InvalidTokenError, and ValueError for a token of another request."""
+        claims = jwt.decode(
+            token,
+            self._secret,
+            algorithms=[_ALGORITHM],
+            audience=self._service,
+            issuer=_ISSUER,
+            options={"require": ["aud", "exp", "iss"]},
+        )
+        if claims["target"] != f"{method} {target}":
+            raise ValueError("the token is for another request")
+        return PeerCall(Authority.model_validate(claims["authority"]) if claims["authority"] else None)
+
+
+def peer_tokens(service: str, settings: Settings) -> PeerTokens:
+    return PeerTokens(service, settings.peer_secret.get_secret_value())
+
+
+def is_hop(request: Request) -> bool:
+    """Whether another worker passed the request on: then it is answered here or nowhere."""
+    return peer_call(request) is not None
+
+
+def peer_call(request: Request) -> PeerCall | None:
+    found: PeerCall | None = request.scope.get("onefold.peer")
+    return found
+
+
+class PeerCalls:
+    """ASGI middleware: knows the requests of our workers; one that only claims to be is 401."""
+
+    def __init__(self, app: ASGIApp, tokens: PeerTokens) -> None:
+        self.app = app
+        self.tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        header = PEER_HEADER.lower().encode()
+        token = next((value for name, value in scope.get("headers", ()) if name == header), None)
+        if scope["type"] == "http" and token is not None:
+            try:
+                call = self.tokens.verify(token.decode("latin-1"), scope["method"], _target(scope))
+            except (jwt.InvalidTokenError, ValueError) as error:
+                log.warning("a peer's token is not one of ours", reason=f"{type(error).__name__}: {error}")
+                await problem(401, "peer.unknown", "not a request of one of our workers")(scope, receive, send)
+                return
+            scope["onefold.peer"] = call
+        await self.app(scope, receive, send)
+
+
+class AllowedPeers:
+    """Which hosts a worker calls: what a member of the group says of itself is not believed."""
+
+    def __init__(self, patterns: str) -> None:
+        self._names = [pattern for pattern in patterns.split(",") if _network(pattern) is None]
+        self._networks = [network for pattern in patterns.split(",") if (network := _network(pattern)) is not None]
+
+    def allow(self, url: str) -> bool:
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+        except ValueError:
+            return False
+        if parts.scheme not in ("http", "https") or parts.path or parts.query or "@" in parts.netloc:
+            return False
+        network = _network(host)
+        by_address = network is not None and any(_contains(each, network) for each in self._networks)
+        return by_address or any(fnmatch.fnmatchcase(host, pattern) for pattern in self._names)
+
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _network(text: str) -> _Network | None:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError:
+        return None
+
+
+def _contains(outer: _Network, inner: _Network) -> bool:
+    return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
 class Peers:
     """Passes a request on to a worker that can answer it, with the headers above and no others."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str, settings: Settings) -> None:
+        self._tokens = peer_tokens(service, settings)
+        self._allowed = AllowedPeers(settings.peers)
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
         """The owner's answer. Raises NotReady when nobody owns the key yet, or the owner can't be reached."""
         if owner is None:
             raise NotReady("the owner of this key is not known yet")
-        if HOP_HEADER in request.headers:
+        if is_hop(request):
             raise NotReady("the owner of this key is moving")
+        url = self._checked(owner, _target(request.scope))
         headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
+        headers |= self._signed(request, request.method, url)
         try:
             async with self._connected().request(
                 request.method,
-                _as_asked(owner, request),
+                url,
                 data=await request.body(),
-                headers={**headers, HOP_HEADER: "1"},
+                headers=headers,
                 timeout=_timeout(wait_s),
                 allow_redirects=False,
             ) as answer:
@@ -59,11 +189,13 @@ class Peers:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
 
-    async def ask(self, owner: str, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def ask(self, request: Request, owner: str, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The owner's own part of something, as JSON. Raises NotReady when it can't be had."""
+        url = self._checked(owner, str(URL(path, encoded=True).with_query(params)))
+        headers = self._signed(request, "GET", url)
         try:
             async with self._connected().get(
-                owner + path, params=params, headers={HOP_HEADER: "1"}, timeout=_timeout(0), allow_redirects=False
+                url, headers=headers, timeout=_timeout(0), allow_redirects=False
             ) as answer:
                 if answer.status != 200:
                     raise NotReady(f"{owner} answers {answer.status}")
@@ -71,6 +203,16 @@ class Peers:
                 return found
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"{owner} does not answer: {type(error).__name__}") from error
+
+    def _checked(self, owner: str, target: str) -> URL:
+        if not self._allowed.allow(owner):
+            log.warning("a member names an address that is no allowed peer; it is not called", url=owner)
+            raise NotReady("the owner of this key is not an allowed peer")
+        return URL(owner + target, encoded=True)
+
+    def _signed(self, request: Request, method: str, url: URL) -> dict[str, str]:
+        authority: Authority | None = getattr(request.state, "authority", None)
+        return {PEER_HEADER: self._tokens.sign(authority, method, url.raw_path_qs)}
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -82,10 +224,10 @@ class Peers:
             await self._session.close()
 
 
-def _as_asked(owner: str, request: Request) -> URL:
-    """The caller's own path and query at the owner, byte for byte: an id may hold an encoded `?` or `%`."""
-    path, query = (quote(request.scope[part], safe=_PRINTABLE) for part in ("raw_path", "query_string"))
-    return URL(f"{owner}{path}{'?' if query else ''}{query}", encoded=True)
+def _target(scope: Scope) -> str:
+    """Path and query as they were sent, byte for byte: an id may hold an encoded `?` or `%`."""
+    path, query = (quote(scope[part], safe=_PRINTABLE) for part in ("raw_path", "query_string"))
+    return f"{path}?{query}" if query else path
 
 
 def _timeout(wait_s: float) -> aiohttp.ClientTimeout:

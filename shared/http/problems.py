@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from shared.es.errors import NotReady
+from shared.http.errors import Forbidden, TooMany, Unauthenticated
 from shared.kafka.producer import SendError
 
 log = structlog.get_logger(__name__)
@@ -50,13 +52,25 @@ def not_ready(detail: str) -> JSONResponse:
     return problem(503, "not_ready", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
+def too_many(wait_s: float) -> JSONResponse:
+    headers = {"Retry-After": str(max(1, math.ceil(wait_s)))}
+    return problem(429, "rate.limited", "this client makes too many requests", headers=headers)
+
+
+def on_bug(path: str, error: Exception) -> JSONResponse:
+    log.error("unhandled error", path=path, exc_info=error)
+    return problem(500, "internal", "this is a bug on our side; nothing was promised, and the log has it")
+
+
 def install(api: FastAPI) -> None:
-    """Make every error of `api` a problem+json."""
+    """Make every expected error of `api` a problem+json; `shared.http.limits.Unbroken` does it for the others."""
     api.add_exception_handler(NotReady, _on_not_ready)
     api.add_exception_handler(SendError, _on_send_error)
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(HTTPException, _on_http_error)
-    api.add_exception_handler(Exception, _on_bug)
+    api.add_exception_handler(Unauthenticated, _on_unauthenticated)
+    api.add_exception_handler(Forbidden, _on_forbidden)
+    api.add_exception_handler(TooMany, _on_too_many)
 
 
 async def _on_not_ready(_: Request, error: Exception) -> JSONResponse:
@@ -67,7 +81,7 @@ async def _on_send_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, SendError)
     if error.retriable:
         return not_ready(f"the broker did not take the command: {error}. Use the same Idempotency-Key again")
-    return await _on_bug(request, error)
+    return on_bug(request.url.path, error)
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
@@ -85,6 +99,16 @@ async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, code, str(error.detail), headers=error.headers)
 
 
-async def _on_bug(request: Request, error: Exception) -> JSONResponse:
-    log.error("unhandled error", path=request.url.path, exc_info=error)
-    return problem(500, "internal", "this is a bug on our side; nothing was promised, and the log has it")
+async def _on_unauthenticated(_: Request, error: Exception) -> JSONResponse:
+    headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+    return problem(401, "token.invalid", str(error), headers=headers)
+
+
+async def _on_forbidden(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Forbidden)
+    return problem(403, error.code, str(error))
+
+
+async def _on_too_many(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TooMany)
+    return too_many(error.wait_s)

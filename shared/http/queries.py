@@ -16,7 +16,7 @@ from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.http.node import Node
-from shared.http.peers import HOP_HEADER, Peers
+from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, problem
 from shared.http.waiting import while_connected
 from shared.positions import format_positions, parse_positions
@@ -104,7 +104,7 @@ class Queries:
         try:
             return await self._peers.forward(request, owner, reading.wait_s)
         except NotReady:
-            if reading.max_lag is None or reading.min_position or HOP_HEADER in request.headers:
+            if reading.max_lag is None or reading.min_position or is_hop(request):
                 raise
         for peer in self._node.members() - {owner, self._node.settings.url}:
             with suppress(NotReady):

@@ -17,7 +17,8 @@ DRAIN_S = 5
 class HttpServer(Service):
     """Serves `api` from the worker's start to its end; what can't be answered yet is answered 503."""
 
-    def __init__(self, api: FastAPI, host: str, port: int, **kwargs: Any) -> None:
+    def __init__(self, api: FastAPI, host: str, port: int, trusted_proxies: str = "", **kwargs: Any) -> None:
+        """trusted_proxies: addresses whose X-Forwarded-For names the client; nobody else's is believed."""
         super().__init__(**kwargs)
         config = uvicorn.Config(
             api,
@@ -28,6 +29,8 @@ class HttpServer(Service):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=trusted_proxies,
             timeout_graceful_shutdown=DRAIN_S,
         )
         self._server = _Server(config)

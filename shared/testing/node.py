@@ -96,8 +96,8 @@ class MemoryNode:
             self._watchers[table.name, key].discard(changed)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        decode = self._codecs[table.name].decode
-        yield from ((k, decode(v)) for k, v in sorted(self._rows[table.name][partition].items()) if k > after)
+        rows = sorted(self._rows[table.name][partition].items())
+        yield from ((key, self._codecs[table.name].decode(value)) for key, value in rows if key > after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
@@ -119,11 +119,10 @@ class MemoryNode:
     async def _follow(
         self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int]
     ) -> AsyncIterator[Sequence[Change]]:
-        decode = self._codecs[table.name].decode
         while True:
             progress = self._progress
             changes = [
-                Change(partition, offset, key, decode(value))
+                Change(partition, offset, key, self._codecs[table.name].decode(value))
                 for partition, log in logs.items()
                 for offset, (key, value) in enumerate(log)
                 if offset > told[partition]

@@ -16,7 +16,7 @@ SAFE = {
     "ONEFOLD_AUTH_AUDIENCE": "accounts",
     "ONEFOLD_AUTH_JWKS": "https://issuer.example/keys",
     "ONEFOLD_PEERS": "10.0.0.0/8",
-    "ONEFOLD_PEER_SECRET": "a secret of our own",
+    "ONEFOLD_PEER_SECRET": "a secret of our own, and long enough",
     "ONEFOLD_RATE_LIMIT": "100",
 }
 
@@ -127,7 +127,7 @@ def test_a_refusal_never_quotes_a_secret(monkeypatch: pytest.MonkeyPatch, variab
 
 
 def test_settings_never_show_a_secret() -> None:
-    assert "hush" not in repr(Settings(peer_secret=SecretStr("hush, hush, hush, hush")))
+    assert "hush" not in repr(Settings(peer_secret=SecretStr("hush, hush, hush, hush, hush, hush, hush")))
 
 
 def test_settings_do_not_change() -> None:

@@ -16,7 +16,9 @@ import httpx
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
+from shared.http.peers import PEER_HEADER, peer_tokens
 from shared.kafka.murmur2 import partition_of
+from shared.settings import Settings
 
 DEADLINE_S = 60.0
 PARTITIONS = TOPOLOGY.partitions
@@ -24,6 +26,11 @@ PARTITIONS = TOPOLOGY.partitions
 
 def path_of(account_id: str) -> str:
     return f"/accounts/{quote(account_id, safe='')}"
+
+
+def as_peer(path_and_query: str) -> dict[str, str]:
+    """The headers by which a worker knows a request that another passed on."""
+    return {PEER_HEADER: peer_tokens(TOPOLOGY.service, Settings()).sign(None, "GET", path_and_query)}
 
 
 def keys_in(partition: int, prefix: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
-from tests.queries.cluster import PARTITIONS, client, eventually, fill, key_of, owners, path_of, post
+from tests.queries.cluster import PARTITIONS, as_peer, client, eventually, fill, key_of, owners, path_of, post
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -108,7 +108,7 @@ async def test_a_request_makes_one_hop_at_most(cluster: Stack) -> None:
         owner, other = cluster.workers[0], cluster.workers[1]
         account_id = key_of(cluster, owner, "hop")
         await post(http, owner.url + path_of(account_id))
-        refused = await http.get(other.url + path_of(account_id), headers={"Onefold-Hop": "1"})
+        refused = await http.get(other.url + path_of(account_id), headers=as_peer(path_of(account_id)))
         assert refused.status_code == 503
 
 

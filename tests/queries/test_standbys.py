@@ -11,7 +11,7 @@ import pytest
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.settings import Settings
-from tests.queries.cluster import client, fill, key_of, owned_by, owners, path_of, post, statuses
+from tests.queries.cluster import as_peer, client, fill, key_of, owned_by, owners, path_of, post, statuses
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -69,11 +69,8 @@ async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> No
 async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, int]) -> None:
     """Returns when one worker besides the owner has each row."""
     for account_id, cents in balances.items():
-        copies = 0
+        copies, asked = 0, f"{path_of(account_id)}?max_lag={ENOUGH}"
         while copies < 2:
-            reads = [
-                await http.get(url + path_of(account_id), params={"max_lag": ENOUGH}, headers={"Onefold-Hop": "1"})
-                for url in stack.urls("accounts")
-            ]
+            reads = [await http.get(url + asked, headers=as_peer(asked)) for url in stack.urls("accounts")]
             copies = sum(read.status_code == 200 and read.json()["balance_cents"] == cents for read in reads)
             await asyncio.sleep(0.1)

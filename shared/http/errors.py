@@ -1,0 +1,31 @@
+"""What HTTP alone can refuse.
+
+OnefoldError
+├── Unauthenticated    no token, or none that counts: 401
+├── Forbidden          a valid token that does not allow this: 403
+└── TooMany            the client asks faster than it may: 429
+"""
+
+from __future__ import annotations
+
+from shared.es.errors import OnefoldError
+
+
+class Unauthenticated(OnefoldError):
+    """The reason never quotes the token."""
+
+
+class Forbidden(OnefoldError):
+    """code: stable, for programs."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class TooMany(OnefoldError):
+    """wait_s: until one request may pass."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__("this client makes too many requests")
+        self.wait_s = wait_s

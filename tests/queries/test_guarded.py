@@ -1,0 +1,66 @@
+"""Workers that ask for tokens: what one verified is enough for the other, and no more than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.accounts.topology import TOPOLOGY
+from shared.dev.issuer import DevIssuer
+from shared.dev.stack import Stack
+from shared.settings import DEV_ISSUER, Settings
+from tests.queries.cluster import PARTITIONS, client, keys_in, path_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
+    issuer = DevIssuer(tmp_path_factory.mktemp("issuer"))
+    issuer.key()
+    return issuer
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[Stack]:
+    settings = Settings(
+        session_timeout_s=6,
+        log_format="json",
+        peers="127.0.0.0/8",
+        auth="on",
+        auth_issuer=DEV_ISSUER,
+        auth_audience="accounts",
+        auth_jwks=str(issuer.key_set),
+    )
+    root: Path = tmp_path_factory.mktemp("guarded")
+    with Stack(root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY]) as stack:
+        yield stack
+
+
+async def test_every_worker_lets_an_owner_in_and_nobody_else(guarded: Stack, issuer: DevIssuer) -> None:
+    keys = [next(keys_in(partition, "own")) for partition in range(PARTITIONS)]
+    rights = ["accounts:read", "accounts:write"]
+    async with client() as http:
+        for key in keys:
+            own = {"Authorization": f"Bearer {issuer.token('accounts', rights, key)}"}
+            other = {"Authorization": f"Bearer {issuer.token('accounts', rights, 'other')}"}
+            assert (await http.post(guarded.urls("accounts")[0] + path_of(key), headers=own)).status_code == 201
+            for url in guarded.urls("accounts"):
+                assert (await http.get(url + path_of(key), headers=own)).status_code == 200
+                assert (await http.get(url + path_of(key), headers=other)).status_code == 403
+                assert (await http.post(url + path_of(key) + "/closure", headers=other)).status_code == 403
+                assert (await http.get(url + path_of(key))).status_code == 401
+
+
+async def test_lists_and_the_cluster_are_put_together_from_all_workers(guarded: Stack, issuer: DevIssuer) -> None:
+    rights = ["accounts:read", "accounts:any", "operations:read"]
+    headers = {"Authorization": f"Bearer {issuer.token('accounts', rights, 'clerk')}"}
+    async with client() as http:
+        for url in guarded.urls("accounts"):
+            listed = await http.get(f"{url}/accounts", params={"complete": "true"}, headers=headers)
+            assert listed.status_code == 200
+            seen = (await http.get(f"{url}/cluster", headers=headers)).json()
+            assert [member["reachable"] for member in seen["members"]] == [True, True]
+            assert (await http.get(f"{url}/cluster")).status_code == 401

@@ -1,0 +1,214 @@
+"""What a worker passes on to another, to whom, and whom it believes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import jwt
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.topology import TOPOLOGY
+from shared.dev.issuer import DevIssuer
+from shared.http.api import create_api
+from shared.http.auth import Authority
+from shared.http.peers import AllowedPeers, PeerTokens, peer_tokens
+from shared.settings import Settings
+from shared.testing.node import MemoryNode
+from shared.topology import Table
+from tests.unit.http.services import issuer_settings
+
+pytestmark = pytest.mark.anyio
+
+AUTHORITY = Authority(subject="ann", scopes=frozenset({"accounts:read"}), owner="ann", expires_at=2e9)
+SECRET = "a secret that these workers alone know"
+
+
+@dataclass
+class Recorder:
+    """A server that notes each request's head and answers 200."""
+
+    url: str = ""
+    heads: list[list[str]] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head.decode().split("\r\n")[:-2])
+        body = b'{"parts": []}'
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
+            b"Onefold-Lag: 0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    def headers(self) -> dict[str, str]:
+        """Of the only request."""
+        (head,) = self.heads
+        return {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:])}
+
+
+@pytest.fixture
+async def recorder() -> AsyncIterator[Recorder]:
+    recorder = Recorder()
+    server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
+    recorder.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield recorder
+    server.close()
+    await server.wait_closed()
+
+
+class Elsewhere(MemoryNode):
+    """Owns nothing; the group says that another does."""
+
+    def __init__(self, owner: str, settings: Settings | None = None) -> None:
+        super().__init__(TOPOLOGY, [], settings)
+        self.refuses = set(range(TOPOLOGY.partitions))
+        self._owner = owner
+
+    def owner(self, table: Table, partition: int) -> str | None:
+        return self._owner
+
+    def members(self) -> frozenset[str]:
+        return frozenset({self._owner, self.settings.url})
+
+
+async def ask(node: MemoryNode, method: str, path: str, **headers: str) -> httpx.Response:
+    api = create_api(node, routes)
+    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
+    async with (
+        httpx.AsyncClient(transport=transport, base_url="http://worker") as http,
+        api.router.lifespan_context(api),
+    ):
+        return await http.request(
+            method, path, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        )
+
+
+async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder: Recorder) -> None:
+    answer = await ask(
+        Elsewhere(recorder.url),
+        "GET",
+        "/accounts/a%2Fb%3F%25?wait=1&min_position=accounts.commands.v1/0@1",
+        authorization="Bearer secret",
+        cookie="session=secret",
+        x_forwarded_for="10.0.0.1",
+        x_custom="secret",
+        traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        if_none_match='"3"',
+    )
+    assert answer.status_code == 200
+    assert recorder.heads[0][0] == "GET /accounts/a%2Fb%3F%25?wait=1&min_position=accounts.commands.v1/0@1 HTTP/1.1"
+    assert "secret" not in "\n".join(recorder.heads[0])
+    assert "10.0.0.1" not in "\n".join(recorder.heads[0])
+    assert recorder.headers()["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c")
+    assert recorder.headers()["if-none-match"] == '"3"'
+    assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
+
+
+async def test_a_peer_is_told_who_asks_but_not_given_the_token(recorder: Recorder, tmp_path: Path) -> None:
+    issuer = DevIssuer(tmp_path)
+    settings = issuer_settings(tmp_path, "accounts")
+    token = issuer.token("accounts", ["accounts:read"], "ann")
+    await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", authorization=f"Bearer {token}")
+    assert token not in "\n".join(recorder.heads[0])
+    told = peer_tokens("accounts", settings).verify(recorder.headers()["onefold-peer"], "GET", "/accounts/ann")
+    assert told.authority is not None
+    assert (told.authority.subject, told.authority.owner, told.authority.scopes) == (
+        "ann",
+        "ann",
+        frozenset({"accounts:read"}),
+    )
+
+
+@pytest.mark.parametrize("owner", ["http://169.254.169.254", "http://127.0.0.1:1@169.254.169.254", "http://metadata"])
+@pytest.mark.parametrize("path", ["/accounts/ann", "/accounts", "/cluster", "/readyz?partition=1"])
+async def test_an_address_that_is_no_allowed_peer_is_never_called(
+    owner: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a member of the group says of itself."""
+
+    def dialled(*_: object, **__: object) -> None:
+        pytest.fail("it was called")
+
+    monkeypatch.setattr("aiohttp.ClientSession._request", dialled)
+    answer = await ask(Elsewhere(owner, Settings(peers="127.0.0.0/8")), "GET", path)
+    assert answer.status_code == (503 if path.startswith(("/accounts/", "/readyz")) else 200)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "url", "allowed"),
+    [
+        ("*", "http://anything:8000", True),
+        ("127.0.0.0/8", "http://127.0.0.1:8000", True),
+        ("127.0.0.0/8", "http://128.0.0.1:8000", False),
+        ("127.0.0.0/8", "http://localhost:8000", False),
+        ("10.1.2.3", "http://10.1.2.3", True),
+        ("10.1.2.3", "http://10.1.2.4", False),
+        ("::1/128", "http://[::1]:80", True),
+        ("10.0.0.0/8,::1", "http://[::1]:80", True),
+        ("accounts-*.accounts", "http://accounts-0.accounts:8000", True),
+        ("accounts-*.accounts", "http://accounts-0.accounts.evil:8000", False),
+        ("*", "file:///etc/passwd", False),
+        ("*", "http://a:80/path", False),
+        ("*", "http://user@a:80", False),
+        ("10.0.0.0/8", "http://[::ffff:10.0.0.1]", False),
+    ],
+)
+def test_peers_are_networks_or_names(patterns: str, url: str, allowed: bool) -> None:
+    assert AllowedPeers(patterns).allow(url) is allowed
+
+
+def good(method: str = "GET", target: str = "/accounts/ann") -> str:
+    return PeerTokens("accounts", SECRET).sign(AUTHORITY, method, target)
+
+
+def forged(secret: str = SECRET, **claims: object) -> str:
+    body = jwt.decode(good(), options={"verify_signature": False})
+    return jwt.encode(body | claims, secret, "HS256")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "1",
+        good(target="/accounts/bob"),
+        good(target="/accounts/ann?wait=1"),
+        good("POST"),
+        forged("a secret that other workers alone know"),
+        forged(aud="orders"),
+        forged(iss="onefold-dev"),
+        forged(exp=time.time() - 1),
+        good().rsplit(".", 1)[0] + ".",
+    ],
+)
+async def test_a_request_that_only_claims_to_be_a_peers_is_401(token: str) -> None:
+    settings = Settings.model_validate({"peer_secret": SECRET})
+    answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token)
+    assert (answer.status_code, answer.json()["code"]) == (401, "peer.unknown")
+
+
+async def test_what_a_peer_passed_on_is_answered_here_or_nowhere(recorder: Recorder) -> None:
+    settings = Settings.model_validate({"peer_secret": SECRET})
+    answer = await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", onefold_peer=good())
+    assert (answer.status_code, recorder.heads) == (503, [])
+
+
+async def test_a_peers_word_for_its_caller_is_no_more_than_the_callers_rights(tmp_path: Path) -> None:
+    DevIssuer(tmp_path).key()
+    settings = issuer_settings(tmp_path, "accounts").model_copy(
+        update={"peer_secret": Settings.model_validate({"peer_secret": SECRET}).peer_secret}
+    )
+    node = MemoryNode(TOPOLOGY, [], settings)
+    assert (await ask(node, "GET", "/accounts/ann", onefold_peer=good())).status_code == 404
+    assert (await ask(node, "GET", "/accounts/bob", onefold_peer=good(target="/accounts/bob"))).status_code == 403
+    assert (await ask(node, "POST", "/accounts/ann", onefold_peer=good("POST"))).status_code == 403
+    anonymous = PeerTokens("accounts", SECRET).sign(None, "GET", "/accounts/ann")
+    assert (await ask(node, "GET", "/accounts/ann", onefold_peer=anonymous)).status_code == 401

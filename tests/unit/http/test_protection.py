@@ -1,0 +1,196 @@
+"""What every answer says, what no request may bring, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.accounts.api import routes
+from services.accounts.topology import TOPOLOGY
+from shared.http import limits
+from shared.http.api import create_api
+from shared.http.limits import BodyLimit, Buckets, TimeLimit
+from shared.settings import DEV_PEER_SECRET, Settings
+from shared.testing.node import MemoryNode
+from tests.unit.http.services import SERVICES, api_of
+
+pytestmark = pytest.mark.anyio
+
+PROD = Settings.model_validate(
+    {
+        "env": "prod",
+        "replication": 3,
+        "min_isr": 2,
+        "auth": "on",
+        "auth_issuer": "https://issuer.example",
+        "auth_audience": "accounts",
+        "auth_jwks": "/keys.json",
+        "peers": "127.0.0.0/8",
+        "peer_secret": DEV_PEER_SECRET + "-not",
+        "rate_limit": 1000,
+    }
+)
+EXPECTED = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+ASKED = [
+    ("GET", "/healthz", 200),
+    ("GET", "/readyz", 200),
+    ("GET", "/cluster", 200),
+    ("GET", "/metrics", 200),
+    ("GET", "/openapi.json", 200),
+    ("GET", "/nowhere", 404),
+    ("GET", "/accounts/nobody", 404),
+    ("GET", "/accounts?limit=0", 422),
+    ("DELETE", "/accounts/nobody", 405),
+    ("GET", "/accounts/" + "a" * 9000, 414),
+    ("GET", "/accounts/a?x=" + "a" * 9000, 414),
+    ("POST", "/accounts/a", 201),
+    ("POST", "/accounts/a", 409),
+]
+
+
+async def ask(node: MemoryNode, method: str, path: str, address: str = "127.0.0.1") -> httpx.Response:
+    transport = httpx.ASGITransport(create_api(node, routes), raise_app_exceptions=False, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        return await http.request(method, path)
+
+
+async def test_every_answer_has_the_headers(http: httpx.AsyncClient) -> None:
+    for method, path, status in ASKED:
+        answer = await http.request(method, path)
+        assert answer.status_code == status, (path[:50], answer.text)
+        found = {name: answer.headers.get(name) for name in EXPECTED}
+        assert found == EXPECTED, path[:50]
+        assert "server" not in answer.headers
+        assert "access-control-allow-origin" not in answer.headers
+        if status >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["status"] == status
+
+
+async def test_pages_for_people_are_in_dev_only() -> None:
+    for path in ("/docs", "/openapi.json", "/redoc"):
+        assert (await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", path)).status_code == 404
+    assert (await ask(MemoryNode(TOPOLOGY, []), "GET", "/docs")).status_code == 200
+
+
+async def test_outside_dev_https_is_for_good() -> None:
+    answer = await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", "/healthz")
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+
+
+async def test_a_bug_is_500_and_tells_nothing_of_its_trace(
+    http: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the secret of the code")
+
+    monkeypatch.setattr(node, "read", broken)
+    answer = await http.get("/accounts/ann")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    assert {name: answer.headers[name] for name in EXPECTED} == EXPECTED
+
+
+async def test_a_client_that_asks_too_fast_is_429_and_no_other_is() -> None:
+    api = create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=5)), routes)
+
+    async def statuses(address: str, count: int) -> list[int]:
+        transport = httpx.ASGITransport(api, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+            answers = [await http.get("/healthz") for _ in range(count)]
+        assert all(int(a.headers["retry-after"]) >= 1 for a in answers if a.status_code == 429)
+        return [answer.status_code for answer in answers]
+
+    greedy = await statuses("10.0.0.1", 100)
+    assert greedy[:10] == [200] * 10
+    assert greedy.count(429) >= 80
+    assert await statuses("10.0.0.2", 10) == [200] * 10
+
+
+def test_a_bucket_fills_with_time_and_never_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    buckets = Buckets(rate=10)
+    assert sum(buckets.take("a") == 0 for _ in range(50)) == 20
+    assert buckets.take("a") == pytest.approx(0.1)
+    now += 0.55
+    assert sum(buckets.take("a") == 0 for _ in range(50)) == 5
+    now += 3600
+    assert sum(buckets.take("a") == 0 for _ in range(50)) == 20
+
+
+def test_only_so_many_clients_are_remembered_and_the_greedy_one_is() -> None:
+    buckets = Buckets(rate=1, clients=100)
+    for number in range(10_000):
+        buckets.take("greedy")
+        buckets.take(f"client {number}")
+    assert len(buckets._left) == 100
+    assert buckets.take("greedy") > 0
+
+
+def test_no_limit_remembers_nobody() -> None:
+    buckets = Buckets(rate=0)
+    assert buckets.take("a") == 0
+    assert not buckets._left
+
+
+async def test_an_answer_that_does_not_begin_in_time_is_503() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(10)
+
+    status, body = await raw(TimeLimit(slow, max_s=0.05))
+    assert (status, body["code"]) == (503, "not_ready")
+
+
+async def test_a_body_that_dawdles_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_WITHIN_S", 0.05)
+
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        pytest.fail("the application was asked")
+
+    status, body = await raw(BodyLimit(never), headers=[(b"content-length", b"5")])
+    assert (status, body["code"]) == (408, "request.too_slow")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_route_is_without_a_description_of_who_may(service: str) -> None:
+    for path, methods in api_of(service).openapi()["paths"].items():
+        for method, operation in methods.items():
+            closed = path not in ("/healthz", "/readyz")
+            assert ("security" in operation) is closed, (method, path)
+            assert ({"401", "403", "429"} <= operation["responses"].keys()) is closed, (method, path)
+
+
+async def raw(app: ASGIApp, headers: list[tuple[bytes, bytes]] | None = None) -> tuple[int, dict[str, object]]:
+    """Status and body of an answer to a request whose body never comes."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.sleep(10)
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": headers or [],
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])

@@ -1,0 +1,236 @@
+"""Every route of every service, asked with every kind of token that must not open it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+
+from shared.dev.issuer import KEY_ID, DevIssuer
+from shared.settings import DEV_ISSUER, Settings
+from tests.unit.http.services import SERVICES, api_of, issuer_settings
+
+pytestmark = pytest.mark.anyio
+
+OPEN = {"/healthz", "/readyz"}  # to whoever can reach the port: load balancers bring no token
+PAGES = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}  # of dev only, and in no OpenAPI
+STRANGER = "somebody-else"
+EXAMPLES = {"day": "1997-01-18", "hour": "sat-09"}
+
+
+class Route(NamedTuple):
+    """A route with an id in its path, and whether ids have owners there."""
+
+    service: str
+    method: str
+    path: str
+
+
+def routes() -> Iterator[Route]:
+    for service in SERVICES:
+        for path, methods in api_of(service).openapi()["paths"].items():
+            for method in methods:
+                yield Route(service, method.upper(), path)
+
+
+ROUTES = [route for route in routes() if route.path not in OPEN]
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
+    return DevIssuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="module")
+def guarded(issuer: DevIssuer) -> dict[str, FastAPI]:
+    return {service: api_of(service, issuer_settings(issuer.key_set.parent, service)) for service in SERVICES}
+
+
+def scopes_of(route: Route) -> list[str]:
+    """The narrowest that open it."""
+    of_operators = route.path.startswith(("/cluster", "/dead-letters", "/metrics"))
+    return [f"{'operations' if of_operators else route.service}:{'read' if route.method == 'GET' else 'write'}"]
+
+
+def target(route: Route, aggregate_id: str = "ann") -> str:
+    path = route.path
+    while "{" in path:
+        name = path[path.index("{") + 1 : path.index("}")]
+        path = path.replace(f"{{{name}}}", EXAMPLES.get(name, aggregate_id))
+    return path
+
+
+async def asked(api: FastAPI, route: Route, token: str | None, aggregate_id: str = "ann") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        return await http.request(route.method, target(route, aggregate_id), headers=headers)
+
+
+def unsigned(claims: dict[str, Any], header: dict[str, Any]) -> str:
+    parts = (json.dumps(header).encode(), json.dumps(claims).encode())
+    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+def bad_tokens(issuer: DevIssuer, route: Route) -> dict[str, str | None]:
+    """Each differs in one thing from one that would open the route."""
+    audience, scopes, now = route.service, scopes_of(route), time.time()
+    good = issuer.token(audience, scopes, "ann")
+    claims = jwt.decode(good, options={"verify_signature": False})
+    public = issuer.key().public_key()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    confused = unsigned(claims, {"alg": "HS256", "typ": "JWT", "kid": KEY_ID})
+    digest = hmac.new(pem, confused.encode(), hashlib.sha256).digest()
+    other_rsa = rsa.generate_private_key(65537, 2048) if route is ROUTES[0] else None
+    head, _, signature = good.split(".")
+    return {
+        "none": None,
+        "empty": "",
+        "rubbish": "rubbish",
+        "expired": issuer.token(audience, scopes, "ann", exp=int(now - 3600)),
+        "not yet": issuer.token(audience, scopes, "ann", nbf=int(now + 3600)),
+        "wrong audience": issuer.token("another-service", scopes, "ann"),
+        "wrong issuer": issuer.token(audience, scopes, "ann", iss="https://elsewhere.example"),
+        "without exp": jwt.encode(
+            {k: v for k, v in claims.items() if k != "exp"}, issuer.key(), "ES256", {"kid": KEY_ID}
+        ),
+        "alg none": unsigned(claims, {"alg": "none", "typ": "JWT", "kid": KEY_ID}) + ".",
+        "HS256 with the public key": f"{confused}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}",
+        "another key": jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256", {"kid": KEY_ID}),
+        "an unknown key": jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256", {"kid": "dev-2"}),
+        **({"another algorithm": jwt.encode(claims, other_rsa, "RS256", {"kid": KEY_ID})} if other_rsa else {}),
+        "a body that was changed": f"{head}.{unsigned(claims | {'sub': 'bob'}, {}).split('.')[1]}.{signature}",
+    }
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+async def test_a_token_that_does_not_count_opens_nothing(
+    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    for kind, token in bad_tokens(issuer, route).items():
+        answer = await asked(guarded[route.service], route, token)
+        assert answer.status_code == 401, (kind, answer.text)
+        assert answer.headers["www-authenticate"].startswith("Bearer"), kind
+        assert answer.json()["code"] == "token.invalid", kind
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+async def test_a_token_without_the_routes_scope_is_forbidden(
+    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    every = {f"{route.service}:{right}" for right in ("read", "write", "any")} | {
+        "operations:read",
+        "operations:write",
+        "another:read",
+    }
+    token = issuer.token(route.service, sorted(every - set(scopes_of(route))), "ann")
+    answer = await asked(guarded[route.service], route, token)
+    assert (answer.status_code, answer.json()["code"]) == (403, "scope.missing")
+
+
+OWNED = [route for route in ROUTES if route.path.startswith("/accounts/{")]
+
+
+@pytest.mark.parametrize("route", OWNED, ids=str)
+async def test_another_owners_aggregate_is_forbidden(
+    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    for aggregate_id in ("ann", "ann%20", "an%6e%6e", "somebody%2Delse2", "%73omebody-else/"):
+        answer = await asked(
+            guarded["accounts"], route, issuer.token("accounts", scopes_of(route), STRANGER), aggregate_id
+        )
+        assert answer.status_code in (403, 404), answer.text
+        if answer.status_code == 403:
+            assert answer.json()["code"] == "owner.other"
+
+
+@pytest.mark.parametrize("path", ["/accounts", "/accounts?limit=1"])
+async def test_a_list_of_all_needs_the_right_to_any(path: str, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+    route = Route("accounts", "GET", path)
+    refused = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read"], "ann"))
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope.missing")
+    allowed = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read", "accounts:any"], "x"))
+    assert allowed.status_code == 200
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if not route.path.startswith("/changes/")], ids=str)
+async def test_a_token_with_the_routes_scope_and_id_opens_it(
+    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    """Whatever the route then says to a request without a body."""
+    scopes = [*scopes_of(route), f"{route.service}:any"]
+    answer = await asked(guarded[route.service], route, issuer.token(route.service, scopes, "ann"))
+    assert answer.status_code not in (401, 403, 500), answer.text
+
+
+async def test_an_owner_needs_no_right_to_any(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+    token = issuer.token("accounts", ["accounts:read"], "an%n/日本")
+    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token, "an%25n%2F%E6%97%A5本")
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("path", sorted(OPEN))
+async def test_health_is_open(service: str, path: str, guarded: dict[str, FastAPI]) -> None:
+    assert (await asked(guarded[service], Route(service, "GET", path), None)).status_code == 200
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_route_is_in_the_openapi(service: str) -> None:
+    """So that none is forgotten above."""
+    api = api_of(service)
+    served = {context.path for context in iter_route_contexts(api.routes)}
+    assert served - PAGES == set(api.openapi()["paths"])
+
+
+async def test_an_issuers_new_key_is_found(tmp_path: Path) -> None:
+    issuer = DevIssuer(tmp_path / "issuer")
+    api = api_of("accounts", issuer_settings(issuer.key_set.parent, "accounts"))
+    route = Route("accounts", "GET", "/accounts/{id}")
+    scopes = ["accounts:read"]
+    assert (await asked(api, route, issuer.token("accounts", scopes, "ann"))).status_code == 404
+    for file in issuer.key_set.parent.iterdir():
+        file.unlink()
+    other = issuer.token("accounts", scopes, "ann")
+    assert (await asked(api, route, other)).status_code == 401
+    api.state.tokens._keys._read_at -= 3600
+    assert (await asked(api, route, other)).status_code == 404
+
+
+async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -> None:
+    settings = Settings(auth="on", auth_issuer=DEV_ISSUER, auth_audience="accounts", auth_jwks=str(tmp_path / "none"))
+    answer = await asked(
+        api_of("accounts", settings),
+        Route("accounts", "GET", "/accounts/{id}"),
+        DevIssuer(tmp_path).token("accounts", ["accounts:read"], "ann"),
+    )
+    assert answer.status_code == 503
+
+
+async def test_rsa_keys_and_scp_lists_count_too(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) | {"kid": "r"}
+    key_set = tmp_path / "keys.json"
+    key_set.write_text(json.dumps({"keys": [public, {"kty": "oct", "k": "c2VjcmV0", "kid": "o"}]}))
+    api = api_of(
+        "accounts",
+        Settings(auth="on", auth_issuer="i", auth_audience="a", auth_jwks=str(key_set), auth_owner_claim="customer"),
+    )
+    claims = {"iss": "i", "aud": ["a", "b"], "sub": "s", "customer": "ann", "exp": time.time() + 60}
+    token = jwt.encode(claims | {"scp": ["accounts:read"]}, key, "RS256", {"kid": "r"})
+    assert (await asked(api, Route("accounts", "GET", "/accounts/{id}"), token)).status_code == 404
+    shared = jwt.encode(claims | {"scp": ["accounts:read"]}, b"secret" * 8, "HS256", {"kid": "o"})
+    assert (await asked(api, Route("accounts", "GET", "/accounts/{id}"), shared)).status_code == 401
