@@ -156,13 +156,13 @@ class RowStore(SerializedStore[bytes, bytes]):
         path = self._path(partition)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return Rdict(str(path), options=_options())
+            return _readable(path)
         except Exception as error:
-            if "lock" in str(error).lower():  # in use: what is wiped would be a running worker's
+            if "lock file" in str(error):  # in use: what is wiped would be a running worker's
                 raise
             log.warning("store unreadable, wiped; the changelog restores it", path=str(path), error=str(error))
             self.wipe(partition)
-            return Rdict(str(path), options=_options())
+            return _readable(path)
 
     # What Faust asks of a store.
 
@@ -227,6 +227,17 @@ def _open_while_read() -> Iterator[None]:
         yield
     except (KeyError, DbClosedError) as error:
         raise NotReady("the partition is moving to another worker") from error
+
+
+def _readable(path: Path) -> Rdict:
+    """The store in this folder. Raises rocksdict's Exception when its files are damaged."""
+    db = Rdict(str(path), options=_options())
+    try:
+        db.get(OFFSET_KEY)
+    except Exception:
+        db.close()
+        raise
+    return db
 
 
 def _options() -> Options:

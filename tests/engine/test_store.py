@@ -1,0 +1,145 @@
+"""The local store: whole after any crash, wiped when its files are damaged, never wiped while it is in use."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shared.es.errors import NotReady
+from shared.streams.store import RowStore, StoreFailed
+
+ROWS = {b"account-%d" % number: b'{"balance_cents": %d}' % number * 50 for number in range(2_000)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RowStore]:
+    store = _store(tmp_path)
+    yield store
+    for partition in list(store._dbs):
+        store.close(partition)
+
+
+def test_rows_and_the_offset_they_reach_are_written_together(store: RowStore) -> None:
+    assert store.open(0) == -1
+    store.apply(0, {b"a": b"1", b"b": b"2"}, 7)
+    store.apply(0, {b"a": None, b"b": b"3"}, 9)
+    assert (store.get(0, b"a"), store.get(0, b"b"), store.open(0)) == (None, b"3", 9)
+
+
+def test_what_was_closed_is_there_again(store: RowStore, tmp_path: Path) -> None:
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    store.close(0)
+    again = _store(tmp_path)
+    assert again.open(0) == 41
+    assert dict(again.scan(0)) == ROWS
+    again.close(0)
+
+
+def test_a_killed_process_leaves_an_older_whole(tmp_path: Path) -> None:
+    """RocksDB's own log is off: what is lost is lost from the end, rows and offset alike."""
+    writer = f"""
+import os, pathlib
+from tests.engine.test_store import _store
+store = _store(pathlib.Path({str(tmp_path)!r}))
+store.open(0)
+for offset in range(60_000):
+    store.apply(0, {{b"count": b"%d" % offset, b"row-%d" % offset: b"x" * 400}}, offset)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", writer], check=False, timeout=120)
+    store = _store(tmp_path)
+    offset = store.open(0)
+    assert 0 <= offset < 60_000, "RocksDB flushed nothing or everything: this proves nothing"
+    assert store.get(0, b"count") == b"%d" % offset
+    rows = {key for key, _ in store.scan(0) if key.startswith(b"row-")}
+    assert rows == {b"row-%d" % number for number in range(offset + 1)}
+    store.close(0)
+
+
+def _scramble_the_manifest(folder: Path) -> None:
+    for manifest in folder.glob("MANIFEST-*"):
+        manifest.write_bytes(bytes(byte ^ 0xFF for byte in manifest.read_bytes()))
+
+
+def _remove_current(folder: Path) -> None:
+    (folder / "CURRENT").unlink()
+
+
+def _remove_the_rows(folder: Path) -> None:
+    for table in folder.glob("*.sst"):
+        table.unlink()
+
+
+def _flip_everywhere(folder: Path) -> None:
+    for table in folder.glob("*.sst"):
+        table.write_bytes(bytes(byte ^ 0xFF for byte in table.read_bytes()))
+
+
+@pytest.mark.parametrize("damage", [_scramble_the_manifest, _remove_current, _remove_the_rows, _flip_everywhere])
+def test_a_damaged_store_is_wiped_when_it_is_opened(
+    store: RowStore, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    _filled_and_closed(store)
+    damage(tmp_path / "accounts-0")
+    assert store.open(0) == -1
+    assert store.get(0, b"account-1") is None
+    store.apply(0, {b"account-1": b"1"}, 3)
+    assert store.open(0) == 3
+
+
+def test_damage_met_while_reading_is_told_from_an_absent_row(store: RowStore, tmp_path: Path) -> None:
+    _filled_and_closed(store)
+    (table,) = (tmp_path / "accounts-0").glob("*.sst")
+    data = bytearray(table.read_bytes())
+    for at in range(len(data) // 4, len(data) // 2, 100):
+        data[at] ^= 0xFF
+    table.write_bytes(data)
+    assert store.open(0) == 41
+    failures = sum(_fails(store, key) for key in random.Random(1).sample(sorted(ROWS), 500))
+    assert failures > 50
+
+
+def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tmp_path: Path) -> None:
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    rival = f"""
+import pathlib
+from tests.engine.test_store import _store
+_store(pathlib.Path({str(tmp_path)!r})).open(0)
+"""
+    ended = subprocess.run([sys.executable, "-c", rival], capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode != 0
+    assert "lock file" in ended.stderr
+    assert dict(store.scan(0)) == ROWS
+
+
+def test_a_partition_that_is_not_open_is_moving(store: RowStore) -> None:
+    with pytest.raises(NotReady):
+        store.get(5, b"account-1")
+
+
+def _store(folder: Path) -> RowStore:
+    nobody = cast(Any, SimpleNamespace())
+    return RowStore(folder, (), "rocksdb://", nobody, nobody, table_name="accounts")
+
+
+def _filled_and_closed(store: RowStore) -> None:
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    store.close(0)
+
+
+def _fails(store: RowStore, key: bytes) -> bool:
+    try:
+        assert store.get(0, key) == ROWS[key]
+    except StoreFailed:
+        return True
+    return False
