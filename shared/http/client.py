@@ -1,0 +1,394 @@
+"""A typed client of any service: it reads what it wrote, repeats without doing twice, and waits with an end.
+
+    with Client("http://127.0.0.1:8000") as shop:
+        shop.send("/accounts/ann", OpenAccount())
+        shop.send("/accounts/ann/charges", Charge(amount_cents=1250))
+        print(shop.read("/accounts/ann", AccountView).body.balance_cents)
+
+`AsyncClient` is the same with `await`. What a call does is written once, as a generator of requests and pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel
+
+from shared.es.errors import OnefoldError
+from shared.positions import Partition, format_positions, parse_positions
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+DEADLINE_S = 30.0
+ANSWER_S = 15.0  # beyond what the call wishes to wait
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 3.0
+POSITIONS_KEPT = 40  # more would not fit into a request's min_position
+
+
+class ClientError(OnefoldError):
+    """What a service answered instead.
+
+    ClientError
+    ├── Refused       the domain's or the contract's no: repeating it is no use
+    └── Unavailable   no answer within the deadline; a command may have been taken: send it again with its key
+    """
+
+
+class Refused(ClientError):
+    """code: stable, of the problem; detail: for people."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+class Unavailable(ClientError):
+    """key: of the command that may or may not have been taken; None of a read."""
+
+    def __init__(self, last: str, key: str | None = None) -> None:
+        super().__init__(f"no answer in time, at last: {last}")
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A command that took effect. sequence: its aggregate's, afterwards."""
+
+    command_id: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[M]):
+    """A row. lag: records by which it may be old. met: whether `until` was; None when none was asked for."""
+
+    body: M
+    etag: str
+    position: str
+    lag: int
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[M]):
+    """One page. missing: partitions whose rows it lacks."""
+
+    items: Sequence[M]
+    missing: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """One request, to whichever worker is next."""
+
+    method: str
+    path: str
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    seconds: float
+
+
+_Steps = Generator[_Ask | _Pause, "httpx.Response | None", T]
+"""What a call does: it yields requests, answered by a response or, when none came, None; and pauses."""
+
+
+def path_of(collection: str, aggregate_id: str) -> str:
+    """`/accounts`, `a/b` → `/accounts/a%2Fb`."""
+    return f"{collection}/{quote(aggregate_id, safe='')}"
+
+
+class _Calls:
+    """The calls as steps, and the positions this client has seen: no later read is older."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._positions: OrderedDict[Partition, int] = OrderedDict()
+
+    @property
+    def position(self) -> str:
+        """Of everything seen so far: for another client, to read no older."""
+        return format_positions(self._positions)
+
+    def note(self, position: str) -> None:
+        """Read no older than this from now on."""
+        for partition, offset in parse_positions(position).items():
+            self._positions[partition] = max(offset, self._positions.pop(partition, -1))
+            if len(self._positions) > POSITIONS_KEPT:
+                self._positions.popitem(last=False)
+
+    def send_steps(self, path: str, command: BaseModel | None, key: str | None, at: datetime | None) -> _Steps[Decided]:
+        key = key or str(uuid.uuid4())
+        headers = {"Idempotency-Key": key} | ({"Occurred-At": at.isoformat()} if at else {})
+        content = command.model_dump_json().encode() if command is not None else None
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        ask = _Ask("POST", path, headers=headers, content=content, wait_s=10.0)
+        answer = yield from self._answered(ask, key)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            answer = yield from self._outcome(answer.headers["location"], key)
+        self._note(answer)
+        _check(answer)
+        accepted = answer.json()
+        return Decided(accepted["command_id"], accepted["sequence"])
+
+    def read_steps(
+        self, path: str, model: type[M], until: str | None, wait_s: float, max_lag: int | None
+    ) -> _Steps[Read[M]]:
+        wished: dict[str, str | int | None] = {
+            "min_position": self.position or None,
+            "until": until,
+            "wait": f"{wait_s:g}",
+            "max_lag": max_lag,
+        }
+        params = {name: value for name, value in wished.items() if value is not None}
+        answer = yield from self._answered(_Ask("GET", path, params, wait_s=wait_s))
+        self._note(answer)
+        _check(answer)
+        met = answer.headers.get("onefold-until")
+        return Read(
+            model.model_validate_json(answer.content),
+            answer.headers.get("etag", ""),
+            answer.headers.get("onefold-position", ""),
+            int(answer.headers.get("onefold-lag", "0")),
+            None if met is None else met == "met",
+        )
+
+    def page_steps(
+        self, path: str, model: type[M], params: Mapping[str, str | int], cursor: str | None
+    ) -> _Steps[tuple[Listed[M], str | None]]:
+        query = {**params, **({"cursor": cursor} if cursor else {})}
+        answer = yield from self._answered(_Ask("GET", path, query))
+        _check(answer)
+        page = answer.json()
+        missing = [part["partition"] for part in page["partitions"] if part["status"] == "missing"]
+        return Listed([model.model_validate(item) for item in page["items"]], missing), page["cursor"]
+
+    def _outcome(self, location: str, key: str) -> _Steps[httpx.Response]:
+        """What became of a command that was taken: 404 as long as it is not decided."""
+        deadline = time.monotonic() + self._deadline_s
+        while time.monotonic() < deadline:
+            yield _Pause(FIRST_PAUSE_S)
+            answer = yield from self._answered(_Ask("GET", location), key)
+            if answer.status_code != httpx.codes.NOT_FOUND:
+                return answer
+        raise Unavailable("taken, but not decided", key)
+
+    def _answered(self, ask: _Ask, key: str | None = None) -> _Steps[httpx.Response]:
+        """An answer that is neither 503 nor 429; asks again, ever more patiently, until the deadline."""
+        deadline = time.monotonic() + self._deadline_s + ask.wait_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            answer = yield ask
+            if answer is not None and answer.status_code not in (429, 503):
+                return answer
+            wait_s = max(pause_s * random.uniform(0.5, 1.5), float(_retry_after(answer)))
+            if time.monotonic() + wait_s > deadline:
+                raise Unavailable("no connection" if answer is None else answer.text[:300], key)
+            yield _Pause(wait_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _note(self, answer: httpx.Response) -> None:
+        if position := answer.headers.get("onefold-position"):
+            self.note(position)
+
+
+def _retry_after(answer: httpx.Response | None) -> int:
+    text = answer.headers.get("retry-after", "0") if answer is not None else "0"
+    return int(text) if text.isdigit() else 0
+
+
+def _check(answer: httpx.Response) -> None:
+    """Raises Refused."""
+    if answer.is_success:
+        return
+    try:
+        problem = answer.json()
+        refusal = Refused(answer.status_code, problem["code"], problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        refusal = Refused(answer.status_code, "unexpected", answer.text[:300])
+    raise refusal
+
+
+class _Workers:
+    """Whom to ask next: the same as before, while it answers."""
+
+    def __init__(self, urls: str | Sequence[str], token: str | Callable[[], str] | None) -> None:
+        self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._token = token
+        self._turn = 0
+
+    def next(self) -> None:
+        self._turn += 1
+
+    def request(self, http: httpx.Client | httpx.AsyncClient, ask: _Ask) -> httpx.Request:
+        headers = dict(ask.headers)
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token if isinstance(self._token, str) else self._token()}"
+        url = self._urls[self._turn % len(self._urls)] + ask.path
+        return http.build_request(
+            ask.method,
+            url,
+            params=ask.params or None,
+            headers=headers,
+            content=ask.content,
+            timeout=httpx.Timeout(ask.wait_s + ANSWER_S, connect=2.0),
+        )
+
+
+class Client(_Calls):
+    """urls: of one worker or several; another is asked when one does not answer. token: or what gives a fresh one."""
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str | Callable[[], str] | None = None,
+        deadline_s: float = DEADLINE_S,
+        http: httpx.Client | None = None,
+    ) -> None:
+        super().__init__(deadline_s)
+        self._workers = _Workers(urls, token)
+        self._http = http or httpx.Client()
+
+    def send(
+        self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
+    ) -> Decided:
+        """Returns once it is decided. key: the same takes effect once, whoever repeats it. Raises ClientError."""
+        return self._run(self.send_steps(path, command, key, at))
+
+    def read(
+        self, path: str, model: type[M], *, until: str | None = None, wait_s: float = 5.0, max_lag: int | None = None
+    ) -> Read[M]:
+        """The row, never older than what this client has seen. until: field:value to wait for. Raises ClientError."""
+        return self._run(self.read_steps(path, model, until, wait_s, max_lag))
+
+    def pages(self, path: str, model: type[M], **params: str | int) -> Iterator[Listed[M]]:
+        """Page after page to the end. params: order, limit, complete and the list's filters."""
+        cursor: str | None = None
+        while True:
+            page, cursor = self._run(self.page_steps(path, model, params, cursor))
+            yield page
+            if cursor is None:
+                return
+
+    def _run(self, steps: _Steps[T]) -> T:
+        answer: httpx.Response | None = None
+        try:
+            step = next(steps)
+            while True:
+                answer = None
+                if isinstance(step, _Pause):
+                    time.sleep(step.seconds)
+                else:
+                    answer = self._ask(step)
+                step = steps.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _ask(self, ask: _Ask) -> httpx.Response | None:
+        try:
+            answer = self._http.send(self._workers.request(self._http, ask))
+        except httpx.TransportError:
+            self._workers.next()
+            return None
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            self._workers.next()
+        return answer
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient(_Calls):
+    """As `Client`."""
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str | Callable[[], str] | None = None,
+        deadline_s: float = DEADLINE_S,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        super().__init__(deadline_s)
+        self._workers = _Workers(urls, token)
+        self._http = http or httpx.AsyncClient()
+
+    async def send(
+        self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
+    ) -> Decided:
+        return await self._run(self.send_steps(path, command, key, at))
+
+    async def read(
+        self, path: str, model: type[M], *, until: str | None = None, wait_s: float = 5.0, max_lag: int | None = None
+    ) -> Read[M]:
+        return await self._run(self.read_steps(path, model, until, wait_s, max_lag))
+
+    async def pages(self, path: str, model: type[M], **params: str | int) -> AsyncIterator[Listed[M]]:
+        cursor: str | None = None
+        while True:
+            page, cursor = await self._run(self.page_steps(path, model, params, cursor))
+            yield page
+            if cursor is None:
+                return
+
+    async def _run(self, steps: _Steps[T]) -> T:
+        answer: httpx.Response | None = None
+        try:
+            step = next(steps)
+            while True:
+                answer = None
+                if isinstance(step, _Pause):
+                    await asyncio.sleep(step.seconds)
+                else:
+                    answer = await self._ask(step)
+                step = steps.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _ask(self, ask: _Ask) -> httpx.Response | None:
+        try:
+            answer = await self._http.send(self._workers.request(self._http, ask))
+        except httpx.TransportError:
+            self._workers.next()
+            return None
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            self._workers.next()
+        return answer
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
