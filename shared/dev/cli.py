@@ -69,6 +69,18 @@ def new_service(
 
 
 @cli.command()
+def stop(service: str) -> None:
+    """Stop the workers of SERVICE that `up` keeps running, until `start`."""
+    print("\n".join(f"stopped {url}" for url in stays.rest(stays.ROOT, service)) or f"{service} was stopped already")
+
+
+@cli.command()
+def start(service: str) -> None:
+    """Start the workers of SERVICE that `stop` ended, with the code as it is now."""
+    print("\n".join(f"ready {url}" for url in stays.wake(stays.ROOT, service)))
+
+
+@cli.command()
 def worker(service: str) -> None:
     """Become one worker of SERVICE, with the settings of the environment; beside `up`, on its broker."""
     if service not in found_services():

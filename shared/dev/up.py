@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ from typing import TextIO
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack, found_services
 from shared.dev.stages import StageFailed, stage
-from shared.dev.worker import CHECKOUT, Worker
+from shared.dev.worker import CHECKOUT, READY_DEADLINE_S, Worker, is_ready
 
 ROOT = CHECKOUT / ".onefold" / "up"
 _TICK_S = 0.5
@@ -52,6 +53,7 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
         raise StageFailed("no folder of services/ has an app.py", "add a service")
     with _only_one(root):
         _end_recorded(root)
+        shutil.rmtree(root / "resting", ignore_errors=True)
         _on_end_signals(signal.default_int_handler)
         stack = Stack(root, services, brokers)
         try:
@@ -71,6 +73,49 @@ def down(root: Path) -> bool:
     record = _read(root)
     ended = end([record.up], _UP_GRACE_S) if record else []
     return _end_recorded(root) or bool(ended)
+
+
+def rest(root: Path, service: str) -> list[str]:
+    """Has `up` stop the workers of `service` until `wake`; returns their URLs. Raises StageFailed."""
+    urls = _urls(_running(root, service), service)
+    _resting(root, service).parent.mkdir(exist_ok=True)
+    _resting(root, service).touch()
+    _await(lambda: not _urls(_running(root, service), service), root, f"{service} does not stop")
+    return urls
+
+
+def wake(root: Path, service: str) -> list[str]:
+    """Has `up` run the workers of `service` again; returns their URLs once all are ready. Raises StageFailed."""
+    _running(root, service)
+    _resting(root, service).unlink(missing_ok=True)
+
+    def ready() -> bool:
+        urls = _urls(_running(root, service), service)
+        return bool(urls) and all(is_ready(url) for url in urls)
+
+    _await(ready, root, f"{service} is not ready")
+    return _urls(_running(root, service), service)
+
+
+def _running(root: Path, service: str) -> Record:
+    record = running(root)
+    if record is None:
+        raise StageFailed("`up` of this checkout does not run", "start it, or tell your own supervisor")
+    if service not in record.services:
+        raise StageFailed(f"`up` runs no {service}", f"name one of: {', '.join(record.services)}")
+    return record
+
+
+def _urls(record: Record, service: str) -> list[str]:
+    return [str(worker["url"]) for worker in record.services[service]]
+
+
+def _await(condition: Callable[[], bool], root: Path, problem: str) -> None:
+    deadline = time.monotonic() + READY_DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise StageFailed(f"{problem} after {READY_DEADLINE_S:.0f} s", "see its log", root / "logs")
+        time.sleep(_TICK_S)
 
 
 def _start(stack: Stack, out: TextIO) -> None:
@@ -103,7 +148,7 @@ def _announce(stack: Stack, as_json: bool) -> None:
 
 
 def _keep_running(stack: Stack) -> None:
-    keepers = [Keeper(worker, _say) for worker in stack.workers]
+    keepers = [Keeper(worker, _say, _resting(stack.root, worker.service)) for worker in stack.workers]
     while True:
         time.sleep(_TICK_S)
         stack.kafka.check()
@@ -112,24 +157,38 @@ def _keep_running(stack: Stack) -> None:
 
 
 class Keeper:
-    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds."""
+    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds.
 
-    def __init__(self, worker: Worker, say: Callable[[str], None]) -> None:
+    While the file `resting` exists, the worker is stopped.
+    """
+
+    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None = None) -> None:
         self._worker = worker
         self._say = say
+        self._resting = resting
+        self._rests = False
         self._deaths = 0
         self._started_s = time.monotonic()
         self._due_s: float | None = None
 
     def tick(self, now_s: float) -> bool:
-        """True when it was started again."""
-        if self._due_s is None:
+        """True when it was started again, or stopped."""
+        if self._resting is not None and self._resting.exists():
+            return self._rest()
+        if self._due_s is None and not self._rests:
             self._notice_end(now_s)
             return False
-        if now_s < self._due_s:
+        if self._due_s is not None and now_s < self._due_s:
             return False
         self._worker.spawn()
-        self._started_s, self._due_s = now_s, None
+        self._started_s, self._due_s, self._rests = now_s, None, False
+        return True
+
+    def _rest(self) -> bool:
+        if self._rests:
+            return False
+        self._worker.stop()
+        self._due_s, self._rests = None, True
         return True
 
     def _notice_end(self, now_s: float) -> None:
@@ -184,11 +243,16 @@ def _file(root: Path) -> Path:
     return root / "running.json"
 
 
+def _resting(root: Path, service: str) -> Path:
+    return root / "resting" / service
+
+
 def _services(stack: Stack) -> Services:
-    workers = [worker for worker in stack.workers if worker.exit_code is None]
-    names = dict.fromkeys(worker.service for worker in workers)
+    """The workers that run, by service; a service whose workers rest has none."""
+    names = dict.fromkeys(worker.service for worker in stack.workers)
     return {
-        name: [{"url": worker.url, "pid": worker.pid} for worker in workers if worker.service == name] for name in names
+        name: [{"url": worker.url, "pid": worker.pid} for worker in stack.workers_of(name) if worker.running]
+        for name in names
     }
 
 

@@ -69,6 +69,10 @@ class Worker:
         return self._process.pid
 
     @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs, and after stop() or kill(); negative: the signal that ended it."""
         return self._process.poll() if self._process else None
@@ -111,9 +115,7 @@ class Worker:
         self._has_served = True
 
     def is_ready(self) -> bool:
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}/readyz", timeout=1.0).status_code == httpx.codes.OK
-        return False
+        return is_ready(self.url)
 
     def kill(self) -> None:
         """SIGKILL, as a machine that loses power."""
@@ -160,6 +162,13 @@ class Worker:
         tail = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         quoted = "\n".join(f"    {line}" for line in tail)
         return StageFailed(f"{problem}; its log ends:\n{quoted}", "mend what the log says, then run again", self.log)
+
+
+def is_ready(url: str) -> bool:
+    """Whether the worker at `url` has its partitions, and every row of theirs."""
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/readyz", timeout=1.0).status_code == httpx.codes.OK
+    return False
 
 
 def free_port(candidates: Iterable[int] = ()) -> int:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -20,7 +19,7 @@ from shared.dev import up as stays
 from shared.dev.processes import Process, identify
 from shared.dev.stages import StageFailed
 from shared.dev.up import Keeper
-from shared.dev.worker import Worker
+from shared.dev.worker import Worker, is_ready
 
 
 class Scripted(Worker):
@@ -29,7 +28,7 @@ class Scripted(Worker):
     def __init__(self) -> None:
         self.service, self.instance, self.log = "accounts", "1", Path("accounts-1.log")
         self.code: int | None = None
-        self.spawned = 0
+        self.spawned = self.stopped = 0
 
     @property
     def exit_code(self) -> int | None:
@@ -39,11 +38,14 @@ class Scripted(Worker):
         self.spawned += 1
         self.code = None
 
+    def stop(self, deadline_s: float = 0.0) -> None:
+        self.stopped += 1
 
-def test_a_worker_that_ends_is_reported_and_started_again_ever_later() -> None:
+
+def test_a_worker_that_ends_is_reported_and_started_again_ever_later(tmp_path: Path) -> None:
     said: list[str] = []
     worker = Scripted()
-    keeper = Keeper(worker, said.append)
+    keeper = Keeper(worker, said.append, tmp_path / "resting")
     now = time.monotonic()
     for pause_s in (1, 2, 4, 8, 16, 30, 30):
         worker.code = -9
@@ -56,13 +58,30 @@ def test_a_worker_that_ends_is_reported_and_started_again_ever_later() -> None:
     assert said == []
 
 
-def test_one_that_held_for_a_minute_is_started_again_soon() -> None:
+def test_one_that_held_for_a_minute_is_started_again_soon(tmp_path: Path) -> None:
     worker = Scripted()
-    keeper = Keeper(worker, lambda _: None)
+    keeper = Keeper(worker, lambda _: None, tmp_path / "resting")
     worker.code = 1
     later = time.monotonic() + 61
     keeper.tick(later)
     assert keeper.tick(later + 1)
+
+
+def test_one_that_shall_rest_is_stopped_once_and_started_when_the_rest_is_over(tmp_path: Path) -> None:
+    worker, resting = Scripted(), tmp_path / "resting"
+    keeper = Keeper(worker, lambda _: None, resting)
+    resting.touch()
+    assert keeper.tick(0.0)
+    assert not keeper.tick(1.0)
+    resting.unlink()
+    assert keeper.tick(2.0)
+    assert not keeper.tick(3.0)
+    assert (worker.stopped, worker.spawned) == (1, 1)
+
+
+def test_only_workers_of_up_can_be_stopped(tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match="`up` of this checkout does not run"):
+        stays.rest(tmp_path, "accounts")
 
 
 def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
@@ -120,13 +139,6 @@ def processes_of(root: Path) -> list[Process]:
     return [record.up, *record.children]
 
 
-def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz").is_success
-    except httpx.HTTPError:
-        return False
-
-
 @pytest.mark.broker
 def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stays, "ROOT", root)
@@ -147,6 +159,11 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         wait_until(lambda: not killed.running)
         wait_until(lambda: is_ready(worker["url"]))
         assert "accounts-1 ended with -9" in (root.parent / "stderr").read_text()
+
+        assert CliRunner().invoke(cli.cli, ["stop", "accounts"]).output == f"stopped {worker['url']}\n"
+        assert not is_ready(worker["url"])
+        assert CliRunner().invoke(cli.cli, ["start", "accounts"]).output == f"ready {worker['url']}\n"
+        assert is_ready(worker["url"])
 
         everything = processes_of(root)
         assert CliRunner().invoke(cli.cli, ["down"]).output == "stopped\n"
