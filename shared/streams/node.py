@@ -27,7 +27,7 @@ from shared.topology import Table, Topic, Topology
 class WorkerNode:
     def __init__(self, app: WorkerApp) -> None:
         self._app = app
-        self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.tables}
+        self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.all_tables()}
         self._producer = CommandProducer(app.settings.bootstrap, [app.topology])
 
     @property
