@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import sys
@@ -12,6 +13,7 @@ import typer
 
 from shared.dev import dead_letters, scaffold
 from shared.dev import up as stays
+from shared.dev.asyncapi import document_of
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
@@ -136,6 +138,12 @@ def token(
             "operations:write",
         ]
         print(issuer.token(service, scopes, owner, minutes * 60))
+
+
+@cli.command()
+def asyncapi(service: str) -> None:
+    """Show the AsyncAPI 3 document of what SERVICE reads and writes on topics, as JSON."""
+    print(json.dumps(document_of(service), indent=2))
 
 
 @cli.command("settings")

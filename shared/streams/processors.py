@@ -76,8 +76,8 @@ class Aggregate(Processor):
         self.source = table.source
         self.table = table
         self.codec = decider.row_codec
-        self._decider = decider
-        self._events = events.name
+        self.decider = decider
+        self.events = events
         self._decode = decider.command_codec.decode
         self._encode = decider.event_codec.encode
 
@@ -87,15 +87,15 @@ class Aggregate(Processor):
         key = command.aggregate_id.encode()
         if record.key != key:
             raise BadMessage("the record's key is not the aggregate id in its body")
-        row = rows.get(key) or self._decider.initial_row
+        row = rows.get(key) or self.decider.initial_row
         if record.offset <= row.offset:
             return  # the row already holds it
-        done = step(self._decider, row, command, record.offset)
+        done = step(self.decider, row, command, record.offset)
         events = [self._encode(event) for event in done.events]
         if not done.repeated:
             rows.changed[key] = done.row
         for event in events:
-            batch.write(self._events, key, event, record.partition)
+            batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
 

@@ -1,0 +1,112 @@
+"""AsyncAPI 3 documents of what services read and write on topics, from their topologies and message types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from shared.es.envelope import CommandEnvelope, EventEnvelope
+from shared.es.message import Command, Message
+from shared.streams.processors import Aggregate, Processor
+from shared.topology import Topic, Topology
+
+Json = dict[str, Any]
+
+
+def document_of(service: str) -> Json:
+    """The document of one service of this checkout."""
+    app = import_module(f"services.{service}.app").app
+    return document(app.topology, app.processors)
+
+
+def document(topology: Topology, processors: Sequence[Processor]) -> Json:
+    """Every topic of the service, those of others that it reads, and each message whose type is declared here."""
+    messages = _messages(processors)
+    own = {topic.name: topic for topic in topology.all_topics()}
+    read = {processor.source.name for processor in processors}
+    written = {topic for topic in messages if topic not in read}
+    types = sorted({message for found in messages.values() for message in found}, key=lambda message: message.TYPE)
+    references, schemas = _schemas(types)
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": topology.service,
+            "version": "1",
+            "description": "The key of every record is the aggregate id in UTF-8; murmur2 of it gives the partition.",
+        },
+        "defaultContentType": "application/json",
+        "channels": {
+            name: _channel(name, own.get(name), topology.partitions, messages.get(name, ()))
+            for name in sorted(own.keys() | read)
+        },
+        "operations": {
+            **{f"receive {name}": _operation("receive", name) for name in sorted(read)},
+            **{f"send {name}": _operation("send", name) for name in sorted(written)},
+        },
+        "components": {
+            "messages": {message.TYPE: _message(message, references[message]) for message in types},
+            "schemas": schemas,
+        },
+    }
+
+
+def _messages(processors: Iterable[Processor]) -> dict[str, tuple[type[Message], ...]]:
+    """The types declared by this service, by the topic that carries them."""
+    found: dict[str, tuple[type[Message], ...]] = {}
+    for processor in processors:
+        if isinstance(processor, Aggregate):
+            found[processor.source.name] = processor.decider.commands
+            found[processor.events.name] = processor.decider.events
+    return found
+
+
+def _channel(name: str, topic: Topic | None, partitions: int, messages: Iterable[type[Message]]) -> Json:
+    """topic: None of another service's, which describes it itself."""
+    if topic is None:
+        return {"address": name, "description": "Another service's; its document has the messages."}
+    settings = {"cleanup.policy": [topic.cleanup], "retention.ms": topic.retention_ms}
+    kafka = {"topic": name, "partitions": partitions, "topicConfiguration": settings, "bindingVersion": "0.5.0"}
+    return {
+        "address": name,
+        "messages": {message.TYPE: {"$ref": f"#/components/messages/{message.TYPE}"} for message in messages},
+        "bindings": {"kafka": kafka},
+    }
+
+
+def _operation(action: str, channel: str) -> Json:
+    return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}}
+
+
+def _message(message: type[Message], payload: Json) -> Json:
+    return {
+        "name": message.TYPE,
+        "title": message.__name__,
+        **({"description": message.__doc__} if message.__doc__ else {}),
+        "payload": payload,
+        "bindings": {"kafka": {"key": {"type": "string"}, "bindingVersion": "0.5.0"}},
+    }
+
+
+def _schemas(types: Sequence[type[Message]]) -> tuple[dict[type[Message], Json], Json]:
+    """A reference for each type, and what they refer to: the envelope with exactly this message in it."""
+    envelopes = {message: _envelope(message) for message in types}
+    references, definitions = models_json_schema(
+        [(envelope, "validation") for envelope in envelopes.values()], ref_template="#/components/schemas/{model}"
+    )
+    schemas: Json = definitions.get("$defs", {})
+    found = {message: references[envelope, "validation"] for message, envelope in envelopes.items()}
+    for message, reference in found.items():
+        properties = schemas[reference["$ref"].rpartition("/")[2]]["properties"]
+        properties["type"] = {"const": message.TYPE}
+        properties["schema_version"] = {"const": message.VERSION}
+    return found, schemas
+
+
+def _envelope(message: type[Message]) -> type[BaseModel]:
+    generic: Any = CommandEnvelope if issubclass(message, Command) else EventEnvelope
+    envelope: type[BaseModel] = generic[message]
+    return envelope

@@ -1,0 +1,78 @@
+"""The AsyncAPI documents say what the topologies and message types say, and are what the specification allows.
+
+The schema is the specification's own, of @asyncapi/specs 6.11.1 (Apache-2.0), without its white space.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged
+from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from shared.dev.asyncapi import document_of
+from shared.dev.stack import found_services
+from shared.es.ids import derived_id
+
+SCHEMA = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text())
+
+
+@pytest.fixture(scope="module", params=found_services())
+def document(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return document_of(request.param)
+
+
+def test_it_is_what_the_specification_allows(document: dict[str, Any]) -> None:
+    errors = jsonschema_rs.validator_for(SCHEMA).iter_errors(document)
+    assert [f"{error.instance_path}: {error.message[:200]}" for error in errors] == []
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    for reference in _references(document):
+        found: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+        assert found
+
+
+def test_a_service_shows_all_its_topics_with_their_settings() -> None:
+    channels = document_of("accounts")["channels"]
+    assert channels.keys() == {topic.name for topic in TOPOLOGY.all_topics()}
+    assert channels[COMMANDS.name]["messages"].keys() == {command.TYPE for command in DECIDER.commands}
+    assert channels[EVENTS.name]["messages"].keys() == {event.TYPE for event in DECIDER.events}
+    kafka = channels[EVENTS.name]["bindings"]["kafka"]
+    assert (kafka["partitions"], kafka["topicConfiguration"]["cleanup.policy"]) == (TOPOLOGY.partitions, ["delete"])
+
+
+def test_a_real_record_is_valid_and_one_of_another_version_is_not() -> None:
+    document = document_of("accounts")
+    payload = document["components"]["messages"][AccountCharged.TYPE]["payload"]
+    validator = jsonschema_rs.validator_for({**payload, "components": document["components"]})
+    record = json.loads(
+        DECIDER.event_codec.encode(
+            DECIDER.event_codec.wrap(
+                AccountCharged(amount_cents=5),
+                event_id=derived_id("e"),
+                aggregate_id="ann",
+                sequence=1,
+                occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
+                correlation_id="c",
+            )
+        )
+    )
+    assert validator.is_valid(record)
+    assert not validator.is_valid(record | {"schema_version": AccountCharged.VERSION + 1})
+    assert not validator.is_valid(record | {"data": {}})
+
+
+def _references(found: Any) -> list[str]:
+    if isinstance(found, dict):
+        inner = [reference for value in found.values() for reference in _references(value)]
+        return inner + ([found["$ref"]] if isinstance(found.get("$ref"), str) else [])
+    return [reference for value in found for reference in _references(value)] if isinstance(found, list) else []
