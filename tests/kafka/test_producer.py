@@ -70,10 +70,20 @@ def test_nothing_is_lost_repeated_or_reordered_by_configuration() -> None:
 def test_the_answer_is_where_the_record_is(broker: str) -> None:
     async def test(producer: CommandProducer) -> None:
         key = "Zoë".encode()
-        partition, offset = await producer.send(COMMANDS.name, key, b"value", {"traceparent": b"00-1"})
+        partition, offset = await producer.send(COMMANDS.name, key, b"value")
         assert partition == partition_of(key, 4)
         message = read(broker, partition, offset)
-        assert (message.key(), message.value(), message.headers()) == (key, b"value", [("traceparent", b"00-1")])
+        assert (message.key(), message.value()) == (key, b"value")
+
+    run(test, broker)
+
+
+@pytest.mark.broker
+def test_a_record_goes_to_the_partition_it_is_for(broker: str) -> None:
+    async def test(producer: CommandProducer) -> None:
+        elsewhere = (partition_of(b"one", 4) + 1) % 4
+        partition, offset = await producer.send(COMMANDS.name, b"one", b"value", elsewhere)
+        assert (partition, read(broker, partition, offset).key()) == (elsewhere, b"one")
 
     run(test, broker)
 
