@@ -11,8 +11,12 @@ import typer
 from pyspark.sql import SparkSession
 
 from pipelines import parity as auditing
+from pipelines import results, sources
 from pipelines.archive import Archive
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
+from pipelines.events import until
+from pipelines.facts import facts
+from pipelines.insights import by_segment, charges, retention, revenue_by_day, segments
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
@@ -117,6 +121,42 @@ def rebuild(
         provision([build.topology], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
         rows = build.run(_show)
     typer.echo(f"{build.topology.group}: {rows:,} rows are ready; start its workers")
+
+
+@cli.command()
+def insights(
+    out: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path(".onefold/insights"),
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Only what is new since the last time; no pictures.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    archive: ArchiveRoot = None,
+    master: Master = None,
+    memory: Memory = "1g",
+) -> None:
+    """Revenue by day, cohort retention and customer segments of accounts: to topics, and as pictures."""
+    from pipelines import pictures  # here: no other verb needs to wait for matplotlib
+
+    table = table_of("accounts", "accounts")
+    history = _history(bootstrap, [table.events.name])
+    provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
+    with spark_session("insights", master=master, memory=memory) as spark:
+        if stream:
+            records = sources.stream(spark, history.bootstrap, table.events.name)
+            days = revenue_by_day(charges(facts(records, table)))
+            checkpoint = str((out / "checkpoint").resolve())
+            results.follow(days, history.bootstrap, results.REVENUE, checkpoint, "day")
+            return
+        ends = history.settled_ends(table.events.name)
+        records = until(spark, history, table.events.name, ends, _archive(spark, archive, table))
+        charged = charges(facts(records, table)).cache()
+        days, months = revenue_by_day(charged).cache(), retention(charged).cache()
+        results.write(days, history.bootstrap, results.REVENUE, "day")
+        results.write(months, history.bootstrap, results.RETENTION, "cohort", "months")
+        results.write(by_segment(segments(charged)), history.bootstrap, results.SEGMENTS, "segment")
+        pictures.draw_revenue(days.collect(), out)
+        pictures.draw_retention(months.collect(), out)
+    typer.echo(f"written to {', '.join(topic.name for topic in results.TOPOLOGY.topics)}; pictures in {out}")
 
 
 def _show(done: Done, count: int, total: int, took_s: float) -> None:

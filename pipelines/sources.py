@@ -35,3 +35,17 @@ def topic(
         .load()
     )
     return records.select("partition", "offset", "timestamp", "key", "value")
+
+
+def stream(spark: SparkSession, bootstrap: str, name: str) -> DataFrame:
+    """The same columns, from the first record on and for ever, as a streaming DataFrame."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    return records.select("partition", "offset", "timestamp", "key", "value")

@@ -17,13 +17,14 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
-from shared.dev.stack import Stack
 from shared.es.row import Row
 from shared.es.step import step
+from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.history import History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
+from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ def spark() -> Iterator[SparkSession]:
 
     with spark_session("tests", cores=2) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("kafka")
+    with EmbeddedKafka(root / "data", root / "logs") as kafka:
+        yield kafka.bootstrap
 
 
 @dataclass
@@ -154,7 +162,7 @@ _SERVICES = itertools.count(1)
 
 
 @pytest.fixture
-def ledger(stack: Stack) -> Ledger:
+def ledger(bootstrap: str) -> Ledger:
     """An empty ledger in topics of its own, computed by the domain of accounts."""
     from pipelines.catalog import table_of
 
@@ -162,6 +170,6 @@ def ledger(stack: Stack) -> Ledger:
     commands, events = Topic(f"{name}.commands.v1"), Topic(f"{name}.events.v1")
     table = Table("accounts", source=commands)
     topology = Topology(name, topics=(commands, events), tables=(table,), partitions=PARTITIONS)
-    provision([topology], stack.settings)
+    provision([topology], Settings(bootstrap=bootstrap))
     described = replace(table_of("accounts", "accounts"), topology=topology, table=table, events=events)
-    return Ledger(stack.bootstrap, described)
+    return Ledger(bootstrap, described)

@@ -1,0 +1,97 @@
+"""What is counted is what the charges say; a stream counts what a batch counts, and goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import results, sources
+from pipelines.facts import facts
+from pipelines.insights import by_segment, charges, retention, revenue_by_day, segments
+from pipelines.pictures import draw_retention, draw_revenue
+from services.accounts.domain.commands import Charge, OpenAccount, Pay
+from shared.kafka.history import History
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+CHARGES = "customer string, at timestamp, cents long"
+
+
+def at(month: int, day: int) -> datetime:
+    return datetime(1997, month, day, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def charged(spark: Any) -> Any:
+    rows = [
+        ("ann", at(1, 5), 1000),
+        ("ann", at(1, 5), 500),
+        ("ann", at(3, 9), 700),
+        ("bob", at(1, 6), 100),
+        ("eve", at(2, 1), 900),
+        ("eve", at(3, 9), 50),
+    ]
+    return spark.createDataFrame(rows, CHARGES)
+
+
+def test_charges_are_counted_by_day_cohort_and_segment(charged: Any, tmp_path: Path) -> None:
+    days = revenue_by_day(charged).collect()
+    assert {row.day: (row.charges, row.cents) for row in days} == {
+        date(1997, 1, 5): (2, 1500),
+        date(1997, 1, 6): (1, 100),
+        date(1997, 2, 1): (1, 900),
+        date(1997, 3, 9): (2, 750),
+    }
+    months = retention(charged).collect()
+    assert {(row.cohort.month, row.months): (row.customers, row.share) for row in months} == {
+        (1, 0): (2, 1.0),
+        (1, 2): (1, 0.5),
+        (2, 0): (1, 1.0),
+        (2, 1): (1, 1.0),
+    }
+    scored = segments(charged)
+    assert {row.customer: (row.recency_days, row.frequency, row.cents) for row in scored.collect()} == {
+        "ann": (0, 3, 2200),
+        "bob": (62, 1, 100),
+        "eve": (0, 2, 950),
+    }
+    assert sum(row.cents for row in by_segment(scored).collect()) == 3250
+    draw_revenue(days, tmp_path)
+    draw_retention(months, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "revenue.png", "retention.svg"}
+
+
+def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    target = Topic(f"{ledger.table.topology.service}.revenue.v1", cleanup="compact")
+    provision([Topology("revenue", (target,), partitions=1)], Settings(bootstrap=ledger.bootstrap))
+    history = History(ledger.bootstrap)
+
+    def follow() -> None:
+        records = sources.stream(spark, ledger.bootstrap, ledger.table.events.name)
+        days = revenue_by_day(charges(facts(records, ledger.table)))
+        results.follow(days, ledger.bootstrap, target, str(tmp_path / "checkpoint"), "day")
+
+    def followed() -> list[tuple[str, int]]:
+        records = sources.topic(spark, ledger.bootstrap, target.name, {0: 0}, history.settled_ends(target.name))
+        values = [json.loads(bytes(row.value)) for row in records.orderBy("offset").collect()]
+        return [(value["day"], value["cents"]) for value in values]
+
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
+    ledger.decide(("ann", Charge(amount_cents=500)), ("bob", Charge(amount_cents=70)), same_day=True)
+    ledger.put_event("noise", b"no event")
+    follow()
+    assert followed() == [("1997-01-01", 570)]
+    follow()
+    ledger.decide(("ann", Charge(amount_cents=30)), ("ann", Pay(amount_cents=100)), same_day=True)
+    follow()
+    assert followed() == [("1997-01-01", 570), ("1997-01-01", 600)]
+
+    name = ledger.table.events.name
+    whole = sources.topic(spark, ledger.bootstrap, name, history.starts(name), history.settled_ends(name))
+    batch = revenue_by_day(charges(facts(whole, ledger.table))).collect()
+    assert [(str(row.day), row.cents) for row in batch] == followed()[-1:]
