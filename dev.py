@@ -32,6 +32,7 @@ python3 dev.py VERB [ARGUMENTS]
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`
   rebuild  the next version of a service's tables from history, on Spark
+  insights revenue, retention and segments of customers, counted on Spark, with pictures
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
   new-service NAME --like SERVICE
@@ -46,6 +47,7 @@ LOCKS = {
     "archive": ["worker", "pipelines"],
     "check": ["dev"],
     "new-service": ["dev"],
+    "insights": ["worker", "pipelines"],
     "parity": ["worker", "pipelines"],
     "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
