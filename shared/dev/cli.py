@@ -182,6 +182,12 @@ def rebuild(context: typer.Context) -> None:
     _on_spark("rebuild", context.args)
 
 
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def insights(context: typer.Context) -> None:
+    """Count revenue, retention and segments of customers on Spark."""
+    _on_spark("insights", context.args)
+
+
 def _on_spark(verb: str, arguments: Sequence[str]) -> None:
     _join_up()
     _become("pipelines", [verb, *arguments])
