@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines import parity as auditing
@@ -186,7 +188,18 @@ def _chosen(service: str | None) -> list[str]:
 def main() -> None:
     """Runs the verb; what an operator can mend is said without a traceback."""
     try:
-        cli()
+        cli(prog_name="dev.py")
     except OnefoldError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
+    except (PySparkException, Py4JError) as error:
+        typer.echo(f"Spark failed: {cause(str(error))}", err=True)
+        sys.exit(2)
+
+
+def cause(report: str) -> str:
+    """The one line of a Java stack trace that says why."""
+    if "No space left on device" in report:
+        return "the disk is full. Free some space; what is half done is not visible and is made anew"
+    causes = [line.removeprefix("Caused by: ") for line in report.splitlines() if line.startswith("Caused by: ")]
+    return (causes or report.strip().splitlines() or ["without a word"])[-1 if causes else 0]

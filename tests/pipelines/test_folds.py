@@ -7,10 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.cli import cause
 from pipelines.folds import fold_batches
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
+from services.sales.domain.orders import Line, OrderConfirmed
+from shared.es.envelope import EventCodec
 from tests.pipelines.conftest import FIRST_DAY
 
 CODEC = DECIDER.event_codec
@@ -42,8 +45,10 @@ def batch(*records: tuple[int, int, str, bytes]) -> pa.RecordBatch:
     )
 
 
-def folded(*batches: pa.RecordBatch, since: dict[int, int] | None = None) -> dict[str, dict[str, Any]]:
-    rows = [row for out in fold_batches("accounts", "accounts", since or {}, batches) for row in out.to_pylist()]
+def folded(
+    *batches: pa.RecordBatch, since: dict[int, int] | None = None, table: tuple[str, str] = ("accounts", "accounts")
+) -> dict[str, dict[str, Any]]:
+    rows = [row for out in fold_batches(*table, since or {}, batches) for row in out.to_pylist()]
     return {row["key"].decode(): row for row in rows}
 
 
@@ -115,3 +120,39 @@ def test_records_out_of_order_are_a_bug_of_the_source() -> None:
     first, second = value("ann", 1, OPENED), value("ann", 2, CHARGED)
     with pytest.raises(AssertionError, match="not sorted"):
         folded(batch((0, 5, "ann", first)), batch((0, 4, "ann", second)))
+
+
+def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> None:
+    order = OrderConfirmed(
+        customer_id="ann", lines=(Line(sku="cd-1", quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
+    )
+    codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
+    confirmed = codec.encode(
+        codec.wrap(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
+    )
+    rows = folded(
+        batch(
+            (0, 3, "cd-1", confirmed),
+            (0, 4, "cd-1", value("cd-1", 1, OPENED)),  # of a type the view does not count
+            (0, 5, "cd-1", b"noise"),  # a dead letter of the engine's
+            (0, 6, "cd-2", b"noise"),
+            (0, 7, "cd-1", confirmed),
+        ),
+        table=("sales", "skus"),
+    )
+    assert rows.keys() == {"cd-1"}
+    assert (rows["cd-1"]["sequence"], rows["cd-1"]["offset"], rows["cd-1"]["problem"]) == (2, 7, None)
+    assert b'"orders":2,"units":4,"revenue_cents":5996' in rows["cd-1"]["state"]
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        ("job aborted\n\tat x\nCaused by: java.io.IOException: gone\n\tat y", "java.io.IOException: gone"),
+        ("job aborted\n\tat x", "job aborted"),
+        ("a\nCaused by: java.io.IOException: No space left on device", "the disk is full"),
+        ("", "without a word"),
+    ],
+)
+def test_a_stack_trace_becomes_one_line(report: str, why: str) -> None:
+    assert cause(report).startswith(why)
