@@ -1,0 +1,50 @@
+"""What the dashboards ask for is what a worker tells, of every service."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from shared.dev.stack import found_services
+from shared.http.metrics import RequestMetrics, StatusCollector
+from shared.status import ReplicaStatus, SourceStatus, Status
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
+REPLICA = ReplicaStatus(
+    table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, **BEHIND
+)
+SOURCE = SourceStatus(topic="t", partition=0, position=0, **BEHIND)
+
+
+def told() -> set[str]:
+    """The names of a worker's metrics, with the suffixes that Prometheus sees."""
+    status = Status(
+        service="s", instance="1", url="http://s", ready=True, idle=False, owners={}, replicas=[REPLICA],
+        sources=[SOURCE], handled=0, commits=0, aborts=0, waiting=0,
+    )  # fmt: skip
+    registry = CollectorRegistry()
+    requests = RequestMetrics(registry)
+    requests.requests.labels("GET", "/", 200).inc()
+    requests.seconds.labels("GET", "/").observe(1)
+    registry.register(StatusCollector(lambda: status))
+    return set(re.findall(r"^(onefold_\w+)", generate_latest(registry).decode(), re.MULTILINE))
+
+
+def test_every_metric_of_the_dashboards_is_told() -> None:
+    asked = set(re.findall(r"onefold_\w+", (DEPLOY / "grafana/dashboards/onefold.json").read_text()))
+    assert len(asked) > 8
+    assert asked - told() == set()
+
+
+def test_every_panel_says_what_it_shows() -> None:
+    panels = json.loads((DEPLOY / "grafana/dashboards/onefold.json").read_text())["panels"]
+    assert all(panel["title"] and panel["description"] for panel in panels)
+
+
+def test_what_is_scraped_is_a_service() -> None:
+    (names,) = re.findall(r"names: \[(.*)\]", (DEPLOY / "prometheus.yml").read_text())
+    assert set(names.split(", ")) <= set(found_services())
