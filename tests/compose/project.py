@@ -90,10 +90,7 @@ class Project:
 
     def up(self, *arguments: str) -> None:
         """Returns when everything is healthy. Raises AssertionError with the logs of what is not."""
-        try:
-            self.run("up", "--detach", "--wait", *arguments)
-        except AssertionError as failure:
-            raise AssertionError(f"{failure}\n{self.run('logs', '--tail', '20')}") from failure
+        self._with_logs("up", "--detach", "--wait", *arguments)
 
     def config(self) -> dict[str, Any]:
         """The files as Compose understands them."""
@@ -117,7 +114,15 @@ class Project:
 
     def demo(self, purchases: int) -> str:
         """The verdict on so many purchases, sent once more or for the first time."""
-        return self.run("run", "--rm", "demo", "--purchases", str(purchases)).splitlines()[-1]
+        return self._with_logs("run", "--rm", "demo", "--purchases", str(purchases)).splitlines()[-1]
+
+    def _with_logs(self, *arguments: str) -> str:
+        try:
+            return self.run(*arguments)
+        except AssertionError as failure:
+            lines = self.run("logs", "--tail", "300").splitlines()
+            told = [line for line in lines if '"level": "info"' not in line]
+            raise AssertionError("\n".join([str(failure), *told])) from failure
 
 
 def get(url: str) -> dict[str, Any]:
