@@ -38,8 +38,9 @@ async def read_changes(
         begins = {p: ends[p] - 1 if offset is None else offset for p, offset in after.items()}
         if beyond := [p for p in begins if begins[p] >= ends[p]]:
             raise LookupError(f"{changelog} has no such offset in partitions {beyond}")
+        starts = await reader.beginning_offsets(list(partitions.values()))
         for partition, tp in partitions.items():
-            reader.seek(tp, begins[partition] + 1)
+            reader.seek(tp, max(begins[partition] + 1, starts[tp]))  # a view computed again has no older changes
         yield Feed(begins, _batches(reader, codec))
     except KafkaError as failure:
         raise NotReady(f"the changelog {changelog} can't be read now: {type(failure).__name__}") from failure

@@ -613,7 +613,7 @@ class Engine(Service):
         held = self.replicas.get(tp)
         if held is not None and held.active and held.restored and held.position == end:
             position = end  # still ours, and untouched
-        if position > end or 0 < position < start:
+        if position > end or 0 < position <= start:  # at the start, too: its rows lie before it, so nowhere
             log.warning(
                 "local store is not of this changelog, wiped",
                 changelog=tp,

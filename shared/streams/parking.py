@@ -29,14 +29,18 @@ class Parking:
         self._keys = keys
 
     def holds(self, processor: str, record: SourceRecord) -> bool:
-        """Whether an earlier record of this key is parked."""
-        return bool(self._keys) and parked_id(processor, record) in self._keys
+        """Whether this record or an earlier one of its key is parked. Read again, those before it are not held."""
+        if not self._keys or (key := parked_id(processor, record)) not in self._keys:
+            return False
+        parked = self.get(key)
+        return parked is not None and parked.offset <= record.offset
 
     def park(self, processor: str, record: SourceRecord, failure: Failure) -> None:
         key = parked_id(processor, record)
         before = self.get(key)
         if before is not None:
-            self.keep(key, before.model_copy(update={"behind": (*before.behind, record.offset)}))
+            if record.offset > before.offsets[-1]:
+                self.keep(key, before.model_copy(update={"behind": (*before.behind, record.offset)}))
             return
         parked = Parked(
             processor=processor,

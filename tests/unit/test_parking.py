@@ -1,0 +1,50 @@
+"""A source that is read again: what is parked stays parked, once, and what lies before it is handled."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from shared.streams.batch import Batch, Rows, SourceRecord
+from shared.streams.parking import CODEC, Parking
+from shared.streams.processors import Processor
+from shared.streams.store import RowStore
+from shared.testing.conversation import Said
+from shared.topology import Topic
+
+FACTS = Topic("shop.events.v1")
+LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]
+
+
+class Fragile(Processor):
+    """Can't handle the record at offset 1."""
+
+    name, source = "fragile", FACTS
+
+    def __init__(self) -> None:
+        self.handled: list[int] = []
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        if record.offset == 1:
+            raise ValueError("too heavy")
+        self.handled.append(record.offset)
+
+
+class Nothing:
+    """A store without a row."""
+
+    def get(self, _partition: int, _key: bytes) -> None:
+        return None
+
+
+def test_read_again_a_parked_record_holds_back_only_what_is_behind_it() -> None:
+    parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, CODEC), set())
+    processor, batch = Fragile(), Batch("dead-letters")
+    processor.process(LOG, None, batch, parking)
+    parked, letters = parking.get("fragile/0/a"), list(batch.records)
+    assert parked is not None
+    assert (parked.offsets, len(letters)) == ((1, 3), 1)
+
+    processor.process(LOG, None, batch, parking)
+    assert processor.handled == [0, 2, 0, 2]
+    assert parking.get("fragile/0/a") == parked
+    assert batch.records == letters
