@@ -15,6 +15,7 @@ from shared.dev import dead_letters, scaffold
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.issuer import DevIssuer
+from shared.dev.reprocess import reprocess as compute_again
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.variables import variables
@@ -144,6 +145,18 @@ def token(
 def asyncapi(service: str) -> None:
     """Show the AsyncAPI 3 document of what SERVICE reads and writes on topics, as JSON."""
     print(json.dumps(document_of(service), indent=2))
+
+
+@cli.command()
+def reprocess(
+    view: Annotated[
+        str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has nothing else.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+) -> None:
+    """Compute a view anew from the first event on, while no worker of its service runs. Nothing is sent again."""
+    _join_up()
+    compute_again(view, load_settings(), dry_run)
 
 
 @cli.command("settings")

@@ -32,6 +32,7 @@ class Processor(ABC):
     """Handles the records of one source topic. `table` and `codec` are set for those that keep rows.
 
     name: unique in its service and the same in every release: what it can't handle is parked under it.
+    repeatable and copies: see shared.replay.Reader.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Processor(ABC):
     table: Table | None = None
     codec: RowCodec[Any] | None = None
     delay_s: float = 0.0
+    repeatable: bool = False
+    copies: Sequence[Topic] = ()
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and with it the later ones of its key."""
@@ -101,6 +104,8 @@ class Aggregate(Processor):
 
 class Projection(Processor):
     """Events in; the row of the record's key out. Events of other types than `events` are skipped."""
+
+    repeatable = True
 
     def __init__(
         self,
@@ -190,6 +195,8 @@ class Policy(Processor):
 class Rekey(Processor):
     """Events in; the same bytes out under other keys, on topics of our own whose partitions follow those keys."""
 
+    repeatable = True
+
     def __init__(
         self,
         keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
@@ -201,6 +208,7 @@ class Rekey(Processor):
         """keys: by target, under which keys an event goes there."""
         self.name = f"rekey.{source.name}"
         self.source = source
+        self.copies = tuple(keys)
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode
 

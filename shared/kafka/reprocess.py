@@ -1,0 +1,211 @@
+"""Views from their start: a group's positions and the views' changelogs go back, and the log stays as it is.
+
+Stopped at any point, what it leaves is whole, and doing it again completes it. The views' own sources are rewound
+first: a row skips what it already holds. Then the changelogs are emptied. Only then, in one request, is the topic
+before the copies rewound, and are the copies so far skipped.
+
+A changelog's records are deleted, not followed by tombstones. Compaction forgets those in time, so a store that was
+away for longer would keep its rows; a changelog that begins behind a store's position tells the engine to wipe it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from shared.es.errors import OnefoldError
+from shared.kafka.history import GroupIsLive, History, HistoryUnavailable
+from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.replay import Replay
+from shared.topology import Topic, Topology
+
+Partition = tuple[str, int]
+Positions = Mapping[Partition, int]
+Answer = TypeVar("Answer")
+
+REQUEST_TIMEOUT_S = 10.0
+SETTLE_DEADLINE_S = 60.0  # a dead worker's transaction is over, or timed out by the broker, long before
+_PAUSE_S = 0.2
+
+
+class HistoryIsCut(OnefoldError):
+    """Retention has removed the source's first records: read again, the view would be of the rest only.
+
+    Operator action: rebuild the view from the archive, which has them; nothing was changed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The group's position in one partition. before: None where it never committed."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """One partition of a changelog that has records, the first at `start` and the last before `end`."""
+
+    changelog: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done to the brokers. members: who is in the group now, and so is in the way.
+
+    moves: where the group will be in the end. rewound: the beginnings of the views' own sources.
+    """
+
+    group: str
+    members: tuple[str, ...]
+    changelogs: tuple[str, ...]
+    moves: tuple[Move, ...]
+    emptied: tuple[Emptied, ...]
+    rewound: Positions
+
+
+class Reprocessing:
+    """Blocking. Every method raises HistoryUnavailable."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._history = History(bootstrap)
+        self._offsets = Offsets(bootstrap)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def plan(self, topology: Topology, replay: Replay) -> Plan:
+        """What `replay` takes as things are now; changes nothing. Raises HistoryIsCut."""
+        group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
+        again = self._starts(replay.again)
+        rewound = self._starts(replay.sources)
+        skipped = self._each(replay.skipped, self._history.settled_ends)
+        before = self._settled(lambda: self._offsets.committed(group, again | skipped))
+        moves = (Move(*tp, before[tp], after) for tp, after in sorted((again | skipped).items()))
+        return Plan(
+            group,
+            self.members(group),
+            changelogs,
+            moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
+            emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
+            rewound={tp: start for tp, start in rewound.items() if before[tp] is not None},
+        )
+
+    def carry_out(self, plan: Plan) -> None:
+        """Raises GroupIsLive when a worker is in the group, or joins it meanwhile."""
+        self.refuse_members(plan.group)
+        self._move(plan.group, plan.rewound)
+        for changelog in plan.changelogs:
+            self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
+        self.refuse_members(plan.group)
+        later = {(move.topic, move.partition): move.after for move in plan.moves}
+        if later.items() - plan.rewound.items():
+            self._move(plan.group, later)
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """Who is in the group now, by instance and host."""
+        described = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
+        try:
+            found = described.result().members
+        except KafkaException as failure:
+            if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return ()
+            raise self._explained(failure) from failure
+        return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
+
+    def refuse_members(self, group: str) -> None:
+        """Raises GroupIsLive, naming who lives."""
+        if members := self.members(group):
+            raise GroupIsLive(
+                f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
+                "One that was killed counts until its session times out"
+            )
+
+    def _starts(self, topics: Iterable[Topic]) -> dict[Partition, int]:
+        starts = self._each(topics, self._history.starts)
+        for (topic, partition), start in starts.items():
+            if start > 0:
+                raise HistoryIsCut(f"{topic}/{partition} begins at offset {start}: what was before is gone")
+        return starts
+
+    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Mapping[int, int]]) -> dict[Partition, int]:
+        return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
+
+    def _filled(self, changelog: str) -> list[Emptied]:
+        starts, ends = self._history.starts(changelog), self._history.settled_ends(changelog)
+        return [Emptied(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
+
+    def _move(self, group: str, positions: Positions) -> None:
+        """Commits all of `positions` or none. Raises GroupIsLive: the broker refuses a group with members."""
+        by_topic: dict[str, dict[int, int]] = defaultdict(dict)
+        for (topic, partition), offset in positions.items():
+            by_topic[topic][partition] = offset
+        self._history.commit(group, by_topic)
+
+    def _empty(self, changelog: str, parts: Iterable[Emptied]) -> None:
+        """Deletes the records; the broker does that only while the topic is also of the kind that deletes."""
+        ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
+        try:
+            if ends:
+                self._set_cleanup(changelog, "compact,delete")
+                self._delete(ends)
+        finally:
+            self._set_cleanup(changelog, "compact")
+
+    def _set_cleanup(self, topic: str, policy: str) -> None:
+        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        self._answered(futures[resource])
+
+    def _delete(self, ends: list[TopicPartition]) -> None:
+        """The partitions' leaders learn of the topic's new policy a little later than it is set."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            try:
+                for future in self._admin.delete_records(ends, request_timeout=REQUEST_TIMEOUT_S).values():
+                    future.result()
+                return
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
+                    raise self._explained(failure) from failure
+            time.sleep(_PAUSE_S)
+
+    def _settled(self, ask: Callable[[], Answer]) -> Answer:
+        """The answer once no transaction of the group is open."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            try:
+                return ask()
+            except OffsetsUnknown as failure:
+                if time.monotonic() > deadline:
+                    raise HistoryUnavailable(f"{self._bootstrap}: {failure}") from failure
+                time.sleep(_PAUSE_S)
+
+    def _answered(self, future: Future[Any]) -> Any:
+        try:
+            return future.result()
+        except KafkaException as failure:
+            raise self._explained(failure) from failure
+
+    def _explained(self, failure: KafkaException) -> HistoryUnavailable:
+        error: KafkaError = failure.args[0]
+        return HistoryUnavailable(f"{self._bootstrap}: {error.str()} ({error.name()})")

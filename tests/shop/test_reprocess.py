@@ -1,0 +1,205 @@
+"""Views from their start, on real brokers: the view is right again, the log as it was, and nothing is sent twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from services.inventory import topology as inventory
+from services.inventory.domain.views import Level
+from services.orders import topology as orders
+from services.sales import topology as sales
+from shared.es.row import Row, RowCodec
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.offsets import Offsets
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import load_topologies
+from shared.testing.conversation import Said
+from shared.topology import Topic
+from tests.shop.market import Market, eventually
+
+pytestmark = pytest.mark.broker
+
+LEVELS = inventory.TOPOLOGY.changelog(inventory.LEVELS).name
+COPIES = {sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER}
+
+
+class State(NamedTuple):
+    """Everything a dry run leaves alone."""
+
+    committed: dict[tuple[str, int], int | None]
+    starts: dict[tuple[str, int], int]
+    ends: dict[tuple[str, int], int]
+    stores: set[Path]
+
+
+def partitions() -> list[tuple[str, int]]:
+    return [
+        (topic.name, partition)
+        for topology in load_topologies()
+        for topic in topology.all_topics()
+        for partition in range(topology.partitions)
+    ]
+
+
+def under_way(market: Market) -> list[tuple[str, int]]:
+    """Partitions that a group has not read to the end; the last offset is a transaction's marker, or answered."""
+    offsets = Offsets(market.stack.bootstrap)
+    ends = offsets.ends(partitions())
+    read = {topology.service: offsets.committed(topology.service, partitions()) for topology in load_topologies()}
+    reached = [(tp, offset) for committed in read.values() for tp, offset in committed.items() if offset is not None]
+    timers = [(tp, offset or 0) for tp, offset in read["orders"].items() if tp[0] == orders.TIMERS.name]
+    return [tp for tp, offset in reached + timers if offset < ends[tp] - 1]
+
+
+def state(market: Market, service: str) -> State:
+    offsets = Offsets(market.stack.bootstrap)
+    stores = set(market.stack.settings.data_dir.glob(f"{service}-*/*"))
+    return State(
+        offsets.committed(service, partitions()), offsets.starts(partitions()), offsets.ends(partitions()), stores
+    )
+
+
+def log(market: Market, but: set[Topic] | None = None) -> dict[str, list[Said]]:
+    """Every record of every declared topic, with its place; changelogs are no log."""
+    topics = {topic for topology in load_topologies() for topic in topology.topics} - (but or set())
+    return {topic.name: market.records(topic.name) for topic in topics}
+
+
+def reprocess(market: Market, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    environment = market.stack.settings.model_copy(update=settings).environment()
+    command = [sys.executable, "-m", "shared.dev.cli", "reprocess", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+
+
+def said(market: Market, *arguments: str, **settings: object) -> list[str]:
+    done = reprocess(market, *arguments, **settings)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def sold(market: Market) -> str:
+    """A SKU of which 2 of 3 pieces were sold, when nothing about it is under way."""
+    sku, customer, order = market.new("sku"), market.new("customer"), market.new("order")
+    market.deliver(sku, 3)
+    market.open_account(customer)
+    market.place(order, customer, (sku, 2, 2000))
+    assert market.ended(order)["phase"] == "confirmed"
+    eventually(lambda: level(market, sku), lambda found: found.get("shipped") == 2)
+    eventually(lambda: market.get("sales", f"/sales/skus/{sku}"), lambda found: found.get("units") == 2)
+    eventually(lambda: under_way(market), lambda found: not found)
+    return sku
+
+
+def level(market: Market, sku: str) -> dict[str, Any]:
+    return market.get("inventory", f"/levels/{sku}")
+
+
+def changes(market: Market, sku: str, after: str = "", until: str = "") -> tuple[str, str]:
+    """The id of the first event of the stream of a level's changes, and what it tells up to some text."""
+    (url,) = market.stack.urls("inventory")
+    headers = {"Last-Event-ID": after} if after else {}
+    with httpx.stream("GET", f"{url}/changes/levels?key={sku}", headers=headers, timeout=60.0) as stream:
+        told = ""
+        for text in stream.iter_text():
+            told += text
+            if (found := re.search(r"^id: (.+)$", told, re.MULTILINE)) and until in told:
+                return found[1], told
+    raise AssertionError(f"the stream has ended: {told}")
+
+
+def miscount(market: Market, sku: str) -> None:
+    """What a faulty fold leaves: a wrong row. Written without a transaction, so no marker lies behind it."""
+    key = sku.encode()
+    codec: RowCodec[Level] = RowCodec(Level)
+    row = codec.encode(Row(9, Level(received=3, shipped=4, physical=-1), {}, 10**9))
+    producer = Producer(producer_config(market.stack.bootstrap))
+    producer.produce(LEVELS, row, key, partition_of(key, inventory.TOPOLOGY.partitions))
+    assert producer.flush(30.0) == 0
+
+
+def test_it_refuses_while_a_worker_lives_and_names_it(market: Market, sold: str) -> None:
+    done = reprocess(market, "inventory/levels")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "inventory-1 on 127.0.0.1 in the group inventory: stop every worker" in done.stderr
+
+
+def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str) -> None:
+    with market.without("inventory"):
+        before = state(market, "inventory")
+        lines = said(market, "inventory/levels", "--dry-run")
+        assert state(market, "inventory") == before
+    partition = partition_of(sold.encode(), inventory.TOPOLOGY.partitions)
+    read = before.committed["inventory.events.v1", partition]
+    assert lines[0] == "group   inventory: no members"
+    assert f"offset  inventory.events.v1/{partition}: {read} → 0" in lines
+    end = before.ends[LEVELS, partition]
+    assert f"rows    {LEVELS}/{partition}: offsets 0 to {end - 1} are removed" in lines
+    folder = market.stack.settings.data_dir / "inventory-1" / f"levels-{partition}"
+    assert f"folder  {folder} is removed" in lines
+    assert lines[-1] == "dry run: nothing was changed"
+    assert not [line for line in lines if re.search(r"commands|items", line)]
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["stores-here", "stores-elsewhere"])
+def test_a_wrong_view_is_right_again_and_the_log_as_it_was(
+    market: Market, sold: str, here: bool, tmp_path: Path
+) -> None:
+    with market.without("inventory"):
+        miscount(market, sold)
+    place, _ = changes(market, sold)
+    assert level(market, sold) == {"sku": sold, "received": 3, "shipped": 4, "physical": -1}
+    with market.without("inventory"):
+        before, records = state(market, "inventory"), log(market)
+        lines = said(market, "inventory/levels", **({} if here else {"data_dir": tmp_path}))
+        after = state(market, "inventory")
+        assert any(line.startswith("folder") for line in lines) == here
+        assert (before.stores == after.stores) == (not here)
+        assert after.ends == before.ends
+        assert after.starts == before.starts | {tp: end for tp, end in before.ends.items() if tp[0] == LEVELS}
+        assert changed(before.committed, after.committed) <= {("inventory.events.v1", p) for p in range(8)}
+    right = {"sku": sold, "received": 3, "shipped": 2, "physical": 1}
+    eventually(lambda: level(market, sold), lambda found: found == right)
+    eventually(lambda: state(market, "inventory").committed, lambda found: found == before.committed)
+    assert log(market) == records
+    _, told = changes(market, sold, after=place, until='shipped":2')
+    assert 'shipped":4' not in told
+    assert market.get("inventory", "/levels?physical_max=-1&complete=true")["items"] == []
+
+
+def test_all_views_of_sales_are_counted_again_once(market: Market, sold: str) -> None:
+    paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers")
+    counted = {path: everything(market, path) for path in paths}
+    records = log(market, but=COPIES)
+    with market.without("sales"):
+        before = state(market, "sales")
+        said(market, "sales")
+        after = state(market, "sales")
+    assert {tp for tp in after.committed if tp[0] == sales.ORDERS_EVENTS.name and after.committed[tp]} == set()
+    for copy in COPIES:
+        assert {p: after.committed[copy.name, p] for p in range(8)} == {p: before.ends[copy.name, p] for p in range(8)}
+    eventually(lambda: {path: everything(market, path) for path in paths}, lambda found: found == counted)
+    assert log(market, but=COPIES) == records
+
+
+def changed(
+    before: dict[tuple[str, int], int | None], after: dict[tuple[str, int], int | None]
+) -> set[tuple[str, int]]:
+    return {tp for tp in before if (before[tp] or 0) != (after[tp] or 0)}
+
+
+def everything(market: Market, path: str) -> list[dict[str, Any]]:
+    page = market.get("sales", f"{path}?limit=500&complete=true")
+    assert page["cursor"] is None
+    items: list[dict[str, Any]] = page["items"]
+    return items
