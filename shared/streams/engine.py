@@ -335,6 +335,9 @@ class Engine(Service):
             await self._heal(failure)
 
     async def _turn(self) -> None:
+        if not self.sources and not self.replicas:
+            await asyncio.sleep(POLL_WAIT_MS / 1000)  # one worker more than there are partitions
+            return
         assert self._consumer is not None
         self._wake_due_sources()
         restoring = any(not replica.restored for replica in self.replicas.values())
@@ -560,6 +563,7 @@ class Engine(Service):
         log.error("a store failed, wiped; the changelog restores it", store=str(failure))
         self._failed_stores.clear()
         failure.store.wipe(failure.partition)
+        del self.replicas[replica.changelog]  # or it would still count as restored
         await self._take_over(self.assignment)
 
     # Taking over and restoring.
