@@ -51,7 +51,7 @@ def first_divergences(
 def locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
     """The first version of the row that is not the fold so far, and the event it should have come from."""
     story = _Story(table, key, events)
-    versions = [_version(row) for row in rows]
+    versions = [_version(table, row) for row in rows]
     wrong = next((version for version in versions if not story.explains(version)), None)
     last = wrong or (versions[-1] if versions else None)
     return Divergence(
@@ -124,14 +124,13 @@ class _Story:
             return f"that is not an event ({place})"
 
 
-def _version(row: Record) -> _Version:
-    text = (row.value or b"deleted").decode(errors="replace")
+def _version(table: FoldedTable, row: Record) -> _Version:
     try:
-        fields = from_json(row.value or b"")
-        sequence, state = int(fields["sequence"]), fields["state"]
-    except (ValueError, LookupError, TypeError):
-        return _Version(row.offset, -1, None, text)
-    return _Version(row.offset, sequence, state, f"{to_json(state).decode()} at sequence {sequence}")
+        live = table.row_codec.decode(row.value or b"")
+    except ValueError:
+        return _Version(row.offset, -1, None, (row.value or b"deleted").decode(errors="replace"))
+    state = to_json(live.state)
+    return _Version(row.offset, live.sequence, from_json(state), f"{state.decode()} at sequence {live.sequence}")
 
 
 def _records(records: DataFrame, keys: Iterable[bytes]) -> dict[bytes, list[Record]]:

@@ -21,9 +21,10 @@ from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
-from pipelines.catalog import FoldedTable
+from pipelines.catalog import FoldedTable, table_of
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
+from shared.es.row import RowCodec
 from shared.kafka.history import History
 
 DIFFERENCES_SHOWN = 5
@@ -79,7 +80,7 @@ def audit(
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
 
     folded = folds.states(events, table, since=settled)
-    judged = compare(rows, folded, _as_rows(spark, answers), to_json(table.initial)).collect()
+    judged = compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
@@ -103,21 +104,23 @@ def latest(changelog: DataFrame) -> DataFrame:
     return last.where(F.col("row").isNotNull())
 
 
-def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, initial: bytes) -> DataFrame:
+def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
     """Per task how many keys agree and differ, then a line each for the first that differ."""
     all_of_key = rows.join(folded, "key", "full_outer").join(answers, "key", "left")
     columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
-    return columns.mapInArrow(partial(_judge, initial), _VERDICTS)
+    return columns.mapInArrow(partial(_judge, table.service, table.table.name), _VERDICTS)
 
 
-def _judge(initial: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judge(service: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = table_of(service, name)
+    initial, codec = to_json(table.initial), table.row_codec
     agree = differ = 0
     reasons: list[tuple[bytes, str]] = []
     for batch in batches:
         for key, row, answer, sequence, state, later, problem in zip(*_values(batch), strict=True):
             if row is None and not sequence:
                 continue  # its first event came after the changelog was read
-            why = _difference(row, answer, sequence or 0, [state or initial, *(later or ())], problem)
+            why = _difference(codec, row, answer, sequence or 0, [state or initial, *(later or ())], problem)
             agree += why is None
             differ += why is not None
             if why is not None and len(reasons) < _REASONS_A_TASK:
@@ -132,29 +135,36 @@ def _values(batch: pa.RecordBatch) -> Iterable[list[Any]]:
 
 
 def _difference(
-    row: bytes | None, answer: bytes | None, first: int, states: Sequence[bytes], problem: str | None
+    codec: RowCodec[Any],
+    row: bytes | None,
+    answer: bytes | None,
+    first: int,
+    states: Sequence[bytes],
+    problem: str | None,
 ) -> str | None:
     if problem is not None:
         return f"its events cannot be folded: {problem}"
-    why = difference(row, first, states)
+    why = difference(codec, row, first, states)
     return why if why or answer is None else answer_difference(answer, first, states)
 
 
-def difference(row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:
-    """Why a row is not the fold of its key's events; None when it is. states: after event `first`, and on."""
+def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:
+    """Why a row is not the fold of its key's events; None when it is. states: after event `first`, and on.
+
+    The row is read as the service reads it, so a field that its state has got since is no difference.
+    """
     if row is None:
         return f"no row, but {first} events"
     try:
-        fields = from_json(row)
-        live, live_state = fields["sequence"], fields["state"]
-    except (ValueError, LookupError, TypeError) as error:
+        live = codec.decode(row)
+    except ValueError as error:
         return f"its row is not a row: {type(error).__name__}"
-    if live < first:
-        return f"its row stopped at sequence {live}, its events had gone on to {first}"
-    if live >= first + len(states):
-        return f"its row is at sequence {live}, its events end at {first + len(states) - 1}"
-    if canonical(live_state) != canonical(from_json(states[live - first])):
-        return f"its state differs at sequence {live}"
+    if live.sequence < first:
+        return f"its row stopped at sequence {live.sequence}, its events had gone on to {first}"
+    if live.sequence >= first + len(states):
+        return f"its row is at sequence {live.sequence}, its events end at {first + len(states) - 1}"
+    if canonical(from_json(to_json(live.state))) != canonical(from_json(states[live.sequence - first])):
+        return f"its state differs at sequence {live.sequence}"
     return None
 
 

@@ -25,6 +25,13 @@ Answer = TypeVar("Answer")
 REQUEST_TIMEOUT_S = 10.0
 SETTLE_DEADLINE_S = 60.0  # an engine's transaction is over, or timed out by the broker, long before
 _PAUSE_S = 0.1
+_LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker learns of a new topic a little later than others
+    }
+)
 
 
 class HistoryUnavailable(OnefoldError):
@@ -114,10 +121,17 @@ class History:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Positions:
         wanted = {TopicPartition(topic, partition): spec() for partition in range(self.partitions(topic))}
-        futures: Mapping[TopicPartition, Any] = self._admin.list_offsets(
-            wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
-        )
-        return {tp.partition: self._answered(future.result).offset for tp, future in futures.items()}
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            futures: Mapping[TopicPartition, Any] = self._admin.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+            )
+            try:
+                return {tp.partition: future.result().offset for tp, future in futures.items()}
+            except KafkaException as failure:
+                if failure.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
+                    raise _explained(self.bootstrap, failure) from failure
+            time.sleep(_PAUSE_S)
 
     def _answered(self, ask: Callable[[], Answer]) -> Answer:
         try:
