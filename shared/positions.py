@@ -13,7 +13,11 @@ from shared.es.row import Outcome
 
 Partition = tuple[str, int]
 
-_POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})@(-1|\d{1,18})")
+_ONE = r"([a-zA-Z0-9._-]{1,249})/([0-9]{1,6})@(-1|[0-9]{1,18})"
+_POSITION = re.compile(_ONE)
+
+POSITIONS = rf"^{_ONE}(,{_ONE})*$"
+"""What `parse_positions` reads, as a pattern."""
 
 
 class Decided(NamedTuple):
@@ -29,7 +33,7 @@ def format_positions(positions: Mapping[Partition, int]) -> str:
 
 def parse_positions(text: str) -> dict[Partition, int]:
     """What `format_positions` wrote. Raises ValueError."""
-    found = [_POSITION.fullmatch(part.strip()) for part in text.split(",")]
+    found = [_POSITION.fullmatch(part) for part in text.split(",")]
     if not all(found):
         raise ValueError(f"not a position, topic/partition@offset: {text[:200]!r}")
     return {(match[1], int(match[2])): int(match[3]) for match in found if match}

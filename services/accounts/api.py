@@ -97,7 +97,12 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def close(request: Request, account_id: PathId, wishes: WishesHeader) -> Response:
         return await door.submit(request, account_id, CloseAccount(), wishes)
 
-    @router.get("/{account_id}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    @router.get(
+        "/{account_id}/commands/{command_id}",
+        status_code=201,
+        response_model=Accepted,
+        responses=commands.OUTCOME_RESPONSES,
+    )
     async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, account_id, command_id)
 

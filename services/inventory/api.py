@@ -102,7 +102,9 @@ def _items(node: Node, peers: Peers) -> APIRouter:
     async def discontinue(request: Request, sku: PathId, body: DiscontinueItem, wishes: WishesHeader) -> Response:
         return await door.submit(request, sku, body, wishes)
 
-    @router.get("/{sku}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    @router.get(
+        "/{sku}/commands/{command_id}", status_code=201, response_model=Accepted, responses=commands.OUTCOME_RESPONSES
+    )
     async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, sku, command_id)
 

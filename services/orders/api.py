@@ -87,7 +87,12 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def cancel(request: Request, order_id: PathId, wishes: WishesHeader) -> Response:
         return await door.submit(request, order_id, CancelOrder(), wishes)
 
-    @router.get("/{order_id}/commands/{command_id}", response_model=Accepted, responses=queries.RESPONSES)
+    @router.get(
+        "/{order_id}/commands/{command_id}",
+        status_code=201,
+        response_model=Accepted,
+        responses=commands.OUTCOME_RESPONSES,
+    )
     async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
         return await door.outcome(request, order_id, command_id)
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, Depends, FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.http import dead_letters, guard, problems
+from shared.http import dead_letters, guard, openapi, problems
 from shared.http.auth import tokens_of
 from shared.http.changes import Streams
 from shared.http.guard import operations_scope, service_scope
@@ -51,6 +51,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)
+    openapi.install(api)
     _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), dev)
     api.include_router(health_routes(node, peers))
     for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):

@@ -94,6 +94,12 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     },
 }
 
+OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
+    201: {"model": Accepted, "description": "It took effect"},
+    404: {"model": Problem, "description": "Not decided yet, or too many commands of the aggregate since"},
+    409: {"model": Problem, "description": "It was refused; `code` says why"},
+}
+
 
 class Commands:
     """Takes commands for one aggregate; the worker that owns the key appends and answers."""

@@ -20,6 +20,7 @@ from shared.kafka.producer import SendError
 
 log = structlog.get_logger(__name__)
 
+MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 
 
@@ -43,9 +44,7 @@ def problem(
     errors: list[dict[str, Any]] | None = None,
 ) -> JSONResponse:
     body = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, code=code, errors=errors)
-    return JSONResponse(
-        body.model_dump(exclude_none=True), status, headers=headers, media_type="application/problem+json"
-    )
+    return JSONResponse(body.model_dump(exclude_none=True), status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def not_ready(detail: str) -> JSONResponse:

@@ -19,7 +19,7 @@ from shared.http.node import Node
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, problem
 from shared.http.waiting import while_connected
-from shared.positions import format_positions, parse_positions
+from shared.positions import POSITIONS, format_positions, parse_positions
 from shared.topology import Table
 
 MAX_WAIT_S = 30.0
@@ -54,7 +54,7 @@ def _checked_position(text: str | None) -> str | None:
 def reading(
     min_position: Annotated[
         str | None,
-        Query(description="an Onefold-Position; the answer is never older", max_length=2000),
+        Query(description="an Onefold-Position; the answer is never older", max_length=2000, pattern=POSITIONS),
         AfterValidator(_checked_position),
     ] = None,
     max_lag: Annotated[

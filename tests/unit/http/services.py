@@ -11,17 +11,16 @@ from shared.dev.issuer import DevIssuer
 from shared.dev.stack import found_services
 from shared.http.api import create_api
 from shared.settings import PREFIX, Settings
-from shared.streams.processors import Processor
 from shared.testing.node import MemoryNode
 
 SERVICES = found_services()
 
 
 def api_of(service: str, settings: Settings | None = None) -> FastAPI:
-    """Its routes, over a worker whose tables are empty and stay so."""
-    processors: list[Processor] = []
-    topology = import_module(f"services.{service}.topology").TOPOLOGY
-    return create_api(MemoryNode(topology, processors, settings), import_module(f"services.{service}.api").routes)
+    """Its routes and processors, over tables in memory that are empty at first."""
+    app = import_module(f"services.{service}.app").app
+    node = MemoryNode(app.topology, app.processors, settings)
+    return create_api(node, import_module(f"services.{service}.api").routes)
 
 
 def issuer_settings(folder: Path, service: str) -> Settings:
