@@ -16,7 +16,7 @@ from shared.kafka.producer import producer_config
 
 TICK_S = 0.01
 DUPLICATED = 0.1
-POISONED = 0.001
+POISONED = 0.0005  # of the records; each holds back what follows it under its key
 HTTP_ACCOUNTS = 40
 HTTP_TIMEOUT_S = 15.0
 GIVE_UP_S = 120.0

@@ -56,6 +56,7 @@ class Truth:
         self.rows: dict[str, dict[int, RowFacts]] = {}
         self.outcomes: dict[tuple[str, str], Outcome] = {}
         self.dead: set[tuple[int, int]] = set()
+        self.parked: set[tuple[int, bytes]] = set()  # keys behind a record that can't be handled
         self.records = 0
 
     @property
@@ -65,9 +66,13 @@ class Truth:
 
     def feed(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         self.records += 1
+        if key is not None and (partition, key) in self.parked:
+            return
         command = _understood(key, value)
         if command is None:
             self.dead.add((partition, offset))
+            if key is not None:
+                self.parked.add((partition, key))
             return
         name = command["aggregate_id"]
         account = self.accounts.setdefault(name, Account())
