@@ -37,6 +37,8 @@ python3 dev.py VERB [ARGUMENTS]
   down     stops what `up` of this checkout started
   new-service NAME --like SERVICE
            copies a service and its tests under a name of its own
+  remove-demo
+           removes the shop and what shows it; accounts stays, to be copied
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.

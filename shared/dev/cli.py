@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import dead_letters, scaffold
+from shared.dev import dead_letters, remove_demo, scaffold
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.issuer import DevIssuer
@@ -69,6 +69,19 @@ def new_service(
     if made.ports:
         print(f"added    {name} to {scaffold.COMPOSE}, on host ports {made.ports}")
     print(f"try      python3 dev.py test tests/unit/{name}")
+
+
+@cli.command("remove-demo")
+def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Remove the shop and what shows it; accounts stays, for the engine's tests run on it and the next is its copy."""
+    plan = remove_demo.plan(CHECKOUT)
+    print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
+    print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))
+    print("".join(f"note    services/{service} speaks with what goes\n" for service in plan.bereft), end="")
+    if not yes:
+        typer.confirm("go on?", abort=True)
+    remove_demo.carry_out(plan)
+    print("\n".join([*(f"look at {name}: it is not as it was" for name in plan.missed), "try     python3 dev.py test"]))
 
 
 @cli.command()

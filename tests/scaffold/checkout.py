@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
@@ -33,7 +34,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=280,
+            timeout=600,
         )
         assert run.returncode == expect, run.stdout
         return run.stdout

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scaffold.checkout import Checkout
+from tests.scaffold.checkout import ROOT, Checkout
 
-ROOT = Path(__file__).parents[2]
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache", "__pycache__")
 
 

@@ -20,6 +20,7 @@ ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkout) -> None:
     for kind, name in KINDS.items():
         assert f"created  services/{name}" in checkout.verb("new-service", name, "--like", kind)

@@ -1,0 +1,154 @@
+"""`remove-demo`: what shows Onefold at work goes; the engine, its tests and one service to copy stay.
+
+`accounts` stays, because the tests of the engine and of its HTTP run on it, and because the next service is copied
+from it. A test goes when it imports, directly or through others, something that goes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.dev.stages import StageFailed
+
+SERVICES = ("inventory", "orders", "sales")
+_FOLDERS = (
+    "demo",
+    *(f"{parent}/{service}" for service in SERVICES for parent in ("services", "tests/unit")),
+    *("tests/compose", "tests/demo", "tests/readme", "tests/shop", "tests/unit/shop"),
+)
+_FILES = ("shared/dev/remove_demo.py", "tests/scaffold/test_remove_demo.py", "tests/scaffold/test_two_processes.py")
+
+_ENTRY = r'(?<=[\[( ])"demo", '
+_VERB = r"@cli\.command\([^\n]*\)\ndef {}\([\s\S]*?\n\n\n(?=\S)"
+_USAGE = r"^  {}(?: [^\n]*)?\n(?:   +[^\n]*\n)*"
+_EDITS = (
+    (".dockerignore", r"^!demo\n", ""),
+    ("Dockerfile", r" `demo` sends it traffic,", ""),
+    ("Dockerfile", r"^FROM worker AS demo\n(?:.+\n)*\n?", ""),
+    ("Makefile", r"(?<=help )demo ", ""),
+    ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
+    ("README.md", r"^python3 dev\.py demo\n", ""),
+    ("README.md", r"^\|.*\(tests/(?:demo|shop)/.*\n", ""),
+    ("dev.py", _USAGE.format("demo"), ""),
+    ("dev.py", _USAGE.format("remove-demo"), ""),
+    ("dev.py", r"`python3 dev\.py demo` on a fresh clone shows everything; ", ""),
+    ("dev.py", r"dev\.py demo`", "dev.py test`"),
+    ("docker-compose.yml", rf"(?:^  #.*\n)?^  (?:{'|'.join(('demo', *SERVICES))}):\n(?:    .*\n)+\n?", ""),
+    ("docs/deployment.md", r"^(?:docker compose run --rm demo|\| `demo` \|).*\n", ""),
+    ("docs/deployment.md", r"^`tests/compose/run` proves(?:.+\n)+\n", ""),
+    ("pyproject.toml", _ENTRY, ""),
+    ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
+    ("pyproject.toml", r"(?<=HTTP client of )the demo, ", ""),
+    ("pyproject.toml", r" # the CLI may start the demo.*", ""),
+    ("shared/dev/cli.py", r"remove_demo, ", ""),
+    ("shared/dev/cli.py", _VERB.format("demo"), ""),
+    ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),
+    ("shared/dev/stack.py", r"the demo, ", ""),
+    ("shared/kafka/embedded.py", r"the demo, ", ""),
+    ("tests/architecture/test_compose.py", r'"onefold-demo", ', ""),
+    ("tests/architecture/test_doors.py", _ENTRY, ""),
+)
+_MARKED = re.compile(r"(?:^<!-- demo -->\n.*?^<!-- /demo -->\n\n?)|<!-- demo -->.*?<!-- /demo -->", re.M | re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What goes, what is edited to its new text, files an edit no longer fits, services that lose a neighbour."""
+
+    gone: tuple[Path, ...]
+    edited: dict[Path, str]
+    missed: tuple[str, ...]
+    bereft: tuple[str, ...]
+
+
+def plan(root: Path) -> Plan:
+    """Raises StageFailed when git could not bring back what goes."""
+    _check_clean(root)
+    gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
+    gone += _tests_of(root, gone)
+    edited, missed = _edited(root, gone)
+    return Plan(tuple(gone), edited, tuple(missed), tuple(_bereft(root)))
+
+
+def carry_out(plan: Plan) -> None:
+    for path, text in plan.edited.items():
+        path.write_text(text)
+    for path in plan.gone:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _check_clean(root: Path) -> None:
+    git = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True)
+    if git.returncode != 0:
+        raise StageFailed(f"git cannot say what is committed here: {git.stderr.strip()}", "run `git init` and commit")
+    if git.stdout:
+        raise StageFailed("there are changes that are not committed", "commit or stash them: git is the way back")
+
+
+def _tests_of(root: Path, gone: list[Path]) -> list[Path]:
+    """Test modules that cannot do without what goes, with those that need them in turn."""
+    modules = {path: _imports(path) for path in sorted((root / "tests").rglob("*.py")) if not _is_in(path, gone)}
+    names = {_module(root, path) for path in gone}
+    tests: list[Path] = []
+    while new := [
+        path for path, found in modules.items() if path not in tests and _reaches({*found, _module(root, path)}, names)
+    ]:
+        tests += new
+        names |= {_module(root, path.parent if path.name == "conftest.py" else path) for path in new}
+    return tests
+
+
+def _is_in(path: Path, folders: list[Path]) -> bool:
+    return any(path == folder or folder in path.parents for folder in folders)
+
+
+def _module(root: Path, path: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts)
+
+
+def _imports(path: Path) -> set[str]:
+    return set(_imported(ast.parse(path.read_text())))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (f"{module}.{name.name}" for name in names)
+
+
+def _reaches(imports: set[str], names: set[str]) -> bool:
+    return any(found == name or found.startswith(f"{name}.") for found in imports for name in names)
+
+
+def _bereft(root: Path) -> Iterator[str]:
+    topics = re.compile(rf'"(?:{"|".join(SERVICES)})\.')
+    for topology in sorted((root / "services").glob("*/topology.py")):
+        if topology.parent.name not in SERVICES and topics.search(topology.read_text()):
+            yield topology.parent.name
+
+
+def _edited(root: Path, gone: list[Path]) -> tuple[dict[Path, str], list[str]]:
+    """New texts by path, and the edits that found nothing to change."""
+    texts, missed = dict[Path, str](), list[str]()
+    for path in [*root.glob("*.md"), *root.glob("docs/**/*.md")]:
+        text = path.read_text()
+        if (stripped := _MARKED.sub("", text)) != text:
+            texts[path] = stripped
+    for name, pattern, replacement in _EDITS:
+        path = root / name
+        if not path.exists() or _is_in(path, gone):
+            continue
+        text = texts.get(path) or path.read_text()
+        texts[path], times = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+        if not times:
+            missed.append(name)
+    return texts, missed

@@ -1,0 +1,82 @@
+"""What is left without the shop is a skeleton: one service, the engine, and tests that pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.dev.scaffold import new_service
+from shared.dev.stack import found_services
+from tests.scaffold.checkout import Checkout
+
+HISTORY = ("docs/adr/",)  # what was decided, and when, stays as it was written
+ANY_VERB = ("tests/dev/test_bootstrap.py", "tests/unit/dev/test_front_door.py")  # `demo` is an example there
+
+
+@pytest.fixture
+def committed(checkout: Checkout) -> Checkout:
+    checkout.run("git", "init", "-q", ".")
+    checkout.run("git", "add", "-A")
+    commit(checkout)
+    return checkout
+
+
+def commit(checkout: Checkout) -> None:
+    checkout.run("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qam", "all of it")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> None:
+    said = committed.verb("remove-demo", "--yes")
+    assert "it is not as it was" not in said
+    assert found_services(committed.root) == ["accounts"]
+    committed.lint(".")
+    committed.pytest("-m", "not broker and not slow and not spark", "-k", "not door", "tests")
+
+
+def test_nothing_speaks_of_what_is_gone(committed: Checkout) -> None:
+    committed.verb("remove-demo", "--yes")
+    gone = re.compile(r"\bdemo\b|services[./](?:inventory|orders|sales)\b|tests[./]shop\b|remove.demo", re.IGNORECASE)
+    texts = {
+        path: body.decode() for path, body in committed.files().items() if not path.startswith((".git/", *HISTORY))
+    }
+    mentions = {path: gone.findall(text) for path, text in texts.items() if gone.search(text)}
+    assert {path: found for path, found in mentions.items() if path not in ANY_VERB} == {}
+    links = re.findall(r"\]\(([^)#:]+)\)", texts["README.md"])
+    assert links
+    assert [link for link in links if not (committed.root / link).exists()] == []
+
+
+def test_own_services_stay_and_are_told_whom_they_lose(committed: Checkout) -> None:
+    new_service(committed.root, "trends", "sales")
+    new_service(committed.root, "wallets", "accounts")
+    committed.run("git", "add", "-A")
+    commit(committed)
+    said = committed.verb("remove-demo", "--yes")
+    assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends speaks with what goes"]
+    assert found_services(committed.root) == ["accounts", "trends", "wallets"]
+
+
+def test_it_asks_first(committed: Checkout) -> None:
+    before = committed.files()
+    said = committed.verb("remove-demo", expect=1, stdin="n\n")
+    assert "remove  services/orders\n" in said
+    assert committed.files() == before
+
+
+@pytest.mark.parametrize("change", ["README.md", "services/accounts/notes.txt"])
+def test_what_is_not_committed_is_not_put_at_risk(change: str, committed: Checkout) -> None:
+    with (committed.root / change).open("a") as file:
+        file.write("of our own\n")
+    before = committed.files()
+    assert "not committed" in committed.verb("remove-demo", "--yes", expect=1)
+    assert committed.files() == before
+
+
+def test_without_git_there_is_no_way_back(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path(checkout.root).parent))
+    assert "git cannot say" in checkout.verb("remove-demo", "--yes", expect=1)
+    assert (checkout.root / "demo").exists()
