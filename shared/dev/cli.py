@@ -66,8 +66,7 @@ def new_service(
     """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
     made = scaffold.new_service(CHECKOUT, name, like, singular)
     print("\n".join(f"created  {folder}" for folder in made.folders))
-    if made.ports:
-        print(f"added    {name} to {scaffold.COMPOSE}, on host ports {made.ports}")
+    print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
     print(f"try      python3 dev.py test tests/unit/{name}")
 
 

@@ -35,6 +35,7 @@ _EDITS = (
     ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
     ("README.md", r"^python3 dev\.py demo\n", ""),
     ("README.md", r"^\|.*\(tests/(?:demo|shop)/.*\n", ""),
+    ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("remove-demo"), ""),
     ("dev.py", r"`python3 dev\.py demo` on a fresh clone shows everything; ", ""),

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import tokenize
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -26,6 +26,7 @@ from pathlib import Path
 from shared.dev.stages import StageFailed
 
 COMPOSE = "docker-compose.yml"
+PROMETHEUS = "deploy/prometheus.yml"
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 _WIRE_NAME = re.compile(r'^    TYPE = "([a-z0-9]+)\.', re.MULTILINE)
@@ -55,10 +56,10 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The new folders and the compose block's host ports, if there is a compose file."""
+    """The new folders, and by file what was added to it."""
 
     folders: tuple[str, ...]
-    ports: str | None
+    additions: dict[str, str]
 
 
 def new_service(root: Path, name: str, like: str, singular: str | None = None) -> Created:
@@ -73,7 +74,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     folders = (f"services/{like}", f"tests/unit/{like}")
     texts = {file: file.read_text() for folder in folders for file in _files(root / folder)}
     _check_unmistakable(texts, old, new)
-    compose = _with_block(root / COMPOSE, like, name) if (root / COMPOSE).exists() else None
+    additions = [found for found in (_compose_block(root, like, name), _scrape(root, like, name)) if found]
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
@@ -83,11 +84,8 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
             path.write_text(text)
         _tidy(root, staged)
         made = tuple(_renaming(old, new)(folder) for folder in folders)
-        _move(staged, root, made)
-    if compose is None:
-        return Created(made, None)
-    (root / COMPOSE).write_text(compose.text)
-    return Created(made, compose.ports)
+        _move(staged, root, made, {root / each.file: each.text for each in additions})
+    return Created(made, {each.file: each.what for each in additions})
 
 
 def _noun_of(root: Path, service: str) -> Noun:
@@ -142,7 +140,7 @@ def _check_free(root: Path, new: Noun) -> None:
         if re.search(rf'"{new.plural}[.-]', topology.read_text()):
             topics = f"topics of {new.plural} are named in {topology.relative_to(root)}"
             raise StageFailed(f"{new.plural} is taken: {topics}", "choose another name")
-    if (root / COMPOSE).exists() and re.search(rf"^  {new.plural}:", (root / COMPOSE).read_text(), re.MULTILINE):
+    if re.search(rf"^  {new.plural}:", _text(root / COMPOSE), re.MULTILINE):
         raise StageFailed(f"{new.plural} is taken: it is in {COMPOSE}", "choose another name")
 
 
@@ -309,14 +307,17 @@ def _is_text(node: ast.expr) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compose:
+class _Addition:
+    """text: the whole file's, with `what` in it."""
+
+    file: str
     text: str
-    ports: str
+    what: str
 
 
-def _with_block(file: Path, like: str, name: str) -> _Compose | None:
-    """The compose file with a block for `name` behind those of the others; None when it has none like it."""
-    text = file.read_text()
+def _compose_block(root: Path, like: str, name: str) -> _Addition | None:
+    """A block as that of `like`, behind all others, with host ports of its own; None where `like` has none."""
+    text = _text(root / COMPOSE)
     blocks = list(_BLOCK.finditer(text))
     models = [block[0] for block in blocks if block[1] == like]
     if not models:
@@ -325,18 +326,32 @@ def _with_block(file: Path, like: str, name: str) -> _Compose | None:
     ports = f"{first}-{first + _PORTS_A_SERVICE - 1}"
     block = re.sub(r":-\d+-\d+\}", f":-{ports}}}", _renaming(Noun(like, None), Noun(name, None))(models[0]))
     end = blocks[-1].end()
-    return _Compose(f"{text[:end]}\n{block}{text[end:]}", ports)
+    return _Addition(COMPOSE, f"{text[:end]}\n{block}{text[end:]}", f"{name}, on host ports {ports}")
 
 
-def _move(staged: Path, root: Path, folders: Iterable[str]) -> None:
-    """All of them, or none."""
+def _scrape(root: Path, like: str, name: str) -> _Addition | None:
+    """Among those whose metrics are read, if `like` is."""
+    text, times = re.subn(rf"( names: \[.*\b{like}\b[^\]]*)\]", rf"\1, {name}]", _text(root / PROMETHEUS))
+    return _Addition(PROMETHEUS, text, name) if times else None
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def _move(staged: Path, root: Path, folders: Iterable[str], texts: Mapping[Path, str]) -> None:
+    """All folders into place and all texts into their files, or none."""
+    before = {file: file.read_text() for file in texts}
     moved: list[Path] = []
     try:
         for folder in folders:
-            target = root / folder
-            moved.append(target)
-            (staged / folder).rename(target)
+            moved.append(root / folder)
+            (staged / folder).rename(root / folder)
+        for file, text in texts.items():
+            file.write_text(text)
     except BaseException:
         for target in moved:
             shutil.rmtree(target, ignore_errors=True)
+        for file, text in before.items():
+            file.write_text(text)
         raise

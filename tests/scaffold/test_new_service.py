@@ -145,7 +145,7 @@ def test_either_every_folder_is_moved_or_none(tmp_path: Path) -> None:
     (tmp_path / "staged" / "services" / "wallets").mkdir(parents=True)
     (tmp_path / "root" / "services").mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
-        scaffold._move(tmp_path / "staged", tmp_path / "root", ["services/wallets", "tests/unit/wallets"])
+        scaffold._move(tmp_path / "staged", tmp_path / "root", ["services/wallets", "tests/unit/wallets"], {})
     assert list((tmp_path / "root" / "services").iterdir()) == []
 
 
@@ -167,8 +167,16 @@ volumes:
 
 def test_a_new_service_has_a_compose_block_with_ports_of_its_own(checkout: Checkout) -> None:
     (checkout.root / "docker-compose.yml").write_text(COMPOSED)
-    assert new_service(checkout.root, "wallets", "accounts").ports == "8120-8129"
+    made = new_service(checkout.root, "wallets", "accounts")
+    assert made.additions["docker-compose.yml"] == "wallets, on host ports 8120-8129"
     block = COMPOSED.split("\n\n")[0].removeprefix("services:\n")
     expected = block.replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS").replace("8100-8109", "8120-8129")
     head, tail = COMPOSED.split("\nvolumes:")
     assert (checkout.root / "docker-compose.yml").read_text() == f"{head}\n{expected}\n\nvolumes:{tail}"
+
+
+def test_a_new_service_is_scraped_as_the_others_are(checkout: Checkout) -> None:
+    scraped = checkout.root / "deploy" / "prometheus.yml"
+    scraped.write_text("      - names: [accounts, other]\n        type: A\n")
+    new_service(checkout.root, "wallets", "accounts")
+    assert scraped.read_text() == "      - names: [accounts, other, wallets]\n        type: A\n"
