@@ -22,7 +22,12 @@ _FOLDERS = (
     *(f"{parent}/{service}" for service in SERVICES for parent in ("services", "tests/unit")),
     *("tests/compose", "tests/demo", "tests/readme", "tests/shop", "tests/unit/shop"),
 )
-_FILES = ("shared/dev/remove_demo.py", "tests/scaffold/test_remove_demo.py", "tests/scaffold/test_two_processes.py")
+_FILES = (
+    "docs/tutorials/recovering-from-a-bug.md",
+    "shared/dev/remove_demo.py",
+    "tests/scaffold/test_remove_demo.py",
+    "tests/scaffold/test_two_processes.py",
+)
 
 _ENTRY = r'(?<=[\[( ])"demo", '
 _VERB = r"@cli\.command\([^\n]*\)\ndef {}\([\s\S]*?\n\n\n(?=\S)"
