@@ -1,6 +1,7 @@
 """One broker and two workers of accounts, shared by every test that needs them and started by the first."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,18 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.settings import Settings
 
+TESTS = Path(__file__).parent
+LONG = ("pipelines/test_archive.py", "pipelines/test_rebuild.py", "pipelines/test_insights.py", "tutorials/")
+"""Minutes each: run by `dev.py test --long`, so that the usual run stays under half an hour on two cores."""
+
 SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(TESTS).as_posix().startswith(LONG):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
