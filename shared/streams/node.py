@@ -19,8 +19,9 @@ from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.app import WorkerApp
 from shared.streams.changes import read_changes
-from shared.streams.engine import Replica, Source
 from shared.streams.internals import members, owners
+from shared.streams.replicas import Replica
+from shared.streams.sources import Source
 from shared.topology import Table, Topic, Topology
 
 
@@ -51,35 +52,35 @@ class WorkerNode:
         return self._app.engine.serves(table, partition)
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
-        return self._app.engine.read(table, partition, key)
+        return self._app.engine.replicas.read(table, partition, key)
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
-        return self._app.engine.expect(aggregate_id, command_id)
+        return self._app.engine.waiting.expect(aggregate_id, command_id)
 
     def position(self, table: Table, partition: int) -> int:
         return self._app.engine.position(table, partition)
 
     async def progress(self) -> None:
-        await self._app.engine.progress()
+        await self._app.engine.waiting.progress()
 
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
-        return self._app.engine.watch(table, key)
+        return self._app.engine.waiting.watch(self.topology.changelog(table).name, key)
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        replica = self._app.engine.replica(table, partition)
-        return None if replica is None else self._app.engine.lag(replica)
+        replica = self._app.engine.replicas.of(table, partition)
+        return None if replica is None else replica.lag
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        return self._app.engine.scan(table, partition, after)
+        return self._app.engine.replicas.scan(table, partition, after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        return self._app.engine.keys_by(table, partition, field, start, descending)
+        return self._app.engine.replicas.keys_by(table, partition, field, start, descending)
 
     def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
         changelog = self.topology.changelog(table).name
-        return read_changes(self._app.new_reader, changelog, self._app.engine.codec(table), after)
+        return read_changes(self._app.new_reader, changelog, self._app.engine.replicas.codec(table), after)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
         _, offset = await self._producer.send(topic.name, key, value, partition)
@@ -87,7 +88,7 @@ class WorkerNode:
 
     def ready(self) -> bool:
         engine = self._app.engine
-        return engine.assignment is not None and all(r.restored for r in engine.replicas.values() if r.active)
+        return engine.assignment is not None and all(r.restored for r in engine.replicas.held.values() if r.active)
 
     def status(self) -> Status:
         engine, now = self._app.engine, time.time()
@@ -98,16 +99,15 @@ class WorkerNode:
             ready=self.ready(),
             idle=engine.assignment is not None and not engine.assignment.active,
             owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.tables},
-            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.items())],
+            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
             sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
             handled=engine.handled,
             commits=engine.commits,
             aborts=engine.aborts,
-            waiting=engine.waiting,
+            waiting=engine.waiting.for_rows,
         )
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
-        lag = self._app.engine.lag(replica)
         return ReplicaStatus(
             table=self._tables[tp.topic],
             partition=tp.partition,
@@ -116,8 +116,8 @@ class WorkerNode:
             position=replica.position,
             target=replica.target,
             to_restore=0 if replica.restored else max(0, replica.target - replica.position),
-            lag_records=lag,
-            lag_seconds=_age(lag, replica.applied_until, now),
+            lag_records=replica.lag,
+            lag_seconds=_age(replica.lag, replica.applied_until, now),
         )
 
     def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from shared.streams import parking
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
+from shared.streams.waiting import Waiting
 from shared.topology import Table, Topic, Topology
 
 
@@ -56,9 +57,7 @@ class MemoryNode:
         }
         self._ends: dict[Partition, int] = defaultdict(int)
         self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
-        self._waiters: dict[tuple[str, str], asyncio.Future[Decided]] = {}
-        self._watchers: dict[tuple[str, bytes], set[asyncio.Event]] = defaultdict(set)
-        self._progress = asyncio.Event()
+        self._waiting = Waiting()
         self._handled = 0
 
     def partition(self, key: bytes) -> int:
@@ -84,16 +83,10 @@ class MemoryNode:
         return self._ends[table.source.name, partition] - 1
 
     async def progress(self) -> None:
-        await self._progress.wait()
+        await self._waiting.progress()
 
-    @contextmanager
-    def watch(self, table: Table, key: bytes) -> Iterator[asyncio.Event]:
-        changed = asyncio.Event()
-        self._watchers[table.name, key].add(changed)
-        try:
-            yield changed
-        finally:
-            self._watchers[table.name, key].discard(changed)
+    def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
+        return self._waiting.watch(table.name, key)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         rows = sorted(self._rows[table.name][partition].items())
@@ -120,7 +113,6 @@ class MemoryNode:
         self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int]
     ) -> AsyncIterator[Sequence[Change]]:
         while True:
-            progress = self._progress
             changes = [
                 Change(partition, offset, key, self._codecs[table.name].decode(value))
                 for partition, log in logs.items()
@@ -131,12 +123,10 @@ class MemoryNode:
                 told |= {change.partition: change.offset for change in changes}
                 yield changes
             else:
-                await progress.wait()
+                await self._waiting.progress()
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
-        waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
-        self._waiters[aggregate_id, command_id] = waiter
-        return waiter
+        return self._waiting.expect(aggregate_id, command_id)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
         return self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition)).offset
@@ -155,11 +145,7 @@ class MemoryNode:
             self._handled += 1
         written = [self._append(each) for each in batch.records]
         self._commit(batch)
-        ends = {(each.topic, each.partition): each.offset for each in [appended, *written]}
-        for aggregate_id, outcome in batch.outcomes:
-            waiter = self._waiters.pop((aggregate_id, outcome.command_id), None)
-            if waiter is not None and not waiter.done():
-                waiter.set_result(Decided(outcome, ends))
+        self._waiting.committed(batch, {(each.topic, each.partition): each.offset for each in [appended, *written]})
         return appended
 
     def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:
@@ -176,10 +162,6 @@ class MemoryNode:
                 assert value is not None, "only parked rows are ever deleted, and nothing is parked in memory"
                 self._rows[table][partition][key] = value
                 self._changelogs[table, partition].append((key, value))
-                for changed in self._watchers[table, key]:
-                    changed.set()
-        self._progress.set()
-        self._progress = asyncio.Event()
 
     def ready(self) -> bool:
         return not self.refuses
@@ -216,7 +198,7 @@ class MemoryNode:
             handled=self._handled,
             commits=self._handled,
             aborts=0,
-            waiting=sum(map(len, self._watchers.values())),
+            waiting=self._waiting.for_rows,
         )
 
 

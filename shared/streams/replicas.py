@@ -1,0 +1,169 @@
+"""The partitions of tables held here: filled from their changelogs, written by the engine's commits, read by anyone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+
+from shared.es.errors import NotReady
+from shared.es.row import Row, RowCodec
+from shared.streams.batch import Rows
+from shared.streams.store import RowStore, StoreFailed
+from shared.topology import Table, Topology
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One partition of a table. It is restored once `position` has reached `target`.
+
+    Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over,
+    end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
+    """
+
+    changelog: TopicPartition
+    store: RowStore
+    active: bool
+    position: int
+    target: int
+    end: int
+    applied_until: float = 0.0
+    restored: bool = False
+    began: float = field(default_factory=time.monotonic)
+    start: int = 0
+
+    @property
+    def ours(self) -> bool:
+        """Whether only this worker writes its changelog, so that there is nothing to read from it."""
+        return self.active and self.restored
+
+    @property
+    def lag(self) -> int:
+        """How many changelog records, markers included, it is known to be behind."""
+        return 0 if self.ours else max(0, self.end - self.position)
+
+    def apply(self, records: Sequence[ConsumerRecord]) -> None:
+        rows = {record.key: record.value for record in records}
+        self.store.apply(self.changelog.partition, rows, records[-1].offset)
+        self.position = records[-1].offset + 1
+        self.applied_until = records[-1].timestamp / 1000
+
+    def advance(self, position: int, end: int) -> bool:
+        """Note how far its reader is, and where the changelog ends. True when this completes the restore."""
+        self.position = max(self.position, position)
+        self.end = max(self.end, end)
+        if self.restored or self.position < self.target:
+            return False
+        self.restored = True
+        took_s = round(time.monotonic() - self.began, 2)
+        log.info("restored", changelog=self.changelog, records=self.target - self.start, took_s=took_s)
+        return True
+
+
+class Replicas:
+    """Written on the worker's loop and by its commits; rows may be read from any thread."""
+
+    def __init__(self, topology: Topology, stores: Mapping[str, RowStore], codecs: Mapping[str, RowCodec[Any]]) -> None:
+        """stores and codecs: by the table's name."""
+        self.held: dict[TopicPartition, Replica] = {}
+        self.failures: list[StoreFailed] = []
+        """What reads found broken, for the engine to heal."""
+        self._topology = topology
+        self._tables = {topology.changelog(table).name: table for table in topology.all_tables()}
+        self._stores = stores
+        self._codecs = codecs
+
+    def of(self, table: Table, partition: int) -> Replica | None:
+        return self.held.get(TopicPartition(self._topology.changelog(table).name, partition))
+
+    def broken(self, failure: StoreFailed) -> Replica | None:
+        """The one whose store failed."""
+        place = (failure.store, failure.partition)
+        return next((each for each in self.held.values() if (each.store, each.changelog.partition) == place), None)
+
+    @property
+    def restoring(self) -> bool:
+        return any(not replica.restored for replica in self.held.values())
+
+    # Rows, to read. The partition must be held here.
+
+    def codec(self, table: Table) -> RowCodec[Any]:
+        return self._codecs[table.name]
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        """The committed row of `key`."""
+        try:
+            value = self._stores[table.name].get(partition, key)
+        except StoreFailed as failure:
+            self.failures.append(failure)
+            raise NotReady("the partition is restored from its changelog") from failure
+        return None if value is None else self._codecs[table.name].decode(value)
+
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        """Committed rows in key order, beginning behind `after`."""
+        decode = self._codecs[table.name].decode
+        for key, value in self._stores[table.name].scan(partition, after):
+            yield key, decode(value)
+
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        """Entries of an index, in order, beginning behind `start`."""
+        return self._stores[table.name].keys_by(partition, field, start, descending)
+
+    def rows(self, table: Table, partition: int) -> Rows:
+        """Nothing changed yet, over the committed rows."""
+        by_key = table.name != self._topology.parked.name
+        partitions = self._topology.partitions if by_key else None
+        changelog = self._topology.changelog(table).name
+        return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name])
+
+    # Which ones are held. The group's assignment says so.
+
+    def is_changelog(self, tp: TopicPartition) -> bool:
+        return tp.topic in self._tables
+
+    def hold(
+        self,
+        active: Collection[TopicPartition],
+        standby: Collection[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Exactly these from now on. starts and ends: of their changelogs, now."""
+        held = [*active, *standby]
+        for tp in self.held.keys() - set(held):
+            self.held.pop(tp).store.close(tp.partition)
+        for tp in held:
+            self.held[tp] = self._opened(tp, tp in active, starts[tp], ends[tp])
+
+    def _opened(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
+        store = self._stores[self._tables[tp.topic].name]
+        position = store.open(tp.partition) + 1
+        held = self.held.get(tp)
+        if held is not None and held.ours and held.position == end:
+            position = end  # still ours, and untouched
+        if position > end or 0 < position <= start:  # at the start, too: its rows lie before it, so nowhere
+            log.warning(
+                "local store is not of this changelog, wiped",
+                changelog=tp,
+                had=position,
+                start=start,
+                end=end,
+            )
+            store.wipe(tp.partition)
+            position = store.open(tp.partition) + 1
+        position = max(position, start)
+        return Replica(tp, store, active, position, end, end, restored=position >= end, start=position)
+
+    def wipe(self, replica: Replica) -> None:
+        """Forget what is held locally; held again, it is restored from its changelog."""
+        self.failures.clear()
+        replica.store.wipe(replica.changelog.partition)
+        del self.held[replica.changelog]

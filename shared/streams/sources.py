@@ -1,0 +1,59 @@
+"""The partitions of topics that are processed here, and how far each is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from shared.streams.processors import Processor
+
+
+class SourceGone(Exception):
+    """Retention removed records this group has not read yet.
+
+    Operator action: restore them from the archive, or accept the loss by resetting the group's offsets.
+    """
+
+
+@dataclass(slots=True)
+class Source:
+    """One partition.
+
+    position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
+    handled here. due_at: when a delayed source goes on, 0 when it does not wait. Times in seconds since the epoch.
+    """
+
+    partition: TopicPartition
+    processors: Sequence[Processor]
+    position: int
+    end: int
+    handled_until: float = 0.0
+    due_at: float = 0.0
+
+    @property
+    def delay_s(self) -> float:
+        return self.processors[0].delay_s if self.processors else 0.0
+
+    def due(self, records: Sequence[ConsumerRecord], now: float) -> Sequence[ConsumerRecord]:
+        """Those that are old enough. The first that isn't sets `due_at`."""
+        for index, record in enumerate(records):
+            due_at = record.timestamp / 1000 + self.delay_s
+            if due_at > now:
+                self.due_at = due_at
+                return records[:index]
+        return records
+
+    def handled(self, records: Sequence[ConsumerRecord]) -> None:
+        self.position = records[-1].offset + 1
+        self.handled_until = records[-1].timestamp / 1000
+
+
+def first_position(tp: TopicPartition, committed: int | None, start: int) -> int:
+    """Where to go on reading. Raises SourceGone when the log begins behind it."""
+    if committed is not None and committed < start:
+        raise SourceGone(
+            f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read"
+        )
+    return start if committed is None else committed

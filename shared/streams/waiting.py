@@ -1,0 +1,94 @@
+"""Who waits for what is committed here: a command's outcome, a change of one row, or anything at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from shared.kafka.transactions import Partition
+from shared.positions import Decided
+from shared.streams.batch import Batch
+
+
+class Waiting:
+    """Used on one loop."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[tuple[str, str], list[asyncio.Future[Decided]]] = {}
+        self._rows: dict[tuple[str, bytes], set[asyncio.Event]] = {}
+        self._progress = asyncio.Event()
+        self._over = False
+
+    @property
+    def for_rows(self) -> int:
+        """How many reads wait for a row to change."""
+        return sum(map(len, self._rows.values()))
+
+    async def progress(self) -> None:
+        """Returns after the next commit, or when partitions move."""
+        await self._progress.wait()
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+        """Completes when a command with these ids is decided and committed here. Ask before sending it.
+
+        Raises TimeoutError when the worker stops first.
+        """
+        waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
+        if self._over:
+            waiter.set_exception(TimeoutError("the worker stops"))
+        key = (aggregate_id, command_id)
+        self._outcomes.setdefault(key, []).append(waiter)
+        waiter.add_done_callback(lambda _: self._forget(key, waiter))
+        return waiter
+
+    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Decided]) -> None:
+        waiters = self._outcomes.get(key, [])
+        with suppress(ValueError):
+            waiters.remove(waiter)
+        if not waiters:
+            self._outcomes.pop(key, None)
+
+    @contextmanager
+    def watch(self, changelog: str, key: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set after each commit that changed the row of `key` here."""
+        changed = asyncio.Event()
+        self._rows.setdefault((changelog, key), set()).add(changed)
+        try:
+            yield changed
+        finally:
+            self._rows[changelog, key].discard(changed)
+            if not self._rows[changelog, key]:
+                del self._rows[changelog, key]
+
+    def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
+        """Answer those who wait for what `batch` did. positions: the last offset it read or wrote, by partition."""
+        self._tell_progress()
+        if self._outcomes:
+            for aggregate_id, outcome in batch.outcomes:
+                for waiter in self._outcomes.get((aggregate_id, outcome.command_id), ()):
+                    if not waiter.done():
+                        waiter.set_result(Decided(outcome, positions))
+        if self._rows:
+            for (changelog, _), rows in batch.rows.items():
+                for key in rows.changed.keys() & {key for topic, key in self._rows if topic == changelog}:
+                    for changed in self._rows[changelog, key]:
+                        changed.set()
+
+    def look_again(self) -> None:
+        """For whoever waits for a row or a position: it may be another worker's now."""
+        self._tell_progress()
+        for watchers in self._rows.values():
+            for changed in watchers:
+                changed.set()
+
+    def end(self) -> None:
+        """Nothing is answered here any more."""
+        self._over = True
+        for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters]:
+            waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
+        self.look_again()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = asyncio.Event()
