@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -70,8 +70,8 @@ class Follower(threading.Thread):
                     if message.error() is None:
                         self.records[_place(message)].append(_read(message))
 
-    def count(self) -> int:
-        return sum(map(len, self.records.values()))
+    def count(self, topics: Collection[str]) -> int:
+        return sum(len(records) for (topic, _), records in self.records.items() if topic in topics)
 
     def end(self) -> None:
         self._ending.set()
