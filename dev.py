@@ -35,13 +35,20 @@ python3 dev.py VERB [ARGUMENTS]
   insights revenue, retention and segments of customers, counted on Spark, with pictures
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
+  stop SERVICE, start SERVICE
+           the workers of one service that `up` keeps running
+  status   who owns what, how far behind, what is parked, what would be lost
+  dead-letters list|show|retry|discard
+           what the services could not handle
+  reprocess SERVICE/TABLE
+           a view, computed again from its first event
   new-service NAME --like SERVICE
            copies a service and its tests under a name of its own
   remove-demo
            removes the shop and what shows it; accounts stays, to be copied
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
-Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists it.
+Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists all.
 """
 CHECKS = ("check", "test")
 # what .venv must hold for a verb; the worker's for any other

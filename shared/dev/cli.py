@@ -18,6 +18,7 @@ from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess as compute_again
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
+from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
@@ -127,6 +128,25 @@ def topics() -> None:
     _print_columns([("topic", "partitions", "copies", "cleanup", "retention ms", "min ISR", "found"), *rows])
     if wrong:
         print("\n".join(map(str, wrong)))
+        raise typer.Exit(1)
+
+
+@cli.command("status")
+def show_status(
+    url: Annotated[
+        list[str] | None, typer.Option(help="A worker of a service, SERVICE=URL; by default those of `up`.")
+    ] = None,
+) -> None:
+    """Show who owns what, how far behind, what is parked and what would be lost. Exits with 1 if a line has a `!`."""
+    _join_up()
+    found = stays.running(stays.ROOT)
+    workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
+    for named in url or ():
+        service, _, worker_url = named.partition("=")
+        workers[service] = [worker_url]
+    report = status(load_topologies(), workers, load_settings())
+    print("\n".join(shown(report)))
+    if any(line.wrong for lines in report.values() for line in lines):
         raise typer.Exit(1)
 
 

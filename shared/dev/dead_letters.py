@@ -23,7 +23,7 @@ Url = Annotated[str | None, typer.Option(help="A worker of the service; by defau
 @cli.command("list")
 def show_all(service: str, url: Url = None) -> None:
     """Every parked key of SERVICE: its first record, why it is parked and how many wait behind it."""
-    letters = list(_letters(url or _worker(service)))
+    letters = list(letters_of(url or _worker(service)))
     for letter in letters:
         print("{id}  offset {offset}, {behind} behind, tried {attempts} times: {code}, {reason}".format(**letter))
     print(f"{len(letters)} parked")
@@ -56,7 +56,8 @@ def discard(
     print(f"asked; `dead-letters retry {service} {letter_id}` lets go what waits behind it")
 
 
-def _letters(url: str) -> Iterator[Mapping[str, Any]]:
+def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
+    """Every parked key of the service that the worker at `url` is of. Raises StageFailed."""
     cursor = None
     while True:
         page = _ask("GET", f"{url}/dead-letters?limit={PAGE}&complete=true" + (f"&cursor={cursor}" if cursor else ""))

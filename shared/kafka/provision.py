@@ -135,6 +135,13 @@ def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
     return _Brokers(bootstrap).found(frozenset(names))
 
 
+def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
+    """Of each partition of `names`, in no order. Raises ProvisionError if no broker answers."""
+    present = _Brokers(bootstrap).present()
+    topics = [present[name] for name in names if name in present]
+    return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
+
+
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:
     """Creates what is missing and checks everything; returns the names that this call created.
 
@@ -178,11 +185,14 @@ class _Brokers:
         # every failure is raised with its reason; librdkafka would also print one line per connection attempt
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
-    def found(self, names: Set[str]) -> dict[str, TopicSpec]:
+    def present(self) -> Mapping[str, TopicMetadata]:
         try:
-            present = self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+            return self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
         except KafkaException as error:
             raise ProvisionError(f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s") from error
+
+    def found(self, names: Set[str]) -> dict[str, TopicSpec]:
+        present = self.present()
         configs = self._configs(sorted(names & present.keys()))
         return {name: _spec(present[name], config) for name, config in configs.items() if present[name].partitions}
 

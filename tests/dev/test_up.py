@@ -1,5 +1,6 @@
 """`up` as another process sees it: one line of JSON, one per root, kept running, and gone after `down`."""
 
+import itertools
 import json
 import os
 import signal
@@ -139,6 +140,14 @@ def processes_of(root: Path) -> list[Process]:
     return [record.up, *record.children]
 
 
+def status_lines(about: str) -> list[str]:
+    """The lines of one service or of the brokers, as `status` shows them."""
+    lines = CliRunner().invoke(cli.cli, ["status"]).output.splitlines()
+    first = next(number for number, line in enumerate(lines) if line[2:].startswith(about))
+    rest = itertools.takewhile(lambda line: line[2] == " ", lines[first + 1 :])
+    return [lines[first], *rest]
+
+
 @pytest.mark.broker
 def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stays, "ROOT", root)
@@ -151,6 +160,13 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert topics.exit_code == 0
         assert topics.output.count("as declared") == len(topics.output.splitlines()) - 1
 
+        shown = [line.split() for line in status_lines("accounts")]
+        assert shown == [
+            ["accounts", "worker", worker["url"], "ready,", "partitions", *"01234567"],
+            ["behind", "nothing", "waits"],
+            ["parked", "nothing"],
+        ]
+
         with pytest.raises(StageFailed, match=f"runs already: process {up.pid}, {worker['url']}"):
             stays.up(root, 1, 1, as_json=True)
 
@@ -162,6 +178,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
         assert CliRunner().invoke(cli.cli, ["stop", "accounts"]).output == f"stopped {worker['url']}\n"
         assert not is_ready(worker["url"])
+        assert status_lines("accounts") == ["! accounts     workers    none answers: its commands wait on their topics"]
         assert CliRunner().invoke(cli.cli, ["start", "accounts"]).output == f"ready {worker['url']}\n"
         assert is_ready(worker["url"])
 

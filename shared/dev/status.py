@@ -1,0 +1,136 @@
+"""`status`: who owns what, how far behind, what is parked and what would be lost; of every service at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import httpx
+
+from shared.dev.dead_letters import letters_of
+from shared.dev.stages import StageFailed
+from shared.http.cluster import Cluster, Member
+from shared.kafka.provision import copies_in_sync, declared_topics, differences, found_topics
+from shared.settings import Settings
+from shared.topology import KEPT_FOR_EVER, Topology
+
+TIMEOUT_S = 10.0
+
+
+class Line(NamedTuple):
+    """wrong: somebody has to do something about it."""
+
+    about: str
+    text: str
+    wrong: bool = False
+
+
+Report = Mapping[str, Sequence[Line]]
+
+
+def status(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]], settings: Settings) -> Report:
+    """The lines of each service, then of the brokers. workers: their URLs, by service."""
+    found = {topology.service: _cluster(workers.get(topology.service, ())) for topology in topologies}
+    report = {name: list(_service(cluster)) for name, cluster in found.items()}
+    return report | {"brokers": list(_brokers(topologies, [each for each in found.values() if each], settings))}
+
+
+def shown(report: Report) -> Iterator[str]:
+    """The report as text; what is wrong begins with an exclamation mark."""
+    for name, lines in report.items():
+        for number, line in enumerate(lines):
+            yield f"{'!' if line.wrong else ' '} {name if number == 0 else '':<12} {line.about:<10} {line.text}"
+
+
+def _cluster(urls: Iterable[str]) -> Cluster | None:
+    for url in urls:
+        try:
+            answer = httpx.get(f"{url}/cluster", timeout=TIMEOUT_S)
+        except httpx.TransportError:
+            continue
+        if answer.is_error:
+            raise StageFailed(f"{url}/cluster says {answer.status_code}", "see the log of that worker")
+        return Cluster.model_validate(answer.json())
+    return None
+
+
+def _service(cluster: Cluster | None) -> Iterator[Line]:
+    if cluster is None:
+        yield Line("workers", "none answers: its commands wait on their topics", wrong=True)
+        return
+    owned = _owned(cluster)
+    for member in cluster.members:
+        yield Line("worker", f"{member.url}  {_state(member)}, {_places(owned[member.url])}", not member.ready)
+    if orphans := {p.partition for table in cluster.tables.values() for p in table if p.active is None}:
+        yield Line("ownerless", _places(orphans), wrong=True)
+    yield _behind(cluster)
+    if to_restore := sum(p.to_restore or 0 for table in cluster.tables.values() for p in table):
+        yield Line("restoring", f"{to_restore:,} changelog records to go", wrong=True)
+    parked = sum(1 for _ in letters_of(cluster.url))
+    text = f"{parked} keys; see `dead-letters list {cluster.service}`" if parked else "nothing"
+    yield Line("parked", text, parked > 0)
+
+
+def _owned(cluster: Cluster) -> dict[str, set[int]]:
+    owned: dict[str, set[int]] = defaultdict(set)
+    for partition in (p for table in cluster.tables.values() for p in table):
+        if partition.active is not None:
+            owned[partition.active].add(partition.partition)
+    return owned
+
+
+def _state(member: Member) -> str:
+    if not member.reachable:
+        return "silent"
+    return "not ready" if not member.ready else "idle" if member.idle else "ready"
+
+
+def _places(partitions: set[int]) -> str:
+    if not partitions:
+        return "no partition"
+    return f"partitions {' '.join(map(str, sorted(partitions)))}"
+
+
+def _behind(cluster: Cluster) -> Line:
+    waiting = {topic: [p for p in places if p.lag_records] for topic, places in cluster.topics.items()}
+    late = [
+        f"{sum(p.lag_records for p in places):,} of {topic}, for {max(p.lag_seconds or 0.0 for p in places):.1f} s"
+        for topic, places in waiting.items()
+        if places
+    ]
+    return Line("behind", "; ".join(late) or "nothing waits")
+
+
+def _brokers(topologies: Sequence[Topology], clusters: Sequence[Cluster], settings: Settings) -> Iterator[Line]:
+    declared = declared_topics(topologies, settings)
+    found = found_topics(declared, settings.bootstrap)
+    off = sorted({each.topic for each in differences(declared, found)})
+    text = f"not as declared: {', '.join(off)}; see `topics`" if off else f"{len(declared)}, as declared"
+    yield Line("topics", text, bool(off))
+    yield next_loss(copies_in_sync(declared, settings.bootstrap), settings)
+    due = list(_due(topologies, clusters))
+    yield Line("retention", f"is to remove unread records of {', '.join(due) or 'no topic'}", bool(due))
+
+
+def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:
+    """What the loss of one more broker would cost. in_sync: the copies of each partition."""
+    lone = sum(copies <= 1 for copies in in_sync)
+    scarce = sum(copies <= settings.min_isr for copies in in_sync)
+    missing = sum(copies < settings.replication for copies in in_sync)
+    if lone:
+        cost = f"the records of {lone} partitions, which have no second copy"
+    else:
+        cost = f"writes to {scarce} partitions until it is back" if scarce else "nothing"
+    out_of_sync = f"; {missing} partitions have fewer than {settings.replication} copies in sync" if missing else ""
+    return Line("at risk", f"with the next broker: {cost}{out_of_sync}", bool(missing))
+
+
+def _due(topologies: Sequence[Topology], clusters: Sequence[Cluster]) -> Iterator[str]:
+    """Partitions whose retention comes nearer to what is not handled yet, and when it gets there."""
+    kept_ms = {topic.name: topic.retention_ms for each in topologies for topic in each.all_topics()}
+    for cluster in clusters:
+        for topic, places in cluster.topics.items():
+            for place in places:
+                if kept_ms.get(topic, KEPT_FOR_EVER) != KEPT_FOR_EVER and place.lag_seconds:
+                    yield f"{topic}/{place.partition} in {kept_ms[topic] / 1000 - place.lag_seconds:,.0f} s"
