@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import httpx
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
@@ -145,6 +145,17 @@ def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Foun
 
 
 def read(bootstrap: str, topic: str) -> list[Said]:
+    """Everything committed on a topic, partition after partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+    return sorted(
+        read_from(bootstrap, {(topic, number): 0 for number in partitions}),
+        key=lambda said: (said.partition, said.offset),
+    )
+
+
+def read_from(bootstrap: str, places: Mapping[tuple[str, int], int]) -> list[Said]:
+    """Everything committed behind these offsets by topic and partition, in each partition's order."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -155,22 +166,22 @@ def read(bootstrap: str, topic: str) -> list[Said]:
             "auto.offset.reset": "earliest",
         }
     )
-    partitions = len(reader.list_topics(topic, timeout=30.0).topics[topic].partitions)
-    reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found: dict[int, list[Said]] = defaultdict(list)
+    reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
+    found: list[Said] = []
     ended = 0
     deadline = time.monotonic() + DEADLINE_S
-    while ended < partitions:
-        assert time.monotonic() < deadline, f"the end of {topic} was not reached"
+    while ended < len(places):
+        assert time.monotonic() < deadline, f"the end of {set(places)} was not reached"
         message = reader.poll(1.0)
         if message is None:
             continue
         if message.error() is not None:
             ended += 1
             continue
-        partition, offset = message.partition(), message.offset()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
         assert partition is not None
         assert offset is not None
-        found[partition].append(Said(topic, message.key() or b"", message.value() or b"", offset, partition))
+        found.append(Said(topic, message.key() or b"", message.value() or b"", offset, partition))
     reader.close()
-    return [said for partition in sorted(found) for said in found[partition]]
+    return found

@@ -24,7 +24,7 @@ from shared.kafka.producer import producer_config
 from shared.kafka.provision import load_topologies
 from shared.testing.conversation import Said
 from shared.topology import Topic
-from tests.shop.market import Market, eventually
+from tests.shop.market import Market, eventually, read_from
 
 pytestmark = pytest.mark.broker
 
@@ -50,14 +50,17 @@ def partitions() -> list[tuple[str, int]]:
     ]
 
 
-def under_way(market: Market) -> list[tuple[str, int]]:
-    """Partitions that a group has not read to the end; the last offset is a transaction's marker, or answered."""
+def under_way(market: Market) -> set[tuple[str, int]]:
+    """Partitions with records that a group has not read; a transaction's marker, or what it aborted, is no record."""
     offsets = Offsets(market.stack.bootstrap)
-    ends = offsets.ends(partitions())
-    read = {topology.service: offsets.committed(topology.service, partitions()) for topology in load_topologies()}
-    reached = [(tp, offset) for committed in read.values() for tp, offset in committed.items() if offset is not None]
-    timers = [(tp, offset or 0) for tp, offset in read["orders"].items() if tp[0] == orders.TIMERS.name]
-    return [tp for tp, offset in reached + timers if offset < ends[tp] - 1]
+    unread: set[tuple[str, int]] = set()
+    for topology in load_topologies():
+        committed = offsets.committed(topology.service, partitions())
+        places = {tp: offset for tp, offset in committed.items() if offset is not None}
+        if topology is orders.TOPOLOGY:
+            places |= {tp: offset or 0 for tp, offset in committed.items() if tp[0] == orders.TIMERS.name}
+        unread |= {(said.topic, said.partition) for said in read_from(market.stack.bootstrap, places)}
+    return unread
 
 
 def state(market: Market, service: str) -> State:
