@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -14,6 +15,11 @@ LONG = ("pipelines/test_archive.py", "pipelines/test_rebuild.py", "pipelines/tes
 """Minutes each: run by `dev.py test --long`, so that the usual run stays under half an hour on two cores."""
 
 SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
+
+
+def pytest_configure() -> None:
+    # by default structlog draws a traceback with every local variable of every frame: ten seconds for one bug
+    structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
