@@ -27,11 +27,13 @@ class Table:
     """Rows by key, fed by exactly one topic: that is what makes it replayable.
 
     indexes: fields of the state that lists filter and order by; a row without such a field counts as null.
+    keyed_by_id: whether its keys are aggregate ids, so that murmur2 says which partition each belongs to.
     """
 
     name: str
     source: Topic
     indexes: tuple[str, ...] = ()
+    keyed_by_id: bool = True
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -43,6 +45,7 @@ class Topology:
 
     version: of how the tables are computed. A new one has changelogs and positions of its own, which `rebuild`
     fills from history, and leaves those of the old one as they are.
+    history: the aggregate's own events, where its workers answer for its past, too.
     """
 
     service: str
@@ -50,6 +53,7 @@ class Topology:
     tables: tuple[Table, ...] = ()
     partitions: int = 8
     version: int = 1
+    history: Topic | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.service)
@@ -74,11 +78,16 @@ class Topology:
     @property
     def parked(self) -> Table:
         """The records that could not be handled, and those of the same key behind them."""
-        return Table("parked", source=self.parking)
+        return Table("parked", source=self.parking, keyed_by_id=False)
+
+    @property
+    def chapters(self) -> Table | None:
+        """Where in `history` the events of each aggregate lie: shared.history."""
+        return None if self.history is None else Table("chapters", source=self.history, keyed_by_id=False)
 
     def all_tables(self) -> tuple[Table, ...]:
-        """The declared tables, and the one every service has."""
-        return (*self.tables, self.parked)
+        """The declared tables, and those that the engine keeps beside them."""
+        return (*self.tables, *filter(None, [self.chapters]), self.parked)
 
     def changelog(self, table: Table) -> Topic:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""

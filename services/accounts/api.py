@@ -12,15 +12,15 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Open
 from services.accounts.topology import ACCOUNTS
 from shared.es.row import Row
-from shared.http import commands, lists, queries
+from shared.http import commands, history, lists
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.guard import owned_by
+from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId, Segment
 from shared.http.peers import Peers
-from shared.http.queries import Queries, ReadingQuery
 
 
 class AccountView(BaseModel):
@@ -63,7 +63,7 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/accounts", tags=["accounts"], dependencies=[owned_by("account_id")])
-    accounts = Queries(node, peers, ACCOUNTS, view)
+    accounts = History(node, peers, ACCOUNTS, view, DECIDER)
     listed = Lists(node, peers, ACCOUNTS, view)
     door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
@@ -71,9 +71,13 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def list_accounts(request: Request, query: Annotated[AccountList, Query()]) -> Response:
         return await listed.page(request, query)
 
-    @router.get("/{account_id}", response_model=AccountView, responses=queries.RESPONSES)
-    async def get_account(request: Request, account_id: PathId, reading: ReadingQuery) -> Response:
+    @router.get("/{account_id}", response_model=AccountView, responses=history.RESPONSES)
+    async def get_account(request: Request, account_id: PathId, reading: PastReadingQuery) -> Response:
         return await accounts.by_id(request, account_id, reading)
+
+    @router.get("/{account_id}/events", response_model=PastEvents, responses=history.RESPONSES)
+    async def get_events(request: Request, account_id: PathId, query: Annotated[EventsQuery, Query()]) -> Response:
+        return await accounts.events(request, account_id, query)
 
     @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def open_account(

@@ -8,4 +8,4 @@ DEAD = Topic("accounts.dead.v1")
 
 ACCOUNTS = Table("accounts", source=COMMANDS, indexes=("phase", "balance_cents"))
 
-TOPOLOGY = Topology("accounts", topics=(COMMANDS, EVENTS, DEAD), tables=(ACCOUNTS,))
+TOPOLOGY = Topology("accounts", topics=(COMMANDS, EVENTS, DEAD), tables=(ACCOUNTS,), history=EVENTS)

@@ -152,13 +152,20 @@ class _Calls:
         return Decided(accepted["command_id"], accepted["sequence"])
 
     def read_steps(
-        self, path: str, model: type[M], until: str | None, wait_s: float, max_lag: int | None
+        self,
+        path: str,
+        model: type[M],
+        until: str | None,
+        wait_s: float,
+        max_lag: int | None,
+        as_of: int | str | None,
     ) -> _Steps[Read[M]]:
         wished: dict[str, str | int | None] = {
             "min_position": self.position or None,
             "until": until,
             "wait": f"{wait_s:g}",
             "max_lag": max_lag,
+            "as_of": as_of,
         }
         params = {name: value for name, value in wished.items() if value is not None}
         answer = yield from self._answered(_Ask("GET", path, params, wait_s=wait_s))
@@ -174,13 +181,13 @@ class _Calls:
         )
 
     def page_steps(
-        self, path: str, model: type[M], params: Mapping[str, str | int], cursor: str | None
-    ) -> _Steps[tuple[Listed[M], str | None]]:
+        self, path: str, model: type[M], params: Mapping[str, str | int], cursor: str | int | None
+    ) -> _Steps[tuple[Listed[M], str | int | None]]:
         query = {**params, **({"cursor": cursor} if cursor else {})}
         answer = yield from self._answered(_Ask("GET", path, query))
         _check(answer)
         page = answer.json()
-        missing = [part["partition"] for part in page["partitions"] if part["status"] == "missing"]
+        missing = [part["partition"] for part in page.get("partitions", ()) if part["status"] == "missing"]
         return Listed([model.model_validate(item) for item in page["items"]], missing), page["cursor"]
 
     def _outcome(self, location: str, key: str) -> _Steps[httpx.Response]:
@@ -277,14 +284,24 @@ class Client(_Calls):
         return self._run(self.send_steps(path, command, key, at))
 
     def read(
-        self, path: str, model: type[M], *, until: str | None = None, wait_s: float = 5.0, max_lag: int | None = None
+        self,
+        path: str,
+        model: type[M],
+        *,
+        until: str | None = None,
+        wait_s: float = 5.0,
+        max_lag: int | None = None,
+        as_of: int | str | None = None,
     ) -> Read[M]:
-        """The row, never older than what this client has seen. until: field:value to wait for. Raises ClientError."""
-        return self._run(self.read_steps(path, model, until, wait_s, max_lag))
+        """The row, never older than what this client has seen. Raises ClientError.
+
+        until: field:value to wait for. as_of: a sequence, or an instant such as 2026-11-20T10:00:00Z.
+        """
+        return self._run(self.read_steps(path, model, until, wait_s, max_lag, as_of))
 
     def pages(self, path: str, model: type[M], **params: str | int) -> Iterator[Listed[M]]:
-        """Page after page to the end. params: order, limit, complete and the list's filters."""
-        cursor: str | None = None
+        """Page after page of a list, or of an aggregate's events. params: limit, and a list's order and filters."""
+        cursor: str | int | None = None
         while True:
             page, cursor = self._run(self.page_steps(path, model, params, cursor))
             yield page
@@ -347,12 +364,19 @@ class AsyncClient(_Calls):
         return await self._run(self.send_steps(path, command, key, at))
 
     async def read(
-        self, path: str, model: type[M], *, until: str | None = None, wait_s: float = 5.0, max_lag: int | None = None
+        self,
+        path: str,
+        model: type[M],
+        *,
+        until: str | None = None,
+        wait_s: float = 5.0,
+        max_lag: int | None = None,
+        as_of: int | str | None = None,
     ) -> Read[M]:
-        return await self._run(self.read_steps(path, model, until, wait_s, max_lag))
+        return await self._run(self.read_steps(path, model, until, wait_s, max_lag, as_of))
 
     async def pages(self, path: str, model: type[M], **params: str | int) -> AsyncIterator[Listed[M]]:
-        cursor: str | None = None
+        cursor: str | int | None = None
         while True:
             page, cursor = await self._run(self.page_steps(path, model, params, cursor))
             yield page

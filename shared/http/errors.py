@@ -3,6 +3,7 @@
 OnefoldError
 ├── Unauthenticated    no token, or none that counts: 401
 ├── Forbidden          a valid token that does not allow this: 403
+├── Archived           it was here, and is now in the archive at most: 410
 └── TooMany            the client asks faster than it may: 429
 """
 
@@ -21,6 +22,13 @@ class Forbidden(OnefoldError):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
         self.code = code
+
+
+class Archived(OnefoldError):
+    """Retention has removed what is asked for from the log.
+
+    Operator action: read it from the archive; a topic with `retention_ms=KEPT_FOR_EVER` needs none.
+    """
 
 
 class TooMany(OnefoldError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
@@ -62,6 +62,12 @@ class Node(Protocol):
         """The table's committed changes behind changelog offsets, by partition; None begins at the present end.
 
         Any worker can tell them. Raises NotReady while it can't, and LookupError for an offset that never was.
+        """
+
+    async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
+        """Values of committed records, by ascending offsets; any worker can read them.
+
+        Raises NotReady while it can't, and LogBegins when some were removed since.
         """
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:

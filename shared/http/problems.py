@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from shared.es.errors import NotReady
-from shared.http.errors import Forbidden, TooMany, Unauthenticated
+from shared.http.errors import Archived, Forbidden, TooMany, Unauthenticated
 from shared.kafka.producer import SendError
 
 log = structlog.get_logger(__name__)
@@ -69,6 +69,7 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(HTTPException, _on_http_error)
     api.add_exception_handler(Unauthenticated, _on_unauthenticated)
     api.add_exception_handler(Forbidden, _on_forbidden)
+    api.add_exception_handler(Archived, _on_archived)
     api.add_exception_handler(TooMany, _on_too_many)
 
 
@@ -106,6 +107,10 @@ async def _on_unauthenticated(_: Request, error: Exception) -> JSONResponse:
 async def _on_forbidden(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Forbidden)
     return problem(403, error.code, str(error))
+
+
+async def _on_archived(_: Request, error: Exception) -> JSONResponse:
+    return problem(410, "history.archived", str(error))
 
 
 async def _on_too_many(_: Request, error: Exception) -> JSONResponse:

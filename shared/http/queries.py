@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -39,10 +40,16 @@ class Reading(BaseModel):
     max_lag: int | None = None
     until: str | None = None
     wait_s: float = 0.0
+    as_of: int | datetime | None = None
+
+    @property
+    def by_standby(self) -> bool:
+        """Whether a standby may answer; it can't tell where it is, so never by position."""
+        return self.max_lag is not None and self.min_position is None and self.as_of is None
 
     def allows(self, lag: int) -> bool:
-        """Whether a standby so many records behind may answer; it can't tell where it is, so never by position."""
-        return self.max_lag is not None and lag <= self.max_lag and self.min_position is None
+        """Whether a standby so many records behind may answer."""
+        return self.by_standby and self.max_lag is not None and lag <= self.max_lag
 
 
 def _checked_position(text: str | None) -> str | None:
@@ -51,19 +58,23 @@ def _checked_position(text: str | None) -> str | None:
     return text
 
 
+MinPosition = Annotated[
+    str | None,
+    Query(description="an Onefold-Position; the answer is never older", max_length=2000, pattern=POSITIONS),
+    AfterValidator(_checked_position),
+]
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for what is asked for")]
+
+
 def reading(
-    min_position: Annotated[
-        str | None,
-        Query(description="an Onefold-Position; the answer is never older", max_length=2000, pattern=POSITIONS),
-        AfterValidator(_checked_position),
-    ] = None,
+    min_position: MinPosition = None,
     max_lag: Annotated[
         int | None, Query(ge=0, description="a standby may answer if it is at most so many records behind")
     ] = None,
     until: Annotated[
         str | None, Query(pattern=r"^[a-z][a-z0-9_.]*:[^:]{1,200}$", description="field:value to wait for")
     ] = None,
-    wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for min_position or until")] = 0.0,
+    wait: Wait = 0.0,
 ) -> Reading:
     return Reading(min_position=min_position, max_lag=max_lag, until=until, wait_s=wait)
 
@@ -91,7 +102,7 @@ class Queries:
         lag = self._node.standby_lag(self._table, partition)
         if lag is not None and reading.allows(lag):
             row = self._node.read(self._table, partition, key)
-            return self._answer(request, aggregate_id, partition, row, {"Onefold-Lag": str(lag)})
+            return self._answer(request, aggregate_id, row, {"Onefold-Lag": str(lag), **self._headers(partition, row)})
         return await self._awaited(request, self._elsewhere(request, partition, reading))
 
     @staticmethod
@@ -104,7 +115,7 @@ class Queries:
         try:
             return await self._peers.forward(request, owner, reading.wait_s)
         except NotReady:
-            if reading.max_lag is None or reading.min_position or is_hop(request):
+            if not reading.by_standby or is_hop(request):
                 raise
         for peer in self._node.members() - {owner, self._node.settings.url}:
             with suppress(NotReady):
@@ -116,12 +127,20 @@ class Queries:
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
         deadline = asyncio.get_running_loop().time() + reading.wait_s
         await self._reach(partition, reading.min_position, deadline)
-        key = aggregate_id.encode()
         headers = {"Onefold-Lag": "0"}
         if reading.until is not None:
             headers["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
         self._check_still_served(partition)
-        return self._answer(request, aggregate_id, partition, self._node.read(self._table, partition, key), headers)
+        row = self._node.read(self._table, partition, aggregate_id.encode())
+        headers |= self._headers(partition, row)
+        row = await self._as_wanted(aggregate_id, partition, row, reading, deadline)
+        return self._answer(request, aggregate_id, row, headers)
+
+    async def _as_wanted(
+        self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
+    ) -> Row[Any] | None:
+        """The present row; `shared.http.history.History` has those of the past, too."""
+        return row
 
     def _check_still_served(self, partition: int) -> None:
         """After any wait: the partition may have moved meanwhile. Raises NotReady."""
@@ -132,17 +151,25 @@ class Queries:
         """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
         if min_position is None:
             return
-        wanted = parse_positions(min_position).get((self._table.source.name, partition), -1)
+        source = self._table.source.name
+        wanted = parse_positions(min_position).get((source, partition), -1)
+
+        def position() -> int:
+            return self._node.position(self._table, partition)
+
+        if not await self._comes_true(lambda: position() >= wanted, partition, deadline):
+            raise NotReady(f"at offset {position()} of {source}/{partition}, asked for {wanted}")
+
+    async def _comes_true(self, condition: Callable[[], bool], partition: int, deadline: float) -> bool:
+        """Looks again after each commit; False at the deadline."""
         try:
             async with asyncio.timeout_at(deadline):
-                while self._node.position(self._table, partition) < wanted:
+                while not condition():
                     await self._node.progress()
                     self._check_still_served(partition)
         except TimeoutError:
-            reached = self._node.position(self._table, partition)
-            raise NotReady(
-                f"at offset {reached} of {self._table.source.name}/{partition}, asked for {wanted}"
-            ) from None
+            return False
+        return True
 
     async def _meets(self, aggregate_id: str, until: str, deadline: float) -> bool:
         key, partition = aggregate_id.encode(), self._node.partition(aggregate_id.encode())
@@ -170,20 +197,24 @@ class Queries:
         body = self._present(aggregate_id, row) if row else None
         return body.model_dump(mode="json") if body else None
 
-    def _answer(
-        self, request: Request, aggregate_id: str, partition: int, row: Row[Any] | None, headers: dict[str, str]
-    ) -> Response:
-        served = self._node.serves(self._table, partition)  # else a standby, which knows no more than the row itself
-        position = self._node.position(self._table, partition) if served else row.offset if row else -1
-        headers |= {
-            "Onefold-Partition": str(partition),
-            "Onefold-Owner": self._node.owner(self._table, partition) or "unknown",
-            "Onefold-Position": format_positions({(self._table.source.name, partition): position}),
-        }
+    def _answer(self, request: Request, aggregate_id: str, row: Row[Any] | None, headers: dict[str, str]) -> Response:
         body = self._present(aggregate_id, row) if row else None
         if row is None or body is None:
-            return problem(404, "not_found", f"nothing has the id {aggregate_id!r}", headers=headers)
+            return self._unknown(aggregate_id, headers)
         headers["ETag"] = f'"{row.sequence}"'
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return Response(body.model_dump_json(), media_type="application/json", headers=headers)
+
+    def _headers(self, partition: int, row: Row[Any] | None) -> dict[str, str]:
+        served = self._node.serves(self._table, partition)  # else a standby, which knows no more than the row itself
+        position = self._node.position(self._table, partition) if served else row.offset if row else -1
+        return {
+            "Onefold-Partition": str(partition),
+            "Onefold-Owner": self._node.owner(self._table, partition) or "unknown",
+            "Onefold-Position": format_positions({(self._table.source.name, partition): position}),
+        }
+
+    @staticmethod
+    def _unknown(aggregate_id: str, headers: dict[str, str]) -> Response:
+        return problem(404, "not_found", f"nothing has the id {aggregate_id!r}", headers=headers)

@@ -17,7 +17,7 @@ from shared.logs import logging_config
 from shared.settings import Settings
 from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
-from shared.streams.processors import Processor
+from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
 from shared.topology import Topology
 
@@ -87,6 +87,7 @@ class WorkerApp(faust.App):
         self.topology = topology
         self.settings = settings
         self.processors = tuple(processors)
+        self._working = with_history(topology, self.processors)
         self.row_tables: Mapping[str, RowTable] = {
             table.name: RowTable(
                 self, name=table.name, key_type=bytes, value_type=bytes, partitions=topology.partitions
@@ -96,11 +97,11 @@ class WorkerApp(faust.App):
         for table in topology.all_tables():
             self.row_tables[table.name].indexes = table.indexes
             self.tables.add(self.row_tables[table.name])
-        self.engine_topics = frozenset(processor.source.name for processor in processors) | {
+        self.engine_topics = frozenset(processor.source.name for processor in self._working) | {
             topology.parking.name,
             *(topology.changelog(table).name for table in topology.all_tables()),
         }
-        for source in {topology.parking.name} | {processor.source.name for processor in processors}:
+        for source in {topology.parking.name} | {processor.source.name for processor in self._working}:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self._http = http
 
@@ -122,7 +123,7 @@ class WorkerApp(faust.App):
         settings, group = self.settings, self.topology.group
         return Engine(
             self.topology,
-            self.processors,
+            self._working,
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
             consumer=self.new_reader,
             producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
@@ -133,14 +134,14 @@ class WorkerApp(faust.App):
             beacon=self.beacon,
         )
 
-    def new_reader(self) -> AIOKafkaConsumer:
+    def new_reader(self, fetch_bytes: int = 2**20) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
-            max_partition_fetch_bytes=2**20,
+            max_partition_fetch_bytes=fetch_bytes,
         )
 
     def _new_transport(self) -> EngineTransport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -20,9 +20,12 @@ from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.app import WorkerApp
 from shared.streams.changes import read_changes
 from shared.streams.internals import members, owners
+from shared.streams.log import read_at
 from shared.streams.replicas import Replica
 from shared.streams.sources import Source
 from shared.topology import Table, Topic, Topology
+
+LOG_READERS = 4  # at once; each has connections and a batch of its own
 
 
 class WorkerNode:
@@ -30,6 +33,7 @@ class WorkerNode:
         self._app = app
         self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.all_tables()}
         self._producer = CommandProducer(app.settings.bootstrap, [app.topology])
+        self._log_readers = asyncio.Semaphore(LOG_READERS)
 
     @property
     def topology(self) -> Topology:
@@ -81,6 +85,10 @@ class WorkerNode:
     def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
         changelog = self.topology.changelog(table).name
         return read_changes(self._app.new_reader, changelog, self._app.engine.replicas.codec(table), after)
+
+    async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
+        async with self._log_readers:
+            return await read_at(self._app.new_reader, TopicPartition(topic.name, partition), offsets)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
         _, offset = await self._producer.send(topic.name, key, value, partition)

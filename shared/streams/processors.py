@@ -16,12 +16,13 @@ from shared.es.message import Command, Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
+from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
 from shared.policy import Send
 from shared.read_model import ReadModel
 from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
-from shared.topology import Table, Topic
+from shared.topology import Table, Topic, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -149,6 +150,43 @@ class Projection(Processor):
         if record.offset > row.offset:
             view = self._project(row.state, event, record.key.decode())
             rows.changed[record.key] = Row(row.sequence + 1, view, row.outcomes, record.offset)
+
+
+class Chronicle(Processor):
+    """An aggregate's own events in; where they lie, by chapters, out."""
+
+    repeatable = True
+
+    def __init__(self, decider: Decider[Any, Any, Any], *, source: Topic, table: Table) -> None:
+        self.name = table.name
+        self.source = source
+        self.table = table
+        self.codec = RowCodec(Chapter[decider.state])  # type: ignore[name-defined]
+        self._decider = decider
+        self._decode = decider.event_codec.decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        assert rows is not None
+        event = self._decode(record.value)
+        number = number_of(event.sequence)
+        key = key_of(event.aggregate_id, number)
+        row = rows.get(key)
+        if row is not None and record.offset <= row.offset:
+            return
+        if row is None and number:
+            row = rows.get(key_of(event.aggregate_id, number - 1))
+        chapter = continued(row.state if row else None, event, record.offset, self._decider)
+        rows.changed[key] = Row(event.sequence, chapter, {}, record.offset)
+
+
+def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
+    """The processors, and the one that keeps the history that `topology` declares. Raises ValueError."""
+    if topology.history is None or topology.chapters is None:
+        return processors
+    for each in processors:
+        if isinstance(each, Aggregate) and each.events == topology.history:
+            return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
+    raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
 
 
 class Policy(Processor):

@@ -119,8 +119,7 @@ class Replicas:
 
     def rows(self, table: Table, partition: int) -> Rows:
         """Nothing changed yet, over the committed rows."""
-        by_key = table.name != self._topology.parked.name
-        partitions = self._topology.partitions if by_key else None
+        partitions = self._topology.partitions if table.keyed_by_id else None
         changelog = self._topology.changelog(table).name
         return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name])
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from shared import indexing
 from shared.changes import Change, Feed
 from shared.es.row import Row, RowCodec
+from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Partition, Record
 from shared.positions import Decided
@@ -22,7 +23,7 @@ from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams import parking
 from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Processor
+from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
 from shared.streams.waiting import Waiting
 from shared.topology import Table, Topic, Topology
@@ -47,15 +48,18 @@ class MemoryNode:
         self.settings = settings or Settings()
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""
+        self.logs: dict[Partition, list[bytes]] = defaultdict(list)
+        self.removed: dict[Partition, int] = {}
+        """How many records retention has removed of a log."""
         self._processors: dict[str, list[Processor]] = defaultdict(list)
-        for processor in processors:
+        working = with_history(topology, processors)
+        for processor in working:
             self._processors[processor.source.name].append(processor)
         self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: parking.CODEC}
-        self._codecs |= {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
+        self._codecs |= {p.table.name: p.codec for p in working if p.table is not None and p.codec is not None}
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }
-        self._ends: dict[Partition, int] = defaultdict(int)
         self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
         self._waiting = Waiting()
         self._handled = 0
@@ -80,7 +84,7 @@ class MemoryNode:
         return None if value is None else self._codecs[table.name].decode(value)
 
     def position(self, table: Table, partition: int) -> int:
-        return self._ends[table.source.name, partition] - 1
+        return len(self.logs[table.source.name, partition]) - 1
 
     async def progress(self) -> None:
         await self._waiting.progress()
@@ -125,6 +129,12 @@ class MemoryNode:
             else:
                 await self._waiting.progress()
 
+    async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
+        log, begins = self.logs[topic.name, partition], self.removed.get((topic.name, partition), 0)
+        if any(offset < begins for offset in offsets):
+            raise LogBegins(begins)
+        return [log[offset] for offset in offsets]
+
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
         return self._waiting.expect(aggregate_id, command_id)
 
@@ -135,8 +145,8 @@ class MemoryNode:
         """Handles the record, and then those it leads to."""
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
         place = (record.topic, partition)
-        appended = Appended(record.topic, partition, self._ends[place], record.key, record.value)
-        self._ends[place] += 1
+        appended = Appended(record.topic, partition, len(self.logs[place]), record.key, record.value)
+        self.logs[place].append(record.value or b"")
         batch = Batch("dead")
         for processor in self._processors[record.topic]:
             failure = processor.attempt(appended, self._batch_rows(processor, partition, batch), batch)
@@ -152,7 +162,8 @@ class MemoryNode:
         if processor.table is None or processor.codec is None:
             return None
         store = cast(RowStore, _Store(self._rows[processor.table.name]))
-        rows = Rows(processor.table.name, store, partition, self.topology.partitions, processor.codec)
+        partitions = self.topology.partitions if processor.table.keyed_by_id else None
+        rows = Rows(processor.table.name, store, partition, partitions, processor.codec)
         batch.rows[processor.table.name, partition] = rows
         return rows
 
@@ -191,7 +202,9 @@ class MemoryNode:
                 for partition in partitions
             ],
             sources=[
-                SourceStatus(topic=topic, partition=p, position=self._ends[topic, p], lag_records=0, lag_seconds=0.0)
+                SourceStatus(
+                    topic=topic, partition=p, position=len(self.logs[topic, p]), lag_records=0, lag_seconds=0.0
+                )
                 for topic in self._processors
                 for p in partitions
             ],

@@ -1,0 +1,226 @@
+"""What was: an aggregate's events in pages, and its state as of a sequence or a time.
+
+As fresh as a read of its row. The records come from the log: those few that its chapters (shared.history) name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from itertools import takewhile
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.es.decider import Decider, fold
+from shared.es.envelope import EventEnvelope
+from shared.es.errors import NotReady
+from shared.es.ids import check_aggregate_id
+from shared.es.row import Row
+from shared.es.times import Instant
+from shared.history import Chapter, LogBegins, key_of, number_of
+from shared.http import queries
+from shared.http.errors import Archived
+from shared.http.node import Node
+from shared.http.peers import Peers
+from shared.http.problems import Problem
+from shared.http.queries import MinPosition, Queries, Reading, ReadingQuery, Wait
+from shared.topology import Table, Topic
+
+MAX_PAGE = 100
+CATCH_UP_S = 2.0  # chapters follow rows within milliseconds
+_BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    **queries.RESPONSES,
+    410: {"model": Problem, "description": "No longer in the log, which retention has cut; the archive has it"},
+}
+
+AsOf = Annotated[Annotated[int, Field(ge=1, lt=2**63)] | Instant, Field(union_mode="left_to_right")]
+
+
+class EventsQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    cursor: Annotated[int, Field(ge=0, lt=2**63, description="of the page before: a sequence to go on behind")] = 0
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
+    min_position: MinPosition = None
+    wait: Wait = 0.0
+
+
+class PastEvent(BaseModel):
+    """An event as it is understood today: older versions are upcast."""
+
+    event_id: str
+    type: str
+    schema_version: int
+    aggregate_id: str
+    sequence: int
+    occurred_at: datetime
+    correlation_id: str
+    causation_id: str | None
+    data: dict[str, Any]
+
+
+class PastEvents(BaseModel):
+    """items in order; cursor: for the next page, null at the end."""
+
+    items: list[PastEvent]
+    cursor: int | None
+
+
+def past_reading(
+    reading: ReadingQuery,
+    as_of: Annotated[
+        AsOf | None, Query(description="a sequence; or a time, for all before the first event that occurred later")
+    ] = None,
+) -> Reading:
+    return reading.model_copy(update={"as_of": as_of})
+
+
+PastReadingQuery = Annotated[Reading, Depends(past_reading)]
+
+
+class History(Queries):
+    """Reads one table, and the past of its aggregates."""
+
+    def __init__(
+        self,
+        node: Node,
+        peers: Peers,
+        table: Table,
+        present: Callable[[str, Row[Any]], BaseModel | None],
+        decider: Decider[Any, Any, Any],
+    ) -> None:
+        super().__init__(node, peers, table, present)
+        self._decider = decider
+
+    async def events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
+        """A page of its events, from its owner, here or one hop away."""
+        partition = self._node.partition(check_aggregate_id(aggregate_id).encode())
+        if self._node.serves(self._table, partition):
+            return await self._awaited(request, self._page(aggregate_id, partition, query))
+        owner = self._node.owner(self._table, partition)
+        return await self._awaited(request, self._peers.forward(request, owner, query.wait))
+
+    async def _page(self, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
+        deadline = asyncio.get_running_loop().time() + query.wait
+        await self._reach(partition, query.min_position, deadline)
+        row = self._node.read(self._table, partition, aggregate_id.encode())
+        headers = {"Onefold-Lag": "0", **self._headers(partition, row)}
+        if row is None or row.sequence == 0:
+            return self._unknown(aggregate_id, headers)
+        past = await self._past(aggregate_id, partition, row.sequence, deadline)
+        last = min(row.sequence, query.cursor + query.limit)
+        events = await past.events(query.cursor, last)
+        self._check_still_served(partition)
+        items = b",".join(map(self._decider.event_codec.encode, events))
+        cursor = b"%d" % last if last < row.sequence else b"null"
+        body = b'{"items":[%b],"cursor":%b}' % (items, cursor)
+        return Response(body, media_type="application/json", headers=headers)
+
+    async def _as_wanted(
+        self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
+    ) -> Row[Any] | None:
+        if row is None or row.sequence == 0 or reading.as_of is None:
+            return row
+        if isinstance(reading.as_of, int) and reading.as_of > row.sequence:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
+        past = await self._past(aggregate_id, partition, row.sequence, deadline)
+        then = await past.at(reading.as_of)
+        self._check_still_served(partition)
+        return then
+
+    async def _past(self, aggregate_id: str, partition: int, last: int, deadline: float) -> _Past:
+        """Its past up to `last` at least. Raises NotReady."""
+        past = _Past(self._node, self._decider, aggregate_id, partition, last)
+        deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
+        if not await self._comes_true(past.is_whole, partition, deadline):
+            raise NotReady(f"the history of {aggregate_id!r} is not read as far as event {last}")
+        return past
+
+
+class _Past:
+    """Of one aggregate, at the worker that serves it. Its methods raise Archived and NotReady."""
+
+    def __init__(
+        self, node: Node, decider: Decider[Any, Any, Any], aggregate_id: str, partition: int, last: int
+    ) -> None:
+        self._node = node
+        self._decider = decider
+        self._id = aggregate_id
+        self._partition = partition
+        self._last = last
+
+    @property
+    def _log(self) -> Topic:
+        assert self._node.topology.history is not None
+        return self._node.topology.history
+
+    def is_whole(self) -> bool:
+        """Whether the chapters have the last event."""
+        chapter = self._chapter(number_of(self._last))
+        return chapter is not None and chapter.last >= self._last
+
+    async def at(self, as_of: int | datetime) -> Row[Any]:
+        return await (self._at_sequence(as_of) if isinstance(as_of, int) else self._at_time(as_of))
+
+    async def _at_sequence(self, sequence: int) -> Row[Any]:
+        chapter = self._known(self._chapter(number_of(sequence)))
+        if sequence == chapter.last:
+            return Row(chapter.last, chapter.after, {}, -1)
+        return self._folded(chapter, await self.events(chapter.first - 1, sequence))
+
+    async def _at_time(self, moment: datetime) -> Row[Any]:
+        """Behind the longest beginning of the history in which nothing occurred later."""
+        numbers = range(number_of(self._last) + 1)
+        number = bisect_right(numbers, moment, key=lambda n: c.latest if (c := self._chapter(n)) else _BEFORE_ALL)
+        chapter = self._known(self._chapter(min(number, numbers[-1])))
+        if chapter.latest <= moment:
+            return Row(chapter.last, chapter.after, {}, -1)
+        events = await self.events(chapter.first - 1, chapter.last)
+        return self._folded(chapter, list(takewhile(lambda event: event.occurred_at <= moment, events)))
+
+    async def events(self, after: int, last: int) -> Sequence[EventEnvelope[Any]]:
+        """Those behind sequence `after` up to `last`."""
+        chapters = filter(None, map(self._chapter, range(number_of(after + 1), number_of(last) + 1)))
+        offsets = [offset for chapter in chapters for offset in chapter.between(after, last)]
+        if len(offsets) < last - after:
+            raise self._archived(0)
+        try:
+            values = await self._node.records(self._log, self._partition, offsets)
+        except LogBegins as cut:
+            raise self._archived(cut.offset) from cut
+        events = [self._decider.event_codec.decode(value) for value in values]
+        if any((e.aggregate_id, e.sequence) != (self._id, n) for n, e in enumerate(events, after + 1)):
+            raise RuntimeError(f"{self._log.name} is not the log that the chapters are of")
+        return events
+
+    def _folded(self, chapter: Chapter[Any], events: Sequence[EventEnvelope[Any]]) -> Row[Any]:
+        state = fold(self._decider.evolve, [event.data for event in events], chapter.before)
+        return Row(chapter.first - 1 + len(events), state, {}, -1)
+
+    def _known(self, chapter: Chapter[Any] | None) -> Chapter[Any]:
+        if chapter is None or chapter.before is None:
+            raise self._archived(0)
+        return chapter
+
+    def _chapter(self, number: int) -> Chapter[Any] | None:
+        assert self._node.topology.chapters is not None
+        row = self._node.read(self._node.topology.chapters, self._partition, key_of(self._id, number))
+        return None if row is None else row.state
+
+    def _archived(self, begin: int) -> Archived:
+        """The log begins at the offset `begin`, or for 0 where the chapters do."""
+        numbers = range(number_of(self._last) + 1)
+        number = bisect_left(numbers, begin, key=lambda n: c.offsets[-1] if (c := self._chapter(n)) else -1)
+        chapter = self._chapter(number)
+        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self._last + 1
+        return Archived(
+            f"{self._log.name} has of {self._id!r} only what is behind event {first - 1}: retention has removed the "
+            f"rest, which is in the archive of {self._node.topology.service}, if one is kept"
+        )

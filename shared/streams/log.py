@@ -1,0 +1,50 @@
+"""Single records of a topic, by their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from shared.es.errors import NotReady
+from shared.history import LogBegins
+
+FETCH_BYTES = 64 * 1024  # the broker gives a whole batch at least, and one record of it is wanted
+NEIGHBOURS = 200  # come along with a record, and the next one wanted may be among them
+TIMEOUT_S = 2.5  # less than a peer has to answer
+
+
+async def read_at(
+    consumer: Callable[[int], AIOKafkaConsumer], tp: TopicPartition, offsets: Sequence[int]
+) -> Sequence[bytes]:
+    """The values at the ascending offsets, all of which were committed.
+
+    Raises LogBegins when some were removed since, and NotReady while the brokers can't be read.
+    """
+    if not offsets:
+        return []  # and a reader that is stopped before its first await raises CancelledError
+    reader = consumer(FETCH_BYTES)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await reader.start()
+            reader.assign([tp])
+            return await _values(reader, tp, offsets)
+    except (KafkaError, TimeoutError) as failure:
+        raise NotReady(f"{tp.topic} can't be read now: {type(failure).__name__}") from failure
+    finally:
+        await reader.stop()
+
+
+async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]) -> Sequence[bytes]:
+    found: dict[int, bytes] = {}
+    try:
+        for offset in offsets:
+            if offset not in found:
+                reader.seek(tp, offset)
+                fetched = await reader.getmany(tp, timeout_ms=int(TIMEOUT_S * 1000), max_records=NEIGHBOURS)
+                found |= {record.offset: record.value for record in fetched[tp]}
+    except OffsetOutOfRangeError:
+        raise LogBegins((await reader.beginning_offsets([tp]))[tp]) from None
+    return [found[offset] for offset in offsets]

@@ -1,0 +1,151 @@
+"""An account's past over HTTP, without a broker: pages of events, and its state as of a sequence or a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.history import EVENTS_A_CHAPTER
+from shared.http.api import create_api
+from shared.streams.processors import Aggregate
+from shared.testing.node import MemoryNode
+
+pytestmark = pytest.mark.anyio
+
+EVENTS_OF_ANN = 2 * EVENTS_A_CHAPTER + 20
+NEIGHBOUR = "neighbour-7"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+LATE = 60
+"""The event that occurred, by its caller's word, a year before those around it."""
+
+
+def occurred(sequence: int) -> datetime:
+    return BEGIN + timedelta(days=-365 if sequence == LATE else sequence)
+
+
+def balance(sequence: int) -> int:
+    return sum(range(2, sequence + 1))
+
+
+def client(node: MemoryNode) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(create_api(node, routes)), base_url="http://worker")
+
+
+async def filled() -> MemoryNode:
+    """Ann has charges of 2, 3, 4 … cents, by sequence, a day between each; another has hers in between."""
+    node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+    async with client(node) as http:
+        for sequence in range(1, EVENTS_OF_ANN + 1):
+            path, body = ("", {}) if sequence == 1 else ("/charges", {"amount_cents": sequence})
+            headers = {"Occurred-At": occurred(sequence).isoformat()}
+            for account_id in ("ann", NEIGHBOUR):
+                await http.post(f"/accounts/{account_id}{path}", json=body, headers=headers)
+    return node
+
+
+@pytest.fixture(scope="module")
+def node() -> MemoryNode:
+    node = asyncio.run(filled())
+    assert node.partition(b"ann") == node.partition(NEIGHBOUR.encode())
+    return node
+
+
+@pytest.fixture
+async def ann(node: MemoryNode) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(node) as http:
+        yield http
+
+
+async def shown(http: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
+    answer = await http.get("/accounts/ann", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50, 100])
+async def test_pages_hold_every_event_once_and_in_order(ann: httpx.AsyncClient, limit: int) -> None:
+    found: list[dict[str, Any]] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = (await ann.get("/accounts/ann/events", params={"cursor": cursor, "limit": limit})).json()
+        assert 0 < len(page["items"]) <= limit
+        found, cursor = found + page["items"], page["cursor"]
+    assert [each["sequence"] for each in found] == list(range(1, EVENTS_OF_ANN + 1))
+    assert {each["aggregate_id"] for each in found} == {"ann"}
+    assert [each["data"].get("amount_cents") for each in found] == [None, *range(2, EVENTS_OF_ANN + 1)]
+
+
+async def test_behind_the_last_event_is_an_empty_page(ann: httpx.AsyncClient) -> None:
+    page = (await ann.get("/accounts/ann/events", params={"cursor": EVENTS_OF_ANN + 500})).json()
+    assert page == {"items": [], "cursor": None}
+
+
+async def test_the_row_as_of_every_sequence(ann: httpx.AsyncClient) -> None:
+    for sequence in range(1, EVENTS_OF_ANN + 1):
+        row = await shown(ann, as_of=sequence)
+        assert (row["sequence"], row["balance_cents"]) == (sequence, balance(sequence))
+
+
+async def test_as_of_a_sequence_to_come_is_404(ann: httpx.AsyncClient) -> None:
+    answer = await ann.get("/accounts/ann", params={"as_of": EVENTS_OF_ANN + 1})
+    assert (answer.status_code, answer.json()["detail"]) == (404, f"'ann' has {EVENTS_OF_ANN} events so far")
+
+
+async def test_the_row_as_of_a_time_is_all_before_the_first_event_that_occurred_later(ann: httpx.AsyncClient) -> None:
+    for sequence in range(1, EVENTS_OF_ANN + 1):
+        expected = LATE if sequence == LATE - 1 else sequence  # the late one lies behind event 59, and occurred before
+        if sequence != LATE:
+            row = await shown(ann, as_of=occurred(sequence).isoformat().replace("+00:00", "Z"))
+            assert (row["sequence"], row["balance_cents"]) == (expected, balance(expected))
+    assert (await shown(ann, as_of="2100-01-01T00:00:00Z"))["sequence"] == EVENTS_OF_ANN
+    assert (await ann.get("/accounts/ann", params={"as_of": "2020-01-01T00:00:00Z"})).status_code == 404
+
+
+@pytest.mark.parametrize("as_of", ["0", "-1", "1.5", "yesterday", "2026-01-01T00:00:00", "2026-01-01T00:00:00+02:00"])
+async def test_as_of_what_is_neither_a_sequence_nor_a_time_in_utc_is_422(http: httpx.AsyncClient, as_of: str) -> None:
+    assert (await http.get("/accounts/ann", params={"as_of": as_of})).status_code == 422
+
+
+async def test_nobody_has_no_past(http: httpx.AsyncClient) -> None:
+    for path in ("/accounts/nobody/events", "/accounts/nobody?as_of=1", "/accounts/nobody?as_of=2026-01-01T00:00:00Z"):
+        assert (await http.get(path)).status_code == 404
+
+
+async def test_what_retention_has_removed_is_410_and_the_rest_goes_on(
+    ann: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = node.partition(b"ann")
+    kept = next(
+        offset
+        for offset, value in enumerate(node.logs[EVENTS.name, partition])
+        if b'"aggregate_id":"ann","sequence":71,' in value
+    )
+    monkeypatch.setitem(node.removed, (EVENTS.name, partition), kept)
+    gone = await ann.get("/accounts/ann/events")
+    assert (gone.status_code, gone.json()["code"]) == (410, "history.archived")
+    assert "only what is behind event 70:" in gone.json()["detail"]
+    assert "the archive of accounts" in gone.json()["detail"]
+    page = (await ann.get("/accounts/ann/events", params={"cursor": 70})).json()
+    assert [each["sequence"] for each in page["items"]] == list(range(71, EVENTS_OF_ANN + 1))
+    assert (await ann.get("/accounts/ann", params={"as_of": 60})).status_code == 410
+    assert (await shown(ann, as_of=EVENTS_A_CHAPTER))["balance_cents"] == balance(EVENTS_A_CHAPTER)
+    assert (await shown(ann, as_of=110))["balance_cents"] == balance(110)
+
+
+async def test_a_past_that_is_not_read_so_far_is_503(
+    ann: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = node.read
+    monkeypatch.setattr("shared.http.history.CATCH_UP_S", 0.05)
+    monkeypatch.setattr(node, "read", lambda table, *place: read(table, *place) if table == ACCOUNTS else None)
+    answer = await ann.get("/accounts/ann/events")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -1,0 +1,80 @@
+"""Chapters: whatever the history, each event is found, and the states around it are its fold."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
+from services.accounts.domain.state import Open
+from shared.es.decider import fold
+from shared.es.envelope import EventEnvelope
+from shared.es.errors import BadMessage
+from shared.es.row import Row, RowCodec
+from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
+from shared.streams.processors import with_history
+from shared.topology import Topic, Topology
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event(sequence: int, hours: int = 0) -> EventEnvelope[AccountEvent]:
+    return DECIDER.event_codec.wrap(
+        AccountOpened() if sequence == 1 else AccountCharged(amount_cents=sequence),
+        event_id=f"e{sequence}",
+        aggregate_id="ann",
+        sequence=sequence,
+        occurred_at=BEGIN + timedelta(hours=hours),
+        correlation_id="c",
+    )
+
+
+def written(hours: list[int], first: int = 1) -> dict[int, Chapter[Open]]:
+    """The chapters of a history, each event's offset 10 times its sequence."""
+    chapters: dict[int, Chapter[Open]] = {}
+    last = None
+    for sequence, hour in enumerate(hours, first):
+        last = continued(last, event(sequence, hour), 10 * sequence, DECIDER)
+        chapters[number_of(sequence)] = last
+    return chapters
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=3 * EVENTS_A_CHAPTER + 7))
+def test_every_event_is_in_one_chapter_between_the_folds_before_and_after(hours: list[int]) -> None:
+    for number, chapter in written(hours).items():
+        assert chapter.offsets == tuple(10 * n for n in range(chapter.first, chapter.last + 1))
+        assert {number_of(chapter.first), number_of(chapter.last)} == {number}
+        assert chapter.before == fold(DECIDER.evolve, [event(n).data for n in range(1, chapter.first)], DECIDER.initial)
+        assert chapter.after == fold(
+            DECIDER.evolve, [event(n).data for n in range(1, chapter.last + 1)], DECIDER.initial
+        )
+        assert chapter.latest == BEGIN + timedelta(hours=max(hours[: chapter.last]))
+
+
+def test_a_chapter_survives_its_way_through_the_table() -> None:
+    codec: RowCodec[Chapter[Open]] = RowCodec(Chapter[DECIDER.state])  # type: ignore[name-defined]
+    row = Row(3, written([1, 3, 2])[0], {}, 30)
+    assert codec.decode(codec.encode(row)) == row
+
+
+def test_a_history_whose_beginning_was_never_read_has_its_events_and_no_states() -> None:
+    chapters = written([0] * 100, first=17)
+    assert [(c.first, c.before, c.after) for c in chapters.values()] == [
+        (17, None, None), (51, None, None), (101, None, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sequence", [1, 2, 4])
+def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
+    with pytest.raises(BadMessage, match=f"sequence {sequence} behind 2"):
+        continued(written([0, 0])[0], event(sequence), 99, DECIDER)
+
+
+def test_a_history_that_nobody_writes_is_refused_at_the_start() -> None:
+    events = Topic("accounts.events.v1")
+    with pytest.raises(ValueError, match="no aggregate writes its history"):
+        with_history(Topology("accounts", (events,), history=events), [])
