@@ -7,28 +7,26 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import KafkaException
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.kafka.murmur2 import partition_of
-from shared.kafka.offsets import Offsets, Partition
-from tests.faults.load import HttpLoad, Load, Sent
-from tests.faults.log import Follower, Read, Records, read_all, with_open_transactions
-from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
+from shared.kafka.offsets import Offsets, OffsetsUnknown, Partition
+from tests.faults.load import HttpLoad, Load
+from tests.faults.log import Follower, read_all, with_open_transactions
+from tests.faults.truth import Truth
+from tests.faults.verdict import OUTPUTS, changed_since, last, lost, truth_of, wrong_answers, wrong_log
 
 DEADLINE_S = 120.0
 TICK_S = 0.05
 LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
 SHOWN = 10
-
-CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
-OUTPUTS = (EVENTS.name, CHANGELOG, DEAD.name)
 
 
 class Void(AssertionError):
@@ -120,35 +118,8 @@ class Scenario:
             return set()
         return {int(partition) for partition, url in owners.items() if url == worker.url}
 
-    def _judge(self) -> None:
-        observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
-        observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
-        self.end_load()
-        self._await_health()
-        inputs = read_all(self.stack.bootstrap, self._only([COMMANDS.name]))
-        outputs = read_all(self.stack.bootstrap, self._only(OUTPUTS))
-        observe(lambda: self.decided >= sum(map(len, outputs.values())), "the follower at the end of the log")
-        truth = _truth(inputs)
-        violations = [
-            *self._load.failures,
-            *self._http.unanswered,
-            *self._http.strange,
-            *_lost(self._load.acknowledged, inputs),
-            *_differences_while(self._follower.records, outputs),
-            *_wrong_events(truth, outputs),
-            *_wrong_changes(truth, outputs),
-            *_wrong_letters(truth, outputs),
-            *_wrong_answers(truth, self._http),
-            *self._wrong_rows(truth),
-        ]
-        assert not violations, "\n".join(
-            [f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}", *violations[:SHOWN]]
-        )
-        print(f"{truth.records} commands, {truth.facts} events, {len(truth.dead)} dead letters: exact")  # noqa: T201
-
-    def _await_health(self) -> None:
-        for worker in self.running():
-            worker.await_ready(DEADLINE_S)
+    def await_decided(self) -> None:
+        """Returns when every command sent so far is decided and no transaction is open."""
         ends = self._patiently(self._offsets.ends, _partitions(COMMANDS.name))
 
         def drained() -> bool:
@@ -156,13 +127,38 @@ class Scenario:
             return all((committed[place] or 0) >= end for place, end in ends.items())
 
         _await(drained, "every command is decided")
-        everywhere = _partitions(COMMANDS.name, *OUTPUTS)
-        bootstrap = self.stack.bootstrap
+        everywhere, bootstrap = _partitions(COMMANDS.name, *OUTPUTS), self.stack.bootstrap
         _await(lambda: not self._patiently(with_open_transactions, bootstrap, everywhere), "no transaction is open")
+
+    def _judge(self) -> None:
+        observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
+        observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
+        self.end_load()
+        for worker in self.running():
+            worker.await_ready(DEADLINE_S)
+        self.await_decided()
+        inputs = read_all(self.stack.bootstrap, self._only([COMMANDS.name]))
+        outputs = read_all(self.stack.bootstrap, self._only(OUTPUTS))
+        observe(lambda: self.decided >= sum(map(len, outputs.values())), "the follower at the end of the log")
+        truth = truth_of(inputs)
+        violations = [
+            *self._load.failures,
+            *self._http.unanswered,
+            *self._http.strange,
+            *lost(self._load.acknowledged, inputs),
+            *changed_since(self._follower.records, outputs),
+            *wrong_log(truth, outputs),
+            *wrong_answers(truth, self._http.answers),
+            *self._wrong_rows(truth),
+        ]
+        assert not violations, "\n".join(
+            [f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}", *violations[:SHOWN]]
+        )
+        print(f"{truth.records} commands, {truth.facts} events, {len(truth.dead)} dead letters: exact")  # noqa: T201
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
         """Every row, asked of every worker."""
-        expected = {name: _last(rows) for name, rows in truth.rows.items()}
+        expected = {name: last(rows) for name, rows in truth.rows.items()}
         for worker in self.running():
             with ThreadPoolExecutor(4) as pool:
                 found = pool.map(lambda name, of=worker: (name, *get(of, f"/accounts/{name}")), expected)
@@ -183,7 +179,7 @@ class Scenario:
         while True:
             try:
                 return ask(*arguments)
-            except KafkaException:
+            except (KafkaException, OffsetsUnknown):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(TICK_S)
@@ -195,6 +191,11 @@ def runs(worker: Worker) -> bool:
         return worker.pid > 0 and worker.exit_code is None
     except ProcessLookupError:
         return False
+
+
+def frozen(worker: Worker) -> bool:
+    """Whether a signal has stopped its process. Linux only."""
+    return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def get(worker: Worker, path: str) -> tuple[int, Any]:
@@ -222,98 +223,3 @@ def _await(holds: Callable[[], bool], what: str) -> None:
 
 def _partitions(*topics: str) -> list[Partition]:
     return [(topic, partition) for topic in topics for partition in range(TOPOLOGY.partitions)]
-
-
-def _truth(inputs: Records) -> Truth:
-    truth = Truth()
-    for (_, partition), records in inputs.items():
-        for record in records:
-            truth.feed(partition, record.offset, record.key, record.value)
-    return truth
-
-
-def _last(rows: Mapping[int, RowFacts]) -> RowFacts:
-    return rows[max(rows)]
-
-
-def _lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
-    """Acknowledged records that are not where the broker said."""
-    there = {
-        (partition, record.offset): (record.key, record.value)
-        for (_, partition), records in inputs.items()
-        for record in records
-    }
-    for sent in acknowledged:
-        if there.get((sent.partition, sent.offset)) != (sent.key, sent.value):
-            yield f"acknowledged and lost: {sent}"
-
-
-def _differences_while(followed: Records, outputs: Records) -> Iterator[str]:
-    """What was read during the faults and differs from what is there now."""
-    for place, now in outputs.items():
-        then = followed[place]
-        if then != now:
-            at = next((n for n, (one, other) in enumerate(zip(then, now, strict=False)) if one != other), None)
-            yield f"{place}: {len(then)} records seen before, {len(now)} now, first difference at {at}"
-
-
-def _wrong_events(truth: Truth, outputs: Records) -> Iterator[str]:
-    """Each account's events have to be its facts: once each, in order, without a gap, in the partition of its key."""
-    found: dict[str, list[Any]] = {}
-    for (_, partition), record in _records(outputs, EVENTS.name):
-        name = (record.key or b"").decode()
-        found.setdefault(name, []).append(fact_of(record.value or b""))
-        if partition != partition_of(record.key or b"", TOPOLOGY.partitions):
-            yield f"event of {name} in partition {partition}"
-    for name in found.keys() | truth.accounts.keys():
-        facts = truth.accounts[name].facts if name in truth.accounts else []
-        if found.get(name, []) != facts:
-            yield f"events of {name}: {_first_difference(found.get(name, []), facts)}"
-
-
-def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
-    """Each change has to be the account's row after some command, later ones after later commands, up to the last."""
-    latest: dict[str, int] = {}
-    for _, record in _records(outputs, CHANGELOG):
-        name, row = (record.key or b"").decode(), facts_of(record.value or b"")
-        if truth.rows.get(name, {}).get(row.offset) != row:
-            yield f"change of {name}: {row} instead of {truth.rows.get(name, {}).get(row.offset)}"
-        if latest.get(name, -1) >= row.offset:
-            yield f"change of {name}: {row.offset} after {latest[name]}"
-        latest[name] = row.offset
-    for name, rows in truth.rows.items():
-        if latest.get(name) != max(rows):
-            yield f"the last change of {name} is {latest.get(name)} instead of {max(rows)}"
-
-
-def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
-    letters = [json.loads(record.value or b"") for _, record in _records(outputs, DEAD.name)]
-    places = [(letter["partition"], letter["offset"]) for letter in letters]
-    for place in set(places):
-        if places.count(place) > 1:
-            yield f"{places.count(place)} dead letters for {place}"
-    for place in set(places) ^ truth.dead:
-        yield f"dead letter {'missing' if place in truth.dead else 'for a good command'}: {place}"
-    for letter in letters:
-        if (letter["topic"], letter["code"]) != (COMMANDS.name, "message.bad") or not letter["reason"]:
-            yield f"dead letter: {letter}"
-
-
-def _wrong_answers(truth: Truth, http: HttpLoad) -> Iterator[str]:
-    """What was answered over HTTP has to be what was decided."""
-    for answer in http.answers:
-        outcome = truth.outcomes.get((answer.name, answer.command_id))
-        told = (answer.code, answer.sequence if answer.code is None else None)
-        decided = outcome and (outcome.code, outcome.sequence if outcome.code is None else None)
-        if told != decided:
-            yield f"answered {answer}, decided {outcome}"
-
-
-def _records(outputs: Records, topic: str) -> Iterator[tuple[Partition, Read]]:
-    return ((place, record) for place, records in outputs.items() if place[0] == topic for record in records)
-
-
-def _first_difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
-    pairs = enumerate(zip(found, expected, strict=False))
-    at = next((number for number, (one, other) in pairs if one != other), min(len(found), len(expected)))
-    return f"{len(found)} instead of {len(expected)}, {found[at : at + 2]} instead of {expected[at : at + 2]}"

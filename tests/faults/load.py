@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ TICK_S = 0.01
 DUPLICATED = 0.1
 POISONED = 0.0005  # of the records; each holds back what follows it under its key
 HTTP_ACCOUNTS = 40
-HTTP_TIMEOUT_S = 15.0
+HTTP_WAIT_S = 2
+HTTP_TIMEOUT_S = 6.0
 GIVE_UP_S = 120.0
 
 
@@ -43,7 +45,7 @@ class Load(threading.Thread):
         self.acknowledged: list[Sent] = []
         self.failures: list[str] = []
         self._random = random.Random(seed)
-        self._names = [f"f{seed}-{number}" for number in range(accounts)]
+        self._names = _new_names("f", accounts)
         self._unopened = list(self._names)
         self._later: list[tuple[bytes, bytes]] = []
         self._number = 0
@@ -71,7 +73,7 @@ class Load(threading.Thread):
     def _send_next(self) -> None:
         draw = self._random.random()
         if draw < POISONED:
-            self._produce(*self._random.choice(_POISONS)(self._command()))
+            self._produce(*self._random.choice(POISONS)(self._command()))
             return
         key, value = self._command()
         self._produce(key, value)
@@ -127,28 +129,31 @@ class HttpLoad(threading.Thread):
         self.unanswered: list[str] = []
         self.strange: list[str] = []
         self._urls = urls
+        self._silent: str | None = None
         self._random = random.Random(seed)
-        self._names = [f"h{seed}-{number}" for number in range(HTTP_ACCOUNTS)]
+        self._names = _new_names("h", HTTP_ACCOUNTS)
         self._ending = threading.Event()
 
     def run(self) -> None:
-        for name in self._names:
-            self._settle(name, f"open-{name}", "", None)
         number = 0
         while not self._ending.wait(TICK_S):
             number += 1
-            path = self._random.choice(["/charges", "/payments"])
-            body = {"amount_cents": self._random.randint(1, 5_000)}
-            self._settle(self._random.choice(self._names), f"h{number}", path, body)
+            name = self._random.choice(self._names)
+            path = self._random.choice(["", "/charges", "/payments"])
+            body = {"amount_cents": self._random.randint(1, 5_000)} if path else None
+            self._settle(name, f"h{number}", path, body)
 
     def end(self) -> None:
+        """Returns when the last command is answered."""
         self._ending.set()
         self.join()
 
     def _settle(self, name: str, command_id: str, path: str, body: dict[str, int] | None) -> None:
         give_up = time.monotonic() + GIVE_UP_S
         while time.monotonic() < give_up:
-            found = self._ask(f"/accounts/{name}{path}", command_id, body)
+            url = self._random.choice([url for url in self._urls() if url != self._silent] or self._urls())
+            found = self._ask(url, f"/accounts/{name}{path}", command_id, body)
+            self._silent = None if found else url
             if found is None or found[0] in (202, 503):
                 continue
             status, answer = found
@@ -158,11 +163,13 @@ class HttpLoad(threading.Thread):
             return
         self.unanswered.append(f"{command_id} of {name}")
 
-    def _ask(self, path: str, command_id: str, body: dict[str, int] | None) -> tuple[int, dict[str, Any]] | None:
+    def _ask(
+        self, url: str, path: str, command_id: str, body: dict[str, int] | None
+    ) -> tuple[int, dict[str, Any]] | None:
         """None when nobody answered: whether it took effect is unknown."""
-        address = self._random.choice(self._urls()).removeprefix("http://")
-        connection = http.client.HTTPConnection(address, timeout=HTTP_TIMEOUT_S)
-        headers = {"Content-Type": "application/json", "Idempotency-Key": command_id, "Prefer": "wait=3"}
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HTTP_TIMEOUT_S)
+        wishes = {"Idempotency-Key": command_id, "Prefer": f"wait={HTTP_WAIT_S}"}
+        headers = {"Content-Type": "application/json", **wishes}
         try:
             connection.request("POST", path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -172,6 +179,12 @@ class HttpLoad(threading.Thread):
             return None
         finally:
             connection.close()
+
+
+def _new_names(kind: str, count: int) -> list[str]:
+    """Names that no scenario on the same topics has used."""
+    run = uuid.uuid4().hex[:8]
+    return [f"{kind}-{run}-{number}" for number in range(count)]
 
 
 def command(name: str, command_id: str, kind: str, data: dict[str, int]) -> bytes:
@@ -188,7 +201,7 @@ def command(name: str, command_id: str, kind: str, data: dict[str, int]) -> byte
 
 
 Keyed = tuple[bytes, bytes]
-_POISONS: Sequence[Callable[[Keyed], tuple[bytes | None, bytes]]] = (
+POISONS: Sequence[Callable[[Keyed], tuple[bytes | None, bytes]]] = (
     lambda good: (good[0], b"not JSON"),
     lambda good: (good[0], good[1][:-1]),
     lambda good: (good[0], b'{"name": "\xff\xfe"}'),

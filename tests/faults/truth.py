@@ -48,7 +48,10 @@ class Account:
 
 
 class Truth:
-    """Fed with the records of the commands topic, partition by partition in order."""
+    """Fed with the records of the commands topic, partition by partition in order.
+
+    dead: places of records that could not be handled; parked: their keys' records from then on, by partition and key.
+    """
 
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
@@ -56,7 +59,7 @@ class Truth:
         self.rows: dict[str, dict[int, RowFacts]] = {}
         self.outcomes: dict[tuple[str, str], Outcome] = {}
         self.dead: set[tuple[int, int]] = set()
-        self.parked: set[tuple[int, bytes]] = set()  # keys behind a record that can't be handled
+        self.parked: dict[tuple[int, bytes], list[int]] = {}
         self.records = 0
 
     @property
@@ -67,12 +70,13 @@ class Truth:
     def feed(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         self.records += 1
         if key is not None and (partition, key) in self.parked:
+            self.parked[partition, key].append(offset)
             return
         command = _understood(key, value)
         if command is None:
             self.dead.add((partition, offset))
             if key is not None:
-                self.parked.add((partition, key))
+                self.parked[partition, key] = [offset]
             return
         name = command["aggregate_id"]
         account = self.accounts.setdefault(name, Account())

@@ -1,0 +1,137 @@
+"""What the log has to hold, given the commands; each function yields the violations it finds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS, TOPOLOGY
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.transactions import Partition
+from tests.faults.load import Answered, Sent
+from tests.faults.log import Read, Records
+from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
+
+CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
+PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
+OUTPUTS = (EVENTS.name, CHANGELOG, PARKED, DEAD.name)
+
+
+def truth_of(inputs: Records) -> Truth:
+    truth = Truth()
+    for (_, partition), records in inputs.items():
+        for record in records:
+            truth.feed(partition, record.offset, record.key, record.value)
+    return truth
+
+
+def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partitions) -> Iterator[str]:
+    """outputs: every committed record of OUTPUTS."""
+    yield from _wrong_events(truth, outputs, partitions)
+    yield from _wrong_changes(truth, outputs)
+    yield from _wrong_letters(truth, outputs)
+    yield from _wrong_parked(truth, outputs)
+
+
+def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
+    """Acknowledged records that are not where the broker said."""
+    there = {
+        (partition, record.offset): (record.key, record.value)
+        for (_, partition), records in inputs.items()
+        for record in records
+    }
+    for sent in acknowledged:
+        if there.get((sent.partition, sent.offset)) != (sent.key, sent.value):
+            yield f"acknowledged and lost: {sent}"
+
+
+def changed_since(followed: Records, outputs: Records) -> Iterator[str]:
+    """What was read during the faults and differs from what is there now."""
+    for place, now in outputs.items():
+        then = followed[place]
+        if then != now:
+            at = next((n for n, (one, other) in enumerate(zip(then, now, strict=False)) if one != other), None)
+            yield f"{place}: {len(then)} records seen before, {len(now)} now, first difference at {at}"
+
+
+def wrong_answers(truth: Truth, answers: Sequence[Answered]) -> Iterator[str]:
+    """What was answered over HTTP has to be what was decided."""
+    for answer in answers:
+        outcome = truth.outcomes.get((answer.name, answer.command_id))
+        told = (answer.code, answer.sequence if answer.code is None else None)
+        decided = outcome and (outcome.code, outcome.sequence if outcome.code is None else None)
+        if told != decided:
+            yield f"answered {answer}, decided {outcome}"
+
+
+def last(rows: Mapping[int, RowFacts]) -> RowFacts:
+    return rows[max(rows)]
+
+
+def _wrong_events(truth: Truth, outputs: Records, partitions: int) -> Iterator[str]:
+    """Each account's events have to be its facts: once each, in order, without a gap, in the partition of its key."""
+    found: dict[str, list[Any]] = {}
+    for (_, partition), record in _records(outputs, EVENTS.name):
+        name = (record.key or b"").decode()
+        found.setdefault(name, []).append(fact_of(record.value or b""))
+        if partition != partition_of(record.key or b"", partitions):
+            yield f"event of {name} in partition {partition}"
+    for name in found.keys() | truth.accounts.keys():
+        facts = truth.accounts[name].facts if name in truth.accounts else []
+        if found.get(name, []) != facts:
+            yield f"events of {name}: {_first_difference(found.get(name, []), facts)}"
+
+
+def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
+    """Each change has to be the account's row after some command, later ones after later commands, up to the last."""
+    latest: dict[str, int] = {}
+    for _, record in _records(outputs, CHANGELOG):
+        name, row = (record.key or b"").decode(), facts_of(record.value or b"")
+        if truth.rows.get(name, {}).get(row.offset) != row:
+            yield f"change of {name}: {row} instead of {truth.rows.get(name, {}).get(row.offset)}"
+        if latest.get(name, -1) >= row.offset:
+            yield f"change of {name}: {row.offset} after {latest[name]}"
+        latest[name] = row.offset
+    for name, rows in truth.rows.items():
+        if latest.get(name) != max(rows):
+            yield f"the last change of {name} is {latest.get(name)} instead of {max(rows)}"
+
+
+def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
+    letters = [json.loads(record.value or b"") for _, record in _records(outputs, DEAD.name)]
+    places = [(letter["partition"], letter["offset"]) for letter in letters]
+    for place in set(places):
+        if places.count(place) > 1:
+            yield f"{places.count(place)} dead letters for {place}"
+    for place in set(places) ^ truth.dead:
+        yield f"dead letter {'missing' if place in truth.dead else 'for a good command'}: {place}"
+    for letter in letters:
+        if (letter["topic"], letter["code"]) != (COMMANDS.name, "message.bad") or not letter["reason"]:
+            yield f"dead letter: {letter}"
+
+
+def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
+    """What is parked has to be the bad records and, in order, the later ones of their keys."""
+    states: dict[bytes | None, Any] = {}
+    for _, record in _records(outputs, PARKED):
+        states[record.key] = json.loads(record.value or b"")["state"]
+    found = sorted((state["partition"], [state["offset"], *state["behind"]]) for state in states.values())
+    keyed = [(partition, offsets) for (partition, _), offsets in truth.parked.items()]
+    keyless = [(partition, [offset]) for partition, offset in truth.dead - _heads(truth)]
+    if found != sorted(keyed + keyless):
+        yield f"parked: {_first_difference(found, sorted(keyed + keyless))}"
+
+
+def _heads(truth: Truth) -> set[tuple[int, int]]:
+    return {(partition, offsets[0]) for (partition, _), offsets in truth.parked.items()}
+
+
+def _records(outputs: Records, topic: str) -> Iterator[tuple[Partition, Read]]:
+    return ((place, record) for place, records in outputs.items() if place[0] == topic for record in records)
+
+
+def _first_difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
+    pairs = enumerate(zip(found, expected, strict=False))
+    at = next((number for number, (one, other) in pairs if one != other), min(len(found), len(expected)))
+    return f"{len(found)} instead of {len(expected)}, {found[at : at + 2]} instead of {expected[at : at + 2]}"
