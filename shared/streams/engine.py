@@ -32,6 +32,7 @@ from shared.kafka.transactions import (
 )
 from shared.parking import REASON_CHARACTERS, Wish
 from shared.streams.batch import Batch, Rows
+from shared.streams.guards import Beginnings, Standstill, Watchdog
 from shared.streams.parking import CODEC, Parking
 from shared.streams.processors import Processor
 from shared.streams.replicas import Replicas
@@ -49,6 +50,7 @@ SLICE_RECORDS = 200  # the HTTP side gets its turn after so many
 POLL_WAIT_MS = 100
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
+WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # objects made, and not freed by their count: a collection then takes a few milliseconds
 
 
@@ -103,6 +105,7 @@ class Engine(Service):
         self._lease_until = 0.0
         self._left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._beginnings = Beginnings({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
@@ -205,6 +208,7 @@ class Engine(Service):
         restoring = self.replicas.restoring
         limit = RESTORE_RECORDS if restoring else POLL_RECORDS
         fetched = await self._consumer.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
+        await self._reread_what_begins_late(fetched)
         handled = 0
         for partition, records in fetched.items():
             if partition in self.replicas.held:
@@ -219,6 +223,32 @@ class Engine(Service):
             await self._advance_sources()
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
+
+    async def _reread_what_begins_late(self, fetched: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        assert self._consumer is not None
+        for tp, asked in list(self._beginnings.unseen.items()):
+            position = await self._consumer.position(tp)
+            if position == asked:
+                continue
+            first = fetched[tp][0].offset if tp in fetched else position
+            if self._beginnings.must_reread(tp, first):
+                self._consumer.seek(tp, asked)
+                fetched.pop(tp, None)
+
+    @Service.task
+    async def _watch(self) -> None:
+        """Stops a worker that stands still, whatever its one task is doing."""
+        watchdog = Watchdog()
+        while not self.should_stop:
+            await self.sleep(WATCH_S)
+            at_work = {tp: self._reached[tp] for tp in self.sources.keys() - self._at_rest()}
+            try:
+                watchdog.check(at_work, await asyncio.to_thread(self._offsets.ends, at_work), time.monotonic())
+            except OffsetsUnknown:
+                log.info("the broker does not answer, so nobody stands still")
+            except Standstill as standstill:
+                log.critical("the worker stops: it stands still", reason=str(standstill))
+                raise
 
     # Filling the batch.
 
@@ -407,6 +437,7 @@ class Engine(Service):
         self._consumer.assign(list(positions))
         for tp, position in positions.items():
             self._consumer.seek(tp, position)
+        self._beginnings = Beginnings(positions)
         self._consumer.pause(*self._at_rest())
 
     def _at_rest(self) -> set[TopicPartition]:
@@ -420,7 +451,8 @@ class Engine(Service):
         """Nothing waits: whatever lies before the consumer's position and is no record needs no handling."""
         assert self._consumer is not None
         for tp in self.sources.keys() - self._consumer.paused():
-            self.sources[tp].position = max(self.sources[tp].position, await self._consumer.position(tp))
+            position = max(self.sources[tp].position, await self._consumer.position(tp))
+            self.sources[tp].position = self._reached[tp] = position
 
     async def _advance_replicas(self) -> None:
         """The consumer's position also passes what is no record: transaction markers, aborted and compacted ones."""
