@@ -1,0 +1,374 @@
+"""A broker, its clients and a store in memory, which break where a schedule says so. Time does not pass."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from shared.failpoints import STEPS
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.offsets import OffsetsUnknown
+from shared.kafka.transactions import (
+    BY_KEY,
+    Partition,
+    Record,
+    TransactionAborted,
+    TransactionRefused,
+    group_metadata,
+)
+from shared.streams.store import RowStore, StoreFailed
+from tests.faults.log import Read, Records
+
+TRANSACTION_STEPS = STEPS[:4]
+LOST_FIRST = 0.05
+
+
+class Crash(BaseException):
+    """The worker's process ends here."""
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    state: str = "open"
+    offsets: dict[Partition, int] = field(default_factory=dict)
+    touched: set[Partition] = field(default_factory=set)
+
+
+class Slot(NamedTuple):
+    """One offset of a partition: a record, or the marker of a transaction's end when `key` is None."""
+
+    key: bytes | None
+    value: bytes | None
+    transaction: Transaction | None
+    marker: bool = False
+
+
+class Broker:
+    """Partitions, transactions and one consumer group."""
+
+    def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random) -> None:
+        self.partitions = partitions
+        self.chance = chance
+        self.slots: dict[Partition, list[Slot | None]] = {(t, p): [] for t in topics for p in range(partitions)}
+        self.committed: dict[Partition, int] = {}
+        self.generation = 0
+        self.members: set[str] = set()
+        self.epochs: dict[str, int] = {}
+        self.open: dict[str, Transaction] = {}
+
+    def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
+        """state: how the transaction ended that a producer of another service wrote it in; None without one."""
+        key, value = message
+        slots = self.slots[topic, partition_of(key or b"", self.partitions)]
+        if state is None:
+            slots.append(Slot(key, value, None))
+        else:
+            transaction = Transaction(state)
+            slots += [Slot(key, value, transaction), Slot(None, None, transaction, marker=True)]
+
+    def end(self, transactional_id: str, state: str) -> None:
+        """Commits or aborts what this id has open."""
+        transaction = self.open.pop(transactional_id, None)
+        if transaction is None:
+            return
+        transaction.state = state
+        for place in sorted(transaction.touched):
+            self.slots[place].append(Slot(None, None, transaction, marker=True))
+        if state == "committed":
+            self.committed |= transaction.offsets
+
+    def time_out(self) -> None:
+        """What a coordinator does to transactions that stay open: it aborts them and fences their producers."""
+        for transactional_id in list(self.open):
+            self.epochs[transactional_id] += 1
+            self.end(transactional_id, "aborted")
+
+    def settle(self) -> None:
+        """Pending offsets become final: a commit that was under way arrives, or its time is up."""
+        for transactional_id in [name for name, transaction in self.open.items() if transaction.offsets]:
+            if self.chance.random() < 0.5:
+                self.end(transactional_id, "committed")
+        self.time_out()
+
+    def stable_end(self, place: Partition) -> int:
+        slots = self.slots[place]
+        unstable = (n for n, slot in enumerate(slots) if slot and slot.transaction and slot.transaction.state == "open")
+        return next(unstable, len(slots))
+
+    def visible(self, place: Partition, start: int) -> Iterator[Read]:
+        for offset in range(start, self.stable_end(place)):
+            slot = self.slots[place][offset]
+            if slot is None or slot.marker:
+                continue
+            if slot.transaction is None or slot.transaction.state == "committed":
+                yield Read(offset, slot.key, slot.value)
+
+    def records(self, topics: Iterable[str]) -> Records:
+        return {place: list(self.visible(place, 0)) for place in self.slots if place[0] in topics}
+
+    def compact(self, topic: str) -> None:
+        """Keeps the last committed value of each key, at its own offset."""
+        for place in [place for place in self.slots if place[0] == topic]:
+            kept = {read.key: read.offset for read in self.visible(place, 0)}
+            for read in list(self.visible(place, 0)):
+                if kept[read.key] != read.offset:
+                    self.slots[place][read.offset] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the next commit of a worker runs into. freeze: it stays at that step until it is thawed."""
+
+    step: str
+    kind: str
+
+
+class FakeProducer:
+    """`TransactionalProducer` over `Broker`."""
+
+    def __init__(self, broker: Broker, transactional_id: str) -> None:
+        self.fault: Fault | None = None
+        self._broker = broker
+        self._id = transactional_id
+        self.frozen = asyncio.Event()
+        self._epoch: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thawed = threading.Event()
+        self._doomed = False
+
+    def will_freeze(self) -> bool:
+        return self.fault is not None and self.fault.kind == "freeze"
+
+    def thaw(self) -> None:
+        self.frozen.clear()
+        self._thawed.set()
+
+    def doom(self) -> None:
+        """The process ends: what is frozen never goes on."""
+        self._doomed = True
+        self._thawed.set()
+
+    def commit(
+        self, records: Sequence[Record], offsets: Mapping[Partition, int], member: bytes
+    ) -> Mapping[Partition, int]:
+        transaction = self._begin()
+        self.reach("before_produce")
+        written = self._write(records, transaction)
+        self.reach("after_produce")
+        self.reach("before_offsets")
+        self._check_fence()
+        if member not in _current(self._broker):
+            self._broker.end(self._id, "aborted")
+            raise TransactionAborted("another generation", lost_membership=True)
+        transaction.offsets |= offsets
+        self.reach("after_offsets")
+        self._check_fence()
+        self._broker.end(self._id, "committed")
+        self.reach("after_commit")
+        return written
+
+    def reach(self, step: str) -> None:
+        fault = self.fault
+        if fault is None or fault.step != step:
+            return
+        self.fault = None
+        match fault.kind:
+            case "crash":
+                raise Crash
+            case "freeze":
+                self._thawed.clear()
+                self._loop.call_soon_threadsafe(self.frozen.set)
+                self._thawed.wait()
+                if self._doomed:
+                    raise Crash
+            case "refuse":
+                if step != "after_commit":
+                    self._broker.end(self._id, "aborted")
+                raise TransactionAborted(f"{fault.kind} at {step}")
+
+    def _begin(self) -> Transaction:
+        """A new producer, or one after an aborted transaction, takes its id over."""
+        if self._epoch is None:
+            self._epoch = self._broker.epochs[self._id] = self._broker.epochs.get(self._id, -1) + 1
+            self._broker.end(self._id, "aborted")
+        self._check_fence()
+        self._broker.open[self._id] = Transaction()
+        return self._broker.open[self._id]
+
+    def _write(self, records: Sequence[Record], transaction: Transaction) -> dict[Partition, int]:
+        written: dict[Partition, int] = {}
+        for topic, key, value, partition in records:
+            self._check_fence()
+            place = (topic, partition_of(key or b"", self._broker.partitions) if partition == BY_KEY else partition)
+            transaction.touched.add(place)
+            written[place] = len(self._broker.slots[place])
+            self._broker.slots[place].append(Slot(key, value, transaction))
+        return written
+
+    def _check_fence(self) -> None:
+        if self._broker.epochs[self._id] != self._epoch:
+            raise TransactionRefused("fenced")
+
+
+def _current(broker: Broker) -> set[bytes]:
+    return {group_metadata("accounts", broker.generation, member) for member in broker.members}
+
+
+class FakeOffsets:
+    """`Offsets` over `Broker`. Whoever has to ask again has waited until pending transactions are settled."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+        wanted = list(places)
+        if any(place in transaction.offsets for transaction in self.broker.open.values() for place in wanted):
+            self.broker.settle()
+            raise OffsetsUnknown("pending")
+        return {TopicPartition(*place): self.broker.committed.get(place) for place in wanted}
+
+    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        return {TopicPartition(*place): 0 for place in places}
+
+    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        return {TopicPartition(*place): len(self.broker.slots[place]) for place in places}
+
+
+class FakeConsumer:
+    """The engine's `AIOKafkaConsumer` over `Broker`; each fetch brings a few records of a few partitions.
+
+    Its first fetch after a new assignment can get lost after its position has moved, and with it what it brought.
+    """
+
+    def __init__(self, broker: Broker, chance: random.Random) -> None:
+        self._broker = broker
+        self._chance = chance
+        self._positions: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._loses: set[TopicPartition] = set()
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def assign(self, places: Iterable[TopicPartition]) -> None:
+        self._positions = dict.fromkeys(places, 0)
+        self._paused.clear()
+        self._loses = {place for place in self._positions if self._chance.random() < LOST_FIRST}
+
+    def unsubscribe(self) -> None:
+        self._positions.clear()
+        self._paused.clear()
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._positions)
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self._positions[place] = offset
+
+    def pause(self, *places: TopicPartition) -> None:
+        self._paused |= set(places)
+
+    def resume(self, *places: TopicPartition) -> None:
+        self._paused -= set(places)
+
+    def paused(self) -> set[TopicPartition]:
+        return set(self._paused)
+
+    def highwater(self, place: TopicPartition) -> int:
+        return len(self._broker.slots[place])
+
+    async def position(self, place: TopicPartition) -> int:
+        return self._positions[place]
+
+    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+        fetched: dict[TopicPartition, list[Any]] = {}
+        for place in self._chance.sample(sorted(self._positions), len(self._positions)):
+            if place not in self._paused:
+                self._fetch(place, self._chance.randint(1, 4), fetched)
+                if place in self._loses:
+                    self._loses.remove(place)
+                    fetched.pop(place, None)
+                    if self._chance.random() < 0.5:
+                        self._fetch(place, 1, fetched)
+        return fetched
+
+    def _fetch(self, place: TopicPartition, most: int, fetched: dict[TopicPartition, list[Any]]) -> None:
+        start = self._positions[place]
+        if start > len(self._broker.slots[place]):
+            raise OffsetOutOfRangeError({place: start})
+        end = self._broker.stable_end(place)
+        for read in self._broker.visible(place, start):
+            if len(fetched.get(place, ())) == most:
+                end = read.offset
+                break
+            record = SimpleNamespace(topic=place.topic, partition=place.partition, timestamp=0, **read._asdict())
+            fetched.setdefault(place, []).append(record)
+        self._positions[place] = max(start, end)
+
+
+class FakeStore:
+    """`RowStore` in memory. A crash takes the end of what was not flushed. What is broken can't be read, what is full
+    not written; a new process finds room again.
+    """
+
+    def __init__(self, table_name: str) -> None:
+        self.table_name = table_name
+        self.broken: set[int] = set()
+        self.full: set[int] = set()
+        self._applied: dict[int, list[tuple[dict[bytes, bytes | None], int | None]]] = {}
+        self._rows: dict[int, dict[bytes, bytes]] = {}
+
+    def open(self, partition: int) -> int:
+        applied = self._applied.setdefault(partition, [])
+        self._rows.setdefault(partition, {})
+        return next((offset for _, offset in reversed(applied) if offset is not None), -1)
+
+    def close(self, partition: int) -> None: ...
+
+    def wipe(self, partition: int) -> None:
+        self.broken.discard(partition)
+        self._applied[partition] = []
+        self._rows[partition] = {}
+
+    def get(self, partition: int, key: bytes) -> bytes | None:
+        self._fail_if(partition in self.broken, partition)
+        return self._rows[partition].get(key)
+
+    def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted((key, value) for key, value in self._rows[partition].items() if key > after))
+
+    def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
+        self._fail_if(partition in self.full, partition)
+        self._applied[partition].append((dict(rows), changelog_offset))
+        self._put(partition, rows)
+
+    def crash(self, chance: random.Random) -> None:
+        self.full.clear()
+        for partition, applied in self._applied.items():
+            del applied[chance.randint(0, len(applied)) :]
+            self._rows[partition] = {}
+            for rows, _ in applied:
+                self._put(partition, rows)
+
+    def rows(self, partition: int) -> dict[bytes, bytes]:
+        return self._rows.get(partition, {})
+
+    def _fail_if(self, fails: bool, partition: int) -> None:
+        if fails:
+            raise StoreFailed(cast(RowStore, self), partition, OSError())
+
+    def _put(self, partition: int, rows: Mapping[bytes, bytes | None]) -> None:
+        for key, value in rows.items():
+            if value is None:
+                self._rows[partition].pop(key, None)
+            else:
+                self._rows[partition][key] = value

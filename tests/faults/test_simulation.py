@@ -1,0 +1,439 @@
+"""The engine's own code against a simulated broker, through thousands of schedules that no real one would hit.
+
+Workers crash and freeze at any step of a flush, answers to commits are lost, generations move, batches come in pieces,
+stores lose their ends or break, changelogs are compacted. What is left at the end is judged like a real log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+from aiokafka import TopicPartition
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
+from services.accounts.domain.upcasters import UPCASTERS
+from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS
+from shared.es.message import Event
+from shared.kafka.transactions import Partition, TransactionAborted, TransactionRefused, group_metadata
+from shared.streams import engine as engine_module
+from shared.streams.batch import Batch
+from shared.streams.engine import Assignment, Engine
+from shared.streams.guards import Beginnings
+from shared.streams.processors import Aggregate, Rekey
+from shared.streams.replicas import Replica, Replicas
+from shared.streams.store import StoreFailed
+from shared.topology import Topic, Topology
+from tests.faults import simulated
+from tests.faults.harness import SHOWN, new_seed
+from tests.faults.load import POISONS, command
+from tests.faults.log import Read
+from tests.faults.simulated import (
+    TRANSACTION_STEPS,
+    Broker,
+    Crash,
+    FakeConsumer,
+    FakeOffsets,
+    FakeProducer,
+    FakeStore,
+    Fault,
+)
+from tests.faults.truth import fact_of
+from tests.faults.verdict import CHANGELOG, OUTPUTS, truth_of, wrong_log
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+
+SCHEDULES = 5_000
+ACTIONS = 50
+ENOUGH_TURNS = 2_000
+PARTITIONS = 2
+POISONED = 0.05
+NAMES = [f"a-{number}" for number in range(5)]
+
+COPIES = Topic("accounts.copies.v1")
+COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
+SIMULATED = Topology("accounts", (COMMANDS, EVENTS, DEAD, COPIES), (ACCOUNTS,), PARTITIONS)
+PROCESSORS = (
+    Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),
+    Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=COPIED, upcasters=UPCASTERS),
+)
+SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name]
+TOPICS = [topic.name for topic in SIMULATED.all_topics()]
+
+
+class Worker:
+    """A process that may be dead, alive or frozen inside a flush; its stores outlive it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.stores = {table.name: FakeStore(table.name) for table in SIMULATED.all_tables()}
+        self.engine: Engine | None = None
+        self.flight: asyncio.Future[None] | None = None
+        self._world = world
+        self._starts = 0
+
+    @property
+    def member(self) -> str:
+        return f"{self.name}.{self._starts}"
+
+    @property
+    def idle(self) -> bool:
+        return self.engine is not None and self.flight is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it owns partitions and has them restored."""
+        replicas = self.engine.replicas.held.values() if self.engine and self.engine.assignment else ()
+        return bool(replicas) and all(replica.restored for replica in replicas)
+
+    def start(self) -> None:
+        self._starts += 1
+        broker = self._world.broker
+        self.producer = FakeProducer(broker, self.name)
+        self.engine = Engine(
+            SIMULATED,
+            PROCESSORS,
+            stores=cast(Any, self.stores),
+            consumer=cast(Any, lambda: FakeConsumer(broker, self._world.chance)),
+            producer=cast(Any, self.producer),
+            offsets=cast(Any, FakeOffsets(broker)),
+            alive=lambda: None,
+            lease_s=10.0,
+        )
+        self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
+
+    def crash(self) -> None:
+        self.producer.doom()
+        if self.flight is not None:
+            self.flight.cancel()
+        self.engine = None
+        self.flight = None
+        for store in self.stores.values():
+            store.crash(self._world.chance)
+
+    async def fly(self, step: Callable[[Engine], Awaitable[None]]) -> None:
+        """One step of the engine, to its end or to where it freezes."""
+        assert self.engine is not None
+        if not self.producer.will_freeze():
+            await self._land(step(self.engine))
+            return
+        self.flight = asyncio.ensure_future(step(self.engine))
+        await self._fly_on(self.flight)
+
+    async def thaw(self) -> None:
+        assert self.flight is not None
+        self.producer.thaw()
+        await self._fly_on(self.flight)
+
+    async def _fly_on(self, flight: asyncio.Future[None]) -> None:
+        frozen = asyncio.ensure_future(self.producer.frozen.wait())
+        flights: list[asyncio.Future[Any]] = [flight, frozen]
+        await asyncio.wait(flights, return_when=asyncio.FIRST_COMPLETED)
+        frozen.cancel()
+        if flight.done():
+            self.flight = None
+            await self._land(flight)
+
+    async def _land(self, flight: Awaitable[None]) -> None:
+        try:
+            await flight
+        except (Crash, TransactionRefused, StoreFailed):
+            self.crash()
+
+    async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """In a thread only what is going to freeze."""
+        if not self.producer.will_freeze():
+            return call(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+class World:
+    """One schedule: a broker, some workers, and chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.broker = Broker(TOPICS, PARTITIONS, self.chance)
+        self.workers = [Worker(self, f"w{number}") for number in range(self.chance.randint(1, 3))]
+        self.answers: list[tuple[str, str, asyncio.Future[Any]]] = []
+        self._sent: list[tuple[bytes, bytes]] = []
+
+    async def run(self) -> None:
+        for worker in self.workers:
+            worker.start()
+        await self.rebalance()
+        actions = [self.produce, self.turn, self.rebalance, self.plan, self.thaw, self.crash, self.disturb]
+        for _ in range(ACTIONS):
+            (action,) = self.chance.choices(actions, [6, 14, 3, 6, 2, 1, 1])
+            await action()
+        await self.settle()
+
+    async def produce(self) -> None:
+        for _ in range(self.chance.randint(1, 4)):
+            key, value = self._next()
+            name, command_id = key.decode(), f"c{len(self._sent)}"
+            for worker in self.workers:
+                if worker.engine is not None:
+                    self.answers.append((name, command_id, worker.engine.waiting.expect(name, command_id)))
+            poison = self.chance.choice(POISONS) if self.chance.random() < POISONED else lambda good: good
+            state = self.chance.choice([None, None, "committed", "aborted"])
+            self.broker.append(COMMANDS.name, poison((key, value)), state)
+
+    def _next(self) -> tuple[bytes, bytes]:
+        if self._sent and self.chance.random() < 0.15:
+            return self.chance.choice(self._sent)
+        name = self.chance.choice(NAMES)
+        kind = self.chance.choice(["account.open", "account.charge", "account.charge", "account.pay", "account.close"])
+        data = {"amount_cents": self.chance.randint(1, 9)} if kind in ("account.charge", "account.pay") else {}
+        self._sent.append((name.encode(), command(name, f"c{len(self._sent) + 1}", kind, data)))
+        return self._sent[-1]
+
+    async def turn(self) -> None:
+        worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
+        if worker:
+            await worker.fly(Engine._turn_or_heal)
+        if self.broker.open and self.chance.random() < 0.2:
+            self.broker.settle()
+
+    async def plan(self) -> None:
+        """Something will befall the next commit of a worker."""
+        worker = self._one_of(lambda worker: worker.idle)
+        if worker:
+            step = self.chance.choice([*TRANSACTION_STEPS, "after_offsets", "after_commit"])
+            worker.producer.fault = Fault(step, self.chance.choice(["crash", "freeze", "freeze", "refuse"]))
+
+    async def thaw(self) -> None:
+        worker = self._one_of(lambda worker: worker.flight is not None)
+        if worker:
+            await worker.thaw()
+
+    async def crash(self) -> None:
+        worker = self.chance.choice(self.workers)
+        if worker.engine is not None:
+            worker.crash()
+        else:
+            worker.start()
+
+    async def disturb(self) -> None:
+        match self.chance.randint(0, 5):
+            case 0:
+                self.broker.time_out()
+            case 1 | 2:
+                self.broker.compact(CHANGELOG)
+            case _:
+                store = self.chance.choice(self.workers).stores[ACCOUNTS.name]
+                self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
+
+    async def rebalance(self) -> None:
+        """Whoever answers gives up what it has, and gets something new; whoever does not is out, without knowing."""
+        for worker in self.workers:
+            if worker.idle:
+                await self._tell(worker, None)
+        answering = [worker for worker in self.workers if worker.idle]
+        self.broker.generation += 1
+        self.broker.members = {worker.member for worker in answering}
+        owners = [self.chance.choice(answering) for _ in range(PARTITIONS)] if answering else []
+        for worker in answering:
+            await self._tell(worker, self._assignment(worker, owners))
+
+    def _assignment(self, worker: Worker, owners: list[Worker]) -> Assignment:
+        own = [partition for partition, owner in enumerate(owners) if owner is worker]
+        rest = [partition for partition in range(PARTITIONS) if partition not in own and self.chance.random() < 0.3]
+        changelogs = [SIMULATED.changelog(table).name for table in SIMULATED.all_tables()]
+        return Assignment(
+            frozenset(TopicPartition(topic, p) for topic in [*changelogs, *SOURCES] for p in own),
+            frozenset(TopicPartition(topic, p) for topic in changelogs for p in rest),
+            group_metadata("accounts", self.broker.generation, worker.member),
+        )
+
+    async def _tell(self, worker: Worker, wish: Assignment | None) -> None:
+        """Often in the middle of a turn, which then has to leave fetched records alone."""
+        assert worker.engine is not None
+        worker.engine._inbox.put_nowait((wish, asyncio.get_running_loop().create_future()))
+        if worker.engine.assignment is not None and self.chance.random() < 0.5:
+            await worker.fly(Engine._turn_or_heal)
+        if worker.idle:
+            await worker.fly(Engine._obey)
+
+    async def settle(self) -> None:
+        """Everything ends; one worker that starts on what they left finishes the work."""
+        for worker in self.workers:
+            if worker.flight is not None and self.chance.random() < 0.5:
+                await worker.thaw()
+            if worker.engine is not None:
+                worker.crash()
+        self.broker.time_out()
+        last = self.chance.choice(self.workers)
+        last.start()
+        for _ in range(ENOUGH_TURNS):
+            if self._is_done() and last.is_settled:
+                break
+            if last.engine is None:
+                last.start()
+            elif last.engine.assignment is None:
+                await self.rebalance()
+            else:
+                await last.fly(Engine._turn_or_heal)
+        else:
+            raise AssertionError(f"{last.name} does not finish")
+        self.last = last
+
+    def _is_done(self) -> bool:
+        waiting, committed = self.broker.records(SOURCES), self.broker.committed
+        return all(not reads or reads[-1].offset < committed.get(place, 0) for place, reads in waiting.items())
+
+    def _one_of(self, fits: Callable[[Any], bool]) -> Worker | None:
+        fitting = [worker for worker in self.workers if fits(worker)]
+        return self.chance.choice(fitting) if fitting else None
+
+    def violations(self) -> Iterator[str]:
+        truth = truth_of(self.broker.records([COMMANDS.name]))
+        outputs = self.broker.records(OUTPUTS)
+        yield from wrong_log(truth, outputs, PARTITIONS)
+        for partition in range(PARTITIONS):
+            changes = {read.key: read.value for read in outputs[CHANGELOG, partition]}
+            if self.last.stores[ACCOUNTS.name].rows(partition) != changes:
+                yield f"the last store's partition {partition} is not what its changelog says"
+            events, copies = (list(self.broker.visible((topic.name, partition), 0)) for topic in (EVENTS, COPIES))
+            if [read.value for read in copies] != [read.value for read in events if _is_copied(read)]:
+                yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
+        for name, command_id, answer in self.answers:
+            if answer.done():
+                outcome, decided = answer.result().outcome, truth.outcomes[name, command_id]
+                if (outcome.sequence, outcome.code) != (decided.sequence, decided.code):
+                    yield f"answered {outcome}, decided {decided}"
+
+
+def _is_copied(event: Read) -> bool:
+    return fact_of(event.value or b"").type in [each.TYPE for each in COPIED]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small batches, no pauses, no log."""
+    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
+    monkeypatch.setattr(engine_module, "POLL_RECORDS", 3)
+    monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**configured)
+
+
+async def simulate(seed: int) -> list[str]:
+    world = World(seed)
+    await world.run()
+    return list(world.violations())
+
+
+def first_violations(seeds: Iterable[int]) -> list[str]:
+    """What the first schedule that breaks the engine leads to, behind its seed."""
+
+    async def run() -> list[str]:
+        for seed in seeds:
+            try:
+                violations = await simulate(seed)
+            except Exception as error:
+                violations = [repr(error)]
+            if violations:
+                return [f"FAULTS_SEED={seed}", *violations]
+        return []
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("schedules", [SCHEDULES, pytest.param(20 * SCHEDULES, marks=pytest.mark.long)])
+def test_no_schedule_breaks_the_engine(schedules: int) -> None:
+    first = new_seed()
+    violations = first_violations(range(first, first + schedules))
+    assert not violations, "\n".join(violations[:SHOWN])
+
+
+class Everybody(set[bytes]):
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def _no_check_of_the_generation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(simulated, "_current", lambda _: Everybody())
+
+
+def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
+    def committed(self: FakeOffsets, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+        pending = {place for transaction in self.broker.open.values() for place in transaction.offsets}
+        known = {**self.broker.committed, **dict.fromkeys(pending)}
+        return {TopicPartition(*place): known.get(place) for place in places}
+
+    patch.setattr(FakeOffsets, "committed", committed)
+
+
+def _store_before_commit(patch: pytest.MonkeyPatch) -> None:
+    commit = Engine._commit
+
+    def early(self: Engine, batch: Batch, member: bytes) -> Any:
+        for (_, partition), rows in batch.rows.items():
+            rows.store.apply(partition, rows.encoded(), None)
+        return commit(self, batch, member)
+
+    patch.setattr(Engine, "_commit", early)
+
+
+def _restored_before_it_is(patch: pytest.MonkeyPatch) -> None:
+    opened = Replicas._opened
+
+    def at_once(self: Replicas, *arguments: Any) -> Replica:
+        replica = opened(self, *arguments)
+        replica.restored = True
+        return replica
+
+    patch.setattr(Replicas, "_opened", at_once)
+
+
+def _first_batch_believed_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Beginnings, "must_reread", lambda *_: False)
+
+
+def _progress_counted_from_what_was_fetched(patch: pytest.MonkeyPatch) -> None:
+    flush = Engine._flush
+
+    async def ahead(self: Engine) -> None:
+        for place in self._batch.offsets:
+            assert self._consumer is not None
+            self._batch.offsets[place] = await self._consumer.position(TopicPartition(*place))
+        await flush(self)
+
+    patch.setattr(Engine, "_flush", ahead)
+
+
+def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
+    async def go_on(self: Engine, aborted: TransactionAborted) -> None:
+        if aborted.lost_membership:
+            self.assignment = None
+            self._suspend()
+
+    patch.setattr(Engine, "_begin_again", go_on)
+
+
+MUTATIONS = (
+    _no_check_of_the_generation,
+    _pending_offsets_taken_for_none,
+    _store_before_commit,
+    _restored_before_it_is,
+    _first_batch_believed_at_once,
+    _progress_counted_from_what_was_fetched,
+    _aborted_batch_not_done_again,
+)
+
+
+@pytest.mark.parametrize("remove_guard", MUTATIONS, ids=lambda mutation: mutation.__name__.strip("_"))
+def test_the_simulation_notices_a_missing_guard(
+    monkeypatch: pytest.MonkeyPatch, remove_guard: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    remove_guard(monkeypatch)
+    assert first_violations(range(SCHEDULES))
