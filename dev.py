@@ -54,6 +54,7 @@ CHECKS = ("check", "test")
 # what .venv must hold for a verb; the worker's for any other
 LOCKS = {
     "archive": ["worker", "pipelines"],
+    "bench": ["worker", "pipelines"],
     "check": ["dev"],
     "new-service": ["dev"],
     "insights": ["worker", "pipelines"],

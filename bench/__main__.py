@@ -10,13 +10,17 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.http import http
 from bench.lab import Lab
+from bench.parts import parts
+from bench.plots import draw
 from bench.report import Report
-from bench.speed import Load, engine
+from bench.restore import restore
+from bench.speed import Load, decide, engine, growth
 from shared.dev.stages import StageFailed
 from shared.es.errors import OnefoldError
 
-BENCHMARKS = {"engine": engine}
+BENCHMARKS = {"engine": engine, "decide": decide, "restore": restore, "http": http, "growth": growth, "parts": parts}
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -34,8 +38,10 @@ def bench(
     what: Annotated[list[str] | None, typer.Argument(callback=known, help=" ".join(BENCHMARKS))] = None,
     events: Annotated[int, typer.Option(min=1, help="How many events the input has.")] = 1_000_000,
     keys: Annotated[int, typer.Option(min=1, help="Over how many keys they are spread.")] = 1_000,
+    wide_keys: Annotated[int, typer.Option(min=1, help="How many keys where they are many.")] = 200_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each side runs; sides alternate.")] = 2,
     json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="A folder for the figures as SVG.")] = None,
 ) -> None:
     """Measure this checkout on this machine, beside what it is compared with. Without WHAT: everything."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,7 +51,7 @@ def bench(
     try:
         with Lab() as lab:
             for name in what or ():
-                report.add(BENCHMARKS[name](lab, begin, Load(events, keys, rounds)))
+                report.add(BENCHMARKS[name](lab, begin, Load(events, keys, wide_keys, rounds)))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except (OnefoldError, StageFailed) as error:
@@ -53,6 +59,8 @@ def bench(
     print(f"\n{report}")
     if json:
         report.write(json)
+    if plots:
+        draw(report, plots)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Self
 
 from confluent_kafka import Producer
 
+from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
 from bench.topology import PARTITIONS
 from shared.dev.stages import Stage, StageFailed
@@ -28,6 +30,7 @@ from shared.topology import Topic, Topology
 
 ROOT = CHECKOUT / ".onefold" / "bench"
 _WHEN = datetime(2025, 1, 1, tzinfo=UTC)
+_STRIDE = 7_919  # a prime: keys come in no order, and all of them
 _POLL_EVERY = 1_000
 _ERRORS = 3
 
@@ -51,6 +54,8 @@ class Lab:
         self.root = root.resolve()
         self.kafka = EmbeddedKafka(self.root / "kafka", self.root / "logs")
         self._sides: list[Worker] = []
+        self._inputs: dict[str, Input] = {}
+        self._runs = itertools.count(1)
 
     def __enter__(self) -> Self:
         self._held = _only_one(self.root)
@@ -75,6 +80,10 @@ class Lab:
     def provision(self, topologies: Iterable[Topology]) -> None:
         provision(topologies, self.settings)
 
+    def service(self, side: str) -> str:
+        """A name that no other run has, for a side's group and topics."""
+        return f"{side.replace('_', '-')}-{next(self._runs)}"
+
     def spawn(self, name: str, command: Sequence[str]) -> Worker:
         """A side's process; its settings are in ONEFOLD_ variables."""
         side = Worker(name, "1", self.settings, self.root / "logs" / f"{name}.log", lambda _: command)
@@ -82,13 +91,22 @@ class Lab:
         side.spawn()
         return side
 
-    def events(self, count: int, keys: int, now: Stage) -> Input:
-        """A new topic of `Sold` events."""
-        return self._fill(Topic(f"bench.sold-{keys}-{count}.v1"), count, keys, _event, now)
+    def events(self, begin: Begin, count: int, keys: int) -> Input:
+        """A topic of `Sold` events."""
+        return self._input("sold", count, keys, _event, begin)
 
-    def commands(self, count: int, keys: int, now: Stage) -> Input:
-        """A new topic of `Sell` commands."""
-        return self._fill(Topic(f"bench.sell-{keys}-{count}.v1"), count, keys, _command, now)
+    def commands(self, begin: Begin, count: int, keys: int) -> Input:
+        """A topic of `Sell` commands."""
+        return self._input("sell", count, keys, _command, begin)
+
+    def _input(self, kind: str, count: int, keys: int, message: Message, begin: Begin) -> Input:
+        """Written when it is first asked for."""
+        topic = Topic(f"bench.{kind}-{keys}-{count}.v1")
+        if topic.name not in self._inputs:
+            with begin("input") as now:
+                self._inputs[topic.name] = self._fill(topic, count, keys, message, now)
+                now.done = f"{topic.name}: {count:,} messages over {keys:,} keys"
+        return self._inputs[topic.name]
 
     def _fill(self, topic: Topic, count: int, keys: int, message: Message, now: Stage) -> Input:
         self.provision([Topology("bench", (topic,), partitions=PARTITIONS)])
@@ -96,7 +114,7 @@ class Lab:
         producer = Producer(config | {"log_level": _ERRORS})
         chance = random.Random(count)
         for number in range(count):
-            key = f"customer-{chance.randrange(keys)}"
+            key = f"customer-{number * _STRIDE % keys}"
             value = message(key, number, chance.randrange(1, 10_000))
             while True:
                 try:

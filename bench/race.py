@@ -1,7 +1,8 @@
-"""Sides doing the same work on the same topic, one after another, round by round."""
+"""Sides, each folding its input from start to end in a process of its own, one after another, round by round."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,32 +10,65 @@ from statistics import median
 
 from bench.begin import Begin
 from bench.lab import Input, Lab
+from bench.peers import PeerMissing, kafka_streams, quix
 from bench.progress import Group, Sample, Steady, steady
-from bench.report import Figure, Result
+from bench.report import Figure, Report, Result
 from bench.topology import PARTITIONS, engine_topology
 from shared.dev.stages import Stage, StageFailed
+from shared.dev.worker import Worker
 
 START_DEADLINE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Something that folds. limit_s: a slow side is watched for so long and need not reach the end."""
+    """Something that folds. limit_s: a slow side is watched for so long and need not reach the end.
+
+    ours: it needs its topics to be there; the others make their own.
+    """
 
     name: str
-    module: str
+    start: Sequence[str]
     work: str = ""
     limit_s: float = 600.0
-    owns_topics: bool = True
+    ours: bool = False
 
     def command(self, service: str, source: Input) -> list[str]:
         variables = {"BENCH_SERVICE": service, "BENCH_SOURCE": source.topic.name, "BENCH_WORK": self.work}
-        faust = [sys.executable, "-m", "faust", "-A", self.module, "worker", "--without-web", "-l", "warn"]
-        return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *faust]
+        return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *self.start]
 
 
-ENGINE = Side("engine", "bench.sides.engine", "fold")
-STOCK_FAUST = Side("stock_faust", "bench.sides.stock_faust", limit_s=20.0, owns_topics=False)
+def _faust(module: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "faust", "-A", module, "worker", "--without-web", "-l", "warn")
+
+
+def engine(name: str, work: str) -> Side:
+    """A worker of ours. work: see bench.sides.engine."""
+    return Side(name, _faust("bench.sides.engine"), work, ours=True)
+
+
+ENGINE = engine("engine", "fold")
+STOCK_FAUST = Side("stock_faust", _faust("bench.sides.stock_faust"), limit_s=20.0)
+PEERS = {"quix_eos": quix, "kafka_streams_eos": kafka_streams}
+
+
+def peers(report: Report, *names: str) -> list[Side]:
+    """Those of the named that can be built here; the report notes the others."""
+    found = []
+    for name in names:
+        try:
+            found.append(Side(name, PEERS[name]()))
+        except PeerMissing as reason:
+            report.notes.append(f"{name} is left out: {reason}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """resident_mb: the memory of the side's process at the end."""
+
+    measured: Steady
+    resident_mb: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +76,73 @@ class Standing:
     """A side's rounds, in their order."""
 
     side: Side
-    rounds: Sequence[Steady]
+    source: Input
+    rounds: Sequence[Round]
 
     @property
     def rates(self) -> list[float]:
-        return [each.events_per_s for each in self.rounds]
+        return [each.measured.events_per_s for each in self.rounds]
 
-    def result(self, source: Input) -> Result:
+    def result(self, suffix: str = "") -> Result:
         figures: dict[str, Figure] = {
             "events_per_s": median(self.rates),
-            "keys": source.keys,
+            "keys": self.source.keys,
+            "events": self.source.count,
             "rounds": [round(rate, 1) for rate in self.rates],
-            "measured_s": [round(each.seconds, 1) for each in self.rounds],
+            "measured_s": [round(each.measured.seconds, 1) for each in self.rounds],
+            "resident_mb": round(max(each.resident_mb for each in self.rounds), 1),
         }
-        return Result(self.side.name, figures)
+        return Result(self.side.name + suffix, figures)
 
     def ratio_to(self, other: Standing) -> float:
         """The median of what neighbours in time say: noise that lasts longer than a round cancels out."""
         return median(mine / theirs for mine, theirs in zip(self.rates, other.rates, strict=True))
 
 
-def race(lab: Lab, sides: Sequence[Side], source: Input, rounds: int, begin: Begin) -> dict[str, Standing]:
-    """The sides, alternating."""
-    found: dict[str, list[Steady]] = {side.name: [] for side in sides}
+def race(lab: Lab, lanes: Sequence[tuple[Side, Input]], rounds: int, begin: Begin) -> list[Standing]:
+    """The lanes' sides, alternating."""
+    found: list[list[Round]] = [[] for _ in lanes]
     for number in range(1, rounds + 1):
-        for side in sides:
-            service = f"{side.name.replace('_', '-')}-{source.keys}-{number}"
+        for (side, source), seen in zip(lanes, found, strict=True):
             with begin(f"{side.name} {number}/{rounds}") as now:
-                measured = run(lab, side, service, source, now)
+                worker = start(lab, side, source)
+                measured = follow(lab, side, worker, source, now)
+                seen.append(Round(measured, resident_mb(worker.pid)))
+                worker.kill()
                 now.done = f"{measured.events_per_s:,.0f} events/s over {measured.seconds:.1f} s"
-            found[side.name].append(measured)
-    return {side.name: Standing(side, found[side.name]) for side in sides}
+    return [Standing(side, source, seen) for (side, source), seen in zip(lanes, found, strict=True)]
 
 
-def run(lab: Lab, side: Side, service: str, source: Input, now: Stage) -> Steady:
-    """One side, started anew, from the topic's start to its end or to the side's limit."""
-    if side.owns_topics:
+def start(lab: Lab, side: Side, source: Input) -> Worker:
+    """A new run of the side, its worker's `service` being its own."""
+    service = lab.service(side.name)
+    if side.ours:
         lab.provision([engine_topology(service, source.topic)])
-    group = Group(lab.settings.bootstrap, service, source.topic.name, PARTITIONS)
-    process = lab.spawn(service, side.command(service, source))
+    return lab.spawn(service, side.command(service, source))
+
+
+def follow(lab: Lab, side: Side, worker: Worker, source: Input, now: Stage) -> Steady:
+    """Returns when the side has handled the input, or at its limit. The side goes on."""
+    group = Group(lab.settings.bootstrap, worker.service, source.topic.name, PARTITIONS)
     seen: list[Sample] = []
 
     def check() -> None:
-        if process.exit_code is not None:
-            raise StageFailed(f"{side.name} ended with {process.exit_code}", "mend what its log says", process.log)
+        check_alive(worker)
         if len(seen) < 2 and now.seconds > START_DEADLINE_S:
-            raise StageFailed(f"{side.name} has not begun after {now.seconds:.0f} s", "see its log", process.log)
+            raise StageFailed(f"{side.name} has not begun after {now.seconds:.0f} s", "see its log", worker.log)
 
     for sample in group.samples(source.count, side.limit_s, check):
         seen.append(sample)
         now.progress(sample.handled, source.count, f"events, {steady(seen, source.count).events_per_s:,.0f}/s")
-    process.kill()
     return steady(seen, source.count)
+
+
+def check_alive(worker: Worker) -> None:
+    """Raises StageFailed when it is dead."""
+    if worker.exit_code is not None:
+        raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "mend what its log says", worker.log)
+
+
+def resident_mb(pid: int) -> float:
+    found = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(found.stdout) / 1024

@@ -1,23 +1,61 @@
 """Onefold's engine, as a worker with its HTTP side.
 
-BENCH_SERVICE=s BENCH_SOURCE=topic BENCH_WORK=fold python -m faust -A bench.sides.engine worker
+BENCH_SERVICE=s BENCH_SOURCE=topic BENCH_WORK=fold|raw|decide python -m faust -A bench.sides.engine worker
 """
 
 from __future__ import annotations
 
 import os
 
+import orjson
 from fastapi import APIRouter, Request, Response
 
-from bench.domain import DECIDER, Sales, Sold, project
+from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
-from shared.es.row import Row
+from shared.es.row import Row, RowCodec
+from shared.http.commands import Accepted, Commands, WishesHeader
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
+from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.processors import Aggregate, Processor, Projection
-from shared.topology import Topic, Topology
+from shared.topology import Table, Topic, Topology
 from shared.worker import service_app
+
+
+class RawCodec(RowCodec[dict[str, int]]):
+    """The same JSON as of typed rows, unchecked."""
+
+    def __init__(self) -> None:
+        super().__init__(dict[str, int])
+
+    def encode(self, row: Row[dict[str, int]]) -> bytes:
+        return orjson.dumps(row._asdict())
+
+    def decode(self, raw: bytes) -> Row[dict[str, int]]:
+        return Row(**orjson.loads(raw))
+
+
+class RawFold(Processor):
+    """The fold without models: what the engine itself costs."""
+
+    def __init__(self, table: Table) -> None:
+        self.name = table.name
+        self.source = table.source
+        self.table = table
+        self.codec = RawCodec()
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        assert rows is not None
+        assert record.key is not None
+        event = orjson.loads(record.value or b"")
+        row = rows.get(record.key) or EMPTY
+        if record.offset > row.offset:
+            count, cents = row.state["count"] + 1, row.state["sum_cents"] + event["data"]["amount_cents"]
+            rows.changed[record.key] = Row(row.sequence + 1, {"count": count, "sum_cents": cents}, {}, record.offset)
+
+
+EMPTY: Row[dict[str, int]] = Row(0, {"count": 0, "sum_cents": 0}, {}, -1)
 
 
 def processor(work: str, topology: Topology) -> Processor:
@@ -25,6 +63,8 @@ def processor(work: str, topology: Topology) -> Processor:
     match work:
         case "fold":
             return Projection(project, initial=Sales(), events=[Sold], state=Sales, table=table)
+        case "raw":
+            return RawFold(table)
         case "decide":
             return Aggregate(DECIDER, table=table, events=topology.topics[1])
         case _:
@@ -32,12 +72,17 @@ def processor(work: str, topology: Topology) -> Processor:
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
-    router = APIRouter(prefix="/sales")
-    sales = Queries(node, peers, node.topology.tables[0], view)
+    router, table = APIRouter(prefix="/sales"), node.topology.tables[0]
+    sales = Queries(node, peers, table, view)
+    door = Commands(node, peers, DECIDER, table, path="/sales")
 
     @router.get("/{customer}", response_model=Sales)
     async def get_sales(request: Request, customer: str, reading: ReadingQuery) -> Response:
         return await sales.by_id(request, customer, reading)
+
+    @router.post("/{customer}", status_code=201, response_model=Accepted)
+    async def sell(request: Request, customer: str, wishes: WishesHeader, body: Sell) -> Response:
+        return await door.submit(request, customer, body, wishes)
 
     return [router]
 

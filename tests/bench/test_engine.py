@@ -1,28 +1,71 @@
 """The benchmark runs and its file has the promised form; how fast it was is no test's business."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bench import race
 from bench.begin import numbered
 from bench.lab import Lab
+from bench.peers import PeerMissing
 from bench.progress import Sample, steady
 from bench.report import Report
 from bench.speed import Load, engine
 
+ENGINE_RATIOS = {
+    f"{raw}engine_vs_{other}{wide}"
+    for raw in ("", "raw_")
+    for other in ("stock_faust", "quix_eos", "kafka_streams_eos")
+    for wide in ("", "_wide")
+}
+OTHER_RATIOS = {
+    "decide_vs_fold",
+    "decide_vs_fold_wide",
+    "restore_vs_stock_faust",
+    "restore_vs_kafka_streams",
+    "get_vs_bare_fastapi",
+}
+
+
+def missing() -> list[str]:
+    raise PeerMissing("there is no `mvn` on the PATH")
+
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_the_engine_and_stock_faust_are_measured_and_written_down(tmp_path: Path) -> None:
+def test_peers_that_cannot_be_built_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(race, "PEERS", dict.fromkeys(race.PEERS, missing))
     with Lab(tmp_path / "lab") as lab:
-        report = engine(lab, numbered(), Load(events=2_000, keys=10, rounds=1))
+        report = engine(lab, numbered(), Load(events=2_000, keys=10, wide_keys=20, rounds=1))
     report.write(tmp_path / "figures.json")
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert [result["name"] for result in figures["results"]] == ["stock_faust", "engine"]
+    measured = [name + suffix for suffix in ("", "_wide") for name in ("stock_faust", "engine_raw", "engine")]
+    assert [result["name"] for result in figures["results"]] == measured
     assert all(result["events_per_s"] > 0 for result in figures["results"])
-    assert figures["ratios"].keys() == {"engine_vs_stock_faust"}
+    assert figures["ratios"].keys() == {name for name in ENGINE_RATIOS if "stock_faust" in name}
+    assert figures["notes"] == [
+        f"{name} is left out: there is no `mvn` on the PATH" for name in ("quix_eos", "kafka_streams_eos")
+    ]
     assert figures["machine"]["cpus"] >= 1
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_everything_is_measured_and_drawn(tmp_path: Path) -> None:
+    sizes = ["--events", "2000", "--keys", "10", "--wide-keys", "200", "--rounds", "1"]
+    outputs = ["--json", str(tmp_path / "figures.json"), "--plots", str(tmp_path / "plots")]
+    done = subprocess.run([sys.executable, "-m", "bench", *sizes, *outputs], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["notes"] == []
+    assert figures["ratios"].keys() == ENGINE_RATIOS | OTHER_RATIOS
+    assert all(ratio > 0 for ratio in figures["ratios"].values())
+    drawn = {file.name for file in (tmp_path / "plots").iterdir()}
+    assert drawn == {"speed.svg", "speed_wide.svg", "restore.svg", "growth.svg", "parts.svg"}
 
 
 def test_start_up_and_the_input_s_end_are_not_measured() -> None:

@@ -1,0 +1,51 @@
+"""What a run measured, as SVG pictures; each is drawn when the run has its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from bench.report import Report, Result
+
+_SIZE = (8, 3)
+_OURS, _THEIRS = "#3b6ea5", "#b8b8b8"
+_SIDES = ("stock_faust", "quix_eos", "kafka_streams_eos", "engine_raw", "engine")
+
+
+def draw(report: Report, folder: Path) -> None:
+    """speed.svg, speed_wide.svg, restore.svg, growth.svg and parts.svg, as far as they were measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {result.name: result for result in report.results}
+    for suffix in ("", "_wide"):
+        sides = [found[side + suffix] for side in _SIDES if side + suffix in found]
+        if len(sides) > 1:
+            _bars(
+                sides,
+                "events_per_s",
+                f"events a second, {sides[0].figures['keys']:,} keys",
+                folder / f"speed{suffix}.svg",
+            )
+    restores = [result for name, result in found.items() if name.startswith("restore_")]
+    if restores:
+        _bars(restores, "records_per_s", "changelog records a second", folder / "restore.svg")
+    parts = [result for name, result in found.items() if name.startswith("part_")]
+    if parts:
+        _bars(parts, "cpu_us", "microseconds of CPU", folder / "parts.svg")
+    growth = [result for name, result in found.items() if "_events_" in name]
+    if growth:
+        _bars(growth, "events_per_s", "events a second", folder / "growth.svg")
+
+
+def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> None:
+    picture = Figure(figsize=_SIZE)
+    axes = picture.subplots()
+    values = [float(str(result.figures[figure])) for result in results]
+    colours = [_OURS if "engine" in result.name else _THEIRS for result in results]
+    bars = axes.barh([result.name for result in results], values, color=colours)
+    axes.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values], padding=4)
+    axes.set_xlim(0, max(values) * 1.15)
+    axes.set_xlabel(label)
+    axes.spines[["top", "right"]].set_visible(False)
+    picture.savefig(file, bbox_inches="tight", metadata={"Date": None})

@@ -1,0 +1,83 @@
+"""How fast a worker that lost its disk has its rows again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from bench.begin import Begin
+from bench.lab import Input, Lab
+from bench.race import ENGINE, START_DEADLINE_S, STOCK_FAUST, Side, check_alive, follow, peers, start
+from bench.report import Report, Result
+from bench.speed import Load
+from bench.topology import PARTITIONS
+from shared.dev.stages import Stage, StageFailed
+from shared.kafka.offsets import Offsets
+
+STOP_DEADLINE_S = 30.0
+_TICK_S = 0.1
+
+
+def restore(lab: Lab, begin: Begin, load: Load) -> Report:
+    """Changelog records a second, of a table with many keys, into an empty RocksDB; ours and the others'."""
+    report = Report()
+    sides = [STOCK_FAUST, *peers(report, "kafka_streams_eos"), ENGINE]
+    source = lab.events(begin, load.events, load.wide_keys)
+    rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    for number in range(1, load.rounds + 1):
+        for side in sides:
+            with begin(f"restore {side.name} {number}/{load.rounds}") as now:
+                records, seconds = lose_and_restore(lab, side, source, now)
+                rates[side.name].append(records / seconds)
+                now.done = f"{records:,} changelog records in {seconds:.2f} s"
+    for name, found in rates.items():
+        rounds = [round(rate, 1) for rate in found]
+        report.results.append(Result(f"restore_{name}", {"records_per_s": median(found), "rounds": rounds}))
+        if name != ENGINE.name:
+            pairs = zip(rates[ENGINE.name], found, strict=True)
+            report.ratios[f"restore_vs_{name.removesuffix('_eos')}"] = median(mine / theirs for mine, theirs in pairs)
+    return report
+
+
+def lose_and_restore(lab: Lab, side: Side, source: Input, now: Stage) -> tuple[int, float]:
+    """Fold, stop, delete the local state, start again. Returns how many changelog records took how long."""
+    worker = start(lab, side, source)
+    follow(lab, side, worker, source, now)
+    os.kill(worker.pid, signal.SIGTERM)
+    worker.await_end(STOP_DEADLINE_S)
+    shutil.rmtree(lab.settings.data_dir)
+    lab.settings.data_dir.mkdir()
+    sizes = _sizes(lab, f"{worker.service}-sales-changelog")
+    told = worker.log.stat().st_size
+    worker.spawn()
+    began = time.monotonic()
+    lines = 1 if side is STOCK_FAUST else sum(1 for size in sizes if size)
+    while len(found := list(_restored(worker.log, told))) < lines:
+        check_alive(worker)
+        if time.monotonic() - began > START_DEADLINE_S:
+            raise StageFailed(f"{side.name} has not restored its table", "see its log", worker.log)
+        time.sleep(_TICK_S)
+    worker.kill()
+    return sum(sizes), max(found)
+
+
+def _sizes(lab: Lab, topic: str) -> list[int]:
+    places = [(topic, partition) for partition in range(PARTITIONS)]
+    offsets = Offsets(lab.settings.bootstrap)
+    starts, ends = offsets.starts(places), offsets.ends(places)
+    return [ends[place] - starts[place] for place in places]
+
+
+def _restored(log: Path, start: int) -> Iterator[float]:
+    """The seconds that each line about a restored partition states."""
+    with log.open() as lines:
+        lines.seek(start)
+        for line in lines:
+            if '"event": "restored"' in line:
+                yield json.loads(line)["took_s"]
