@@ -108,7 +108,9 @@ def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> Customer
     return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
 
 
-def scoring_day(as_of: Annotated[date | None, Query(description="score on this day, if not today")] = None) -> date:
+async def scoring_day(
+    as_of: Annotated[date | None, Query(description="score on this day, if not today")] = None,
+) -> date:
     return as_of or datetime.now(UTC).date()
 
 

@@ -64,7 +64,7 @@ class Wishes(BaseModel):
     wait_s: float
 
 
-def wishes(
+async def wishes(
     idempotency_key: Annotated[
         IdempotencyKey | None, Header(description="the same key takes effect once; without it, a retry is new")
     ] = None,

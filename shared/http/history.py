@@ -73,7 +73,7 @@ class PastEvents(BaseModel):
     cursor: int | None
 
 
-def past_reading(
+async def past_reading(
     reading: ReadingQuery,
     as_of: Annotated[
         AsOf | None, Query(description="a sequence; or a time, for all before the first event that occurred later")

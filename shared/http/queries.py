@@ -66,7 +66,7 @@ MinPosition = Annotated[
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for what is asked for")]
 
 
-def reading(
+async def reading(
     min_position: MinPosition = None,
     max_lag: Annotated[
         int | None, Query(ge=0, description="a standby may answer if it is at most so many records behind")
