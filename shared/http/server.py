@@ -25,6 +25,7 @@ class HttpServer(Service):
             host=host,
             port=port,
             loop="none",
+            http="h11",  # it bounds a request's headers; uvicorn with httptools is quicker and does not
             lifespan="on",
             log_config=None,
             access_log=False,
