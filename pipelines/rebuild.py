@@ -147,6 +147,8 @@ class Rebuild:
                 f"workers of {self._old.group} are running, and they write more than views: stop them first"
             )
         read = positions.keys() | {table.table.source.name for table in self._tables}
+        if self._new.history is not None:
+            positions.pop(self._new.history.name, None)  # its chapters, which the engine alone writes, begin anew
         filled = {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
         ends = {topic: history.settled_ends(topic) for table in self._aggregates() for topic in self._topics(table)}
         return Plan(filled, ends)

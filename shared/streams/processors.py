@@ -184,6 +184,9 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
     if topology.history is None or topology.chapters is None:
         return processors
     for each in processors:
+        if each.source == topology.history and (each.copies or not each.repeatable):
+            raise ValueError(f"{each.name} also reads {each.source.name}, which a next version reads from its start")
+    for each in processors:
         if isinstance(each, Aggregate) and each.events == topology.history:
             return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")

@@ -87,6 +87,20 @@ def test_the_same_code_gives_the_same_bytes_in_the_same_places(
         rebuild.run(ignore)
 
 
+def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, history: History, tmp_path: Path) -> None:
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
+    events = ledger.table.events
+    table = replace(ledger.table, topology=replace(ledger.table.topology, history=events))
+    history.commit(table.topology.group, {table.table.source.name: COMMANDS_READ, events.name: COMMANDS_READ})
+    build = Rebuild(spark, history, [table], 2, tmp_path / "work")
+    provision([build.topology], Settings(bootstrap=ledger.bootstrap))
+    build.run(ignore)
+    assert history.positions(build.topology.group) == {
+        table.table.source.name: COMMANDS_READ,
+        events.name: dict.fromkeys(range(PARTITIONS), 0),
+    }
+
+
 def test_a_broken_history_stops_it_with_the_place(ledger: Any, history: History, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.put_event("ann", ledger.event("ann", sequence=3))

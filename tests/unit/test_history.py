@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.accounts.domain.commands import OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
 from shared.es.row import Row, RowCodec
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
-from shared.streams.processors import with_history
-from shared.topology import Topic, Topology
+from shared.streams.processors import Aggregate, Policy, with_history
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -74,7 +75,14 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
         continued(written([0, 0])[0], event(sequence), 99, DECIDER)
 
 
+def test_a_history_that_a_policy_reads_is_refused_at_the_start() -> None:
+    """It would send again what it has sent, when the next version's chapters are read from the log's start."""
+    policy = Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands=[OpenAccount])
+    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1"):
+        with_history(TOPOLOGY, [aggregate, policy])
+
+
 def test_a_history_that_nobody_writes_is_refused_at_the_start() -> None:
-    events = Topic("accounts.events.v1")
     with pytest.raises(ValueError, match="no aggregate writes its history"):
-        with_history(Topology("accounts", (events,), history=events), [])
+        with_history(TOPOLOGY, [])
