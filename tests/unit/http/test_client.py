@@ -12,6 +12,7 @@ import pytest
 from services.accounts.api import AccountView
 from services.accounts.domain.commands import Charge
 from shared.http.client import AsyncClient, Client, Refused, Unavailable, path_of
+from shared.http.history import PastEvent
 from shared.testing.node import MemoryNode
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +146,9 @@ async def test_the_async_client_writes_reads_waits_and_lists(http: httpx.AsyncCl
             assert (await ours.send(f"{path}/charges", Charge(amount_cents=number + 1))).sequence == 2
             read = await ours.read(path, AccountView)
             assert (read.body.account_id, read.body.balance_cents, read.met) == (f"a/{number}", number + 1, None)
+            assert (await ours.read(path, AccountView, as_of=1)).body.balance_cents == 0
+            past = [page async for page in ours.pages(f"{path}/events", PastEvent, limit=1)]
+            assert [event.sequence for page in past for event in page.items] == [1, 2]
         unmet = await ours.read(path, AccountView, until="balance_cents:0", wait_s=0.01)
         assert unmet.met is False
         listed = [page async for page in ours.pages("/accounts", AccountView, order="-balance_cents", limit=3)]

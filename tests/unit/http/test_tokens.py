@@ -157,6 +157,15 @@ async def test_another_owners_aggregate_is_forbidden(
             assert answer.json()["code"] == "owner.other"
 
 
+@pytest.mark.parametrize(("path", "code"), [("?key=ann", "owner.other"), ("", "scope.missing")])
+async def test_anothers_changes_and_everybodys_are_forbidden(
+    path: str, code: str, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    route = Route("accounts", "GET", f"/changes/accounts{path}")
+    answer = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read"], STRANGER))
+    assert (answer.status_code, answer.json()["code"]) == (403, code)
+
+
 @pytest.mark.parametrize("path", ["/accounts", "/accounts?limit=1"])
 async def test_a_list_of_all_needs_the_right_to_any(path: str, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
     route = Route("accounts", "GET", path)

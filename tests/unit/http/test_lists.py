@@ -1,0 +1,79 @@
+"""A list's cost is that of its page, however many rows there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.state import Open
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.es.row import Row
+from shared.http.api import create_api
+from shared.http.lists import EXAMINED
+from shared.indexing import entry
+from shared.streams.processors import Aggregate
+from shared.testing.node import MemoryNode
+from shared.topology import Table
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 50
+PARTITIONS = TOPOLOGY.partitions
+
+
+class Endless(MemoryNode):
+    """Every partition has open accounts without end: who reads on to the last row never answers."""
+
+    def __init__(self) -> None:
+        super().__init__(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+        self.reads = 0
+
+    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
+        for key in _keys(partition):
+            if key > after:
+                yield key, Row(1, Open(), {}, 0)
+
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        return (entry(field, 0, key) for key in _keys(partition))
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any]:
+        self.reads += 1
+        return Row(1, Open(), {}, 0)
+
+
+def _keys(partition: int) -> Iterator[bytes]:
+    return (f"{number:012}-{partition}".encode() for number in count())
+
+
+@pytest.fixture
+def node() -> Endless:
+    return Endless()
+
+
+async def listed(node: Endless, **query: Any) -> dict[str, Any]:
+    transport = httpx.ASGITransport(create_api(node, routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        page: dict[str, Any] = (await http.get("/accounts", params={"limit": LIMIT, **query})).json()
+        return page
+
+
+@pytest.mark.parametrize("order", ["id", "balance_cents"])
+async def test_a_page_of_endless_rows_reads_no_more_than_a_page_of_each_partition(node: Endless, order: str) -> None:
+    page = await listed(node, order=order)
+    assert len(page["items"]) == LIMIT
+    assert page["cursor"]
+    assert node.reads <= LIMIT * PARTITIONS
+
+
+async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(node: Endless) -> None:
+    page = await listed(node, phase="closed", partitions="3")
+    assert (page["items"], node.reads) == ([], EXAMINED)
+    assert page["cursor"]
