@@ -78,6 +78,15 @@ async def test_every_answer_has_the_headers(http: httpx.AsyncClient) -> None:
             assert answer.json()["status"] == status
 
 
+@pytest.mark.parametrize("service", SERVICES)
+async def test_every_service_has_them(service: str) -> None:
+    transport = httpx.ASGITransport(api_of(service), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        for path in ("/healthz", "/cluster", f"/{service}", "/nowhere", "/" + "a" * 9000):
+            answer = await http.get(path)
+            assert {name: answer.headers.get(name) for name in EXPECTED} == EXPECTED, path[:50]
+
+
 async def test_pages_for_people_are_in_dev_only() -> None:
     for path in ("/docs", "/openapi.json", "/redoc"):
         assert (await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", path)).status_code == 404
