@@ -44,6 +44,7 @@ class MemoryNode:
     """Is a `shared.http.node.Node`."""
 
     def __init__(self, topology: Topology, processors: Sequence[Processor], settings: Settings | None = None) -> None:
+        """processors: none for a worker that is asked, and never written to."""
         self.topology = topology
         self.settings = settings or Settings()
         self.refuses: set[int] = set()
@@ -52,7 +53,7 @@ class MemoryNode:
         self.removed: dict[Partition, int] = {}
         """How many records retention has removed of a log."""
         self._processors: dict[str, list[Processor]] = defaultdict(list)
-        working = with_history(topology, processors)
+        working = with_history(topology, processors) if processors else ()
         for processor in working:
             self._processors[processor.source.name].append(processor)
         self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: parking.CODEC}
