@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 Partition = tuple[str, int]
@@ -18,10 +19,13 @@ class OffsetsUnknown(Exception):
 
 
 class Offsets:
-    """Blocking look-ups. All raise OffsetsUnknown."""
+    """Blocking look-ups. All raise OffsetsUnknown.
+
+    Each asks with a client of its own: one that outlives a broker goes on for minutes with leaders that are no more.
+    """
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap}
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The next offset `group` reads of each partition; None where it never committed.
@@ -31,12 +35,11 @@ class Offsets:
         wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
         if not wanted:
             return {}
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        future = self._admin.list_consumer_group_offsets(
-            [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-        )[group]
-        found = _answer(future).topic_partitions
-        # UNSTABLE_OFFSET_COMMIT comes as the error of a partition, beside an offset that looks like "never committed"
+        # No admin client: asked for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
+        # Who reads committed records only is not told of pending offsets either, but asked to wait.
+        with closing(Consumer(self._config | {"group.id": group, "isolation.level": "read_committed"})) as consumer:
+            found = _answer(lambda: consumer.committed(wanted, REQUEST_TIMEOUT_S))
+        # beside an error the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
             raise OffsetsUnknown(f"{error.str()} ({error.name()})")
         return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
@@ -53,14 +56,15 @@ class Offsets:
         wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
         if not wanted:
             return {}
-        futures: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
+        admin = AdminClient(self._config)
+        futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
         )
-        return {(tp.topic, tp.partition): _answer(future).offset for tp, future in futures.items()}
+        return {(tp.topic, tp.partition): _answer(future.result).offset for tp, future in futures.items()}
 
 
-def _answer(future: Future[Any]) -> Any:
+def _answer(ask: Callable[[], Any]) -> Any:
     try:
-        return future.result()
+        return ask()
     except KafkaException as failure:
         raise OffsetsUnknown(f"{failure.args[0].str()} ({failure.args[0].name()})") from failure

@@ -1,0 +1,43 @@
+"""Look-ups outlive the broker they ask."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+pytestmark = [pytest.mark.broker, pytest.mark.long]
+
+EVENTS = Topic("orders.events.v1")
+TOPOLOGY = Topology("orders", (EVENTS,), partitions=8)
+PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
+DEADLINE_S = 60.0
+
+
+def test_a_broker_that_came_back_is_asked_as_before(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path / "data", tmp_path / "logs") as kafka:
+        provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
+        offsets = Offsets(kafka.bootstrap)
+        assert _asked(offsets)
+        kafka.kill(1)
+        assert not _asked(offsets)
+        kafka.restart(1)
+        deadline = time.monotonic() + DEADLINE_S
+        while not _asked(offsets):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def _asked(offsets: Offsets) -> bool:
+    try:
+        committed, ends = offsets.committed("orders", PLACES), offsets.ends(PLACES)
+    except OffsetsUnknown:
+        return False
+    return committed == dict.fromkeys(PLACES) and ends == dict.fromkeys(PLACES, 0)
