@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -18,11 +19,15 @@ from shared.es.errors import OnefoldError
 
 PREFIX = "ONEFOLD_"
 _READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY"})  # by shared.kafka.jars, for the embedded broker
+# Kubernetes tells every pod where the Service `orders` is; ORDERS_PORTS are Compose's on the host
+_OF_A_PLATFORM = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?|PORTS)$")
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
 DEV_ISSUER = "onefold-dev"
 DEV_PEER_SECRET = "known-to-everybody-so-for-dev-only"
+
+S = TypeVar("S", bound=BaseSettings)
 
 
 class SettingsError(OnefoldError):
@@ -167,39 +172,47 @@ class Settings(BaseSettings):
 
 def load_settings() -> Settings:
     """The settings this process's environment asks for. Raises SettingsError naming every wrong variable."""
-    given = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(PREFIX))
-    problems = [_unknown(name) for name in given if _field(name) not in Settings.model_fields]
+    return read_settings(Settings)
+
+
+def read_settings(kind: type[S]) -> S:
+    """What the variables with the prefix of `kind` say. Raises SettingsError naming every wrong or unknown one."""
+    prefix = _prefix(kind)
+    names = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(prefix))
+    known = {prefix + field.upper() for field in kind.model_fields}
+    problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _OF_A_PLATFORM.search(name))]
     try:
-        settings = Settings()
+        settings = kind()
     except ValidationError as error:
-        problems += [line for detail in error.errors() for line in _explain(detail)]
+        problems += [line for detail in error.errors() for line in _explain(kind, detail)]
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _field(variable: str) -> str:
-    return variable.upper().removeprefix(PREFIX).lower()
+def _prefix(kind: type[BaseSettings]) -> str:
+    return kind.model_config.get("env_prefix", "")
 
 
-def _unknown(variable: str) -> str:
-    near = difflib.get_close_matches(_field(variable), Settings.model_fields, n=1)
-    names = ", ".join(PREFIX + name.upper() for name in near or Settings.model_fields)
-    found = "" if any(map(_is_secret, near)) else f"={os.environ[variable]!r}"
+def _unknown(kind: type[BaseSettings], variable: str) -> str:
+    prefix = _prefix(kind)
+    near = difflib.get_close_matches(variable.upper().removeprefix(prefix).lower(), kind.model_fields, n=1)
+    names = ", ".join(prefix + name.upper() for name in near or kind.model_fields)
+    found = "" if any(_is_secret(kind, name) for name in near) else f"={os.environ[variable]!r}"
     return f"{variable}{found} is unknown; allowed {'and near' if near else 'are'}: {names}"
 
 
-def _is_secret(name: str) -> bool:
-    return Settings.model_fields[name].annotation is SecretStr
+def _is_secret(kind: type[BaseSettings], name: str) -> bool:
+    return kind.model_fields[name].annotation is SecretStr
 
 
-def _explain(detail: ErrorDetails) -> list[str]:
+def _explain(kind: type[BaseSettings], detail: ErrorDetails) -> list[str]:
     if not detail["loc"]:
         return str(detail["ctx"]["error"]).splitlines()
     name = str(detail["loc"][0])
-    allowed = Settings.model_fields[name].description
-    found = "" if _is_secret(name) else f"={detail['input']!r}"
-    return [f"{PREFIX}{name.upper()}{found} is not allowed: {allowed}"]
+    allowed = kind.model_fields[name].description
+    found = "" if _is_secret(kind, name) else f"={detail['input']!r}"
+    return [f"{_prefix(kind)}{name.upper()}{found} is not allowed: {allowed}"]
 
 
 def _plain(value: object) -> str:

@@ -9,8 +9,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class OrdersSettings(BaseSettings):
-    """deadline_s: how long an order waits for its answers before it asks again."""
+    """A description says what is allowed."""
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True)
 
-    deadline_s: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    deadline_s: Annotated[
+        float,
+        Field(gt=0, le=86_400, description="seconds until an order asks again: above 0, up to 86400"),
+    ] = 30.0

@@ -1,0 +1,39 @@
+"""A worker of orders starts only with settings that it knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.orders.settings import OrdersSettings
+from shared.settings import SettingsError, read_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORDERS_DEADLINE_S", raising=False)
+
+
+def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings(OrdersSettings).deadline_s == 30
+    monkeypatch.setenv("ORDERS_DEADLINE_S", "1.5")
+    assert read_settings(OrdersSettings).deadline_s == 1.5
+
+
+def test_a_misspelt_or_impossible_one_is_named_with_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_DEADLINE_S", "0")
+    monkeypatch.setenv("ORDERS_DEADLNE_S", "5")
+    with pytest.raises(SettingsError) as refused:
+        read_settings(OrdersSettings)
+    assert str(refused.value).splitlines() == [
+        "ORDERS_DEADLNE_S='5' is unknown; allowed and near: ORDERS_DEADLINE_S",
+        "ORDERS_DEADLINE_S='0' is not allowed: seconds until an order asks again: above 0, up to 86400",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR", "PORTS"],
+)
+def test_what_a_platform_says_of_the_service_is_no_setting(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"ORDERS_{name}", "10.0.0.7")
+    assert read_settings(OrdersSettings).deadline_s == 30
