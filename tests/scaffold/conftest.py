@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from shared.dev.scaffold import COMPOSE, PROMETHEUS
+from shared.dev.stack import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 
+OURS = {"accounts", "inventory", "orders", "sales"}  # others may have the very names that these tests give
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache", "__pycache__")
 
 
@@ -25,5 +29,18 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 def copied(folder: Path) -> Checkout:
-    shutil.copytree(ROOT, folder / "checkout", ignore=NOT_COPIED)
-    return Checkout(folder / "checkout")
+    root = folder / "checkout"
+    shutil.copytree(ROOT, root, ignore=NOT_COPIED)
+    for service in set(found_services(root)) - OURS:
+        forget(root, service)
+    return Checkout(root)
+
+
+def forget(root: Path, service: str) -> None:
+    """Takes away what `new-service` has made."""
+    shutil.rmtree(root / "services" / service)
+    shutil.rmtree(root / "tests" / "unit" / service, ignore_errors=True)
+    for name, made in ((COMPOSE, rf"^  {service}:\n(?:    .*\n)+\n?"), (PROMETHEUS, rf", {service}\b")):
+        file = root / name
+        if file.exists():
+            file.write_text(re.sub(made, "", file.read_text(), flags=re.MULTILINE))

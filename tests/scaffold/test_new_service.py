@@ -125,7 +125,7 @@ def test_a_name_whose_topics_another_service_speaks_of_is_refused(checkout: Chec
 def test_an_unknown_kind_is_refused_with_those_there_are(untouched: Checkout) -> None:
     said = untouched.verb("new-service", "wallets", "--like", "nothing", expect=1)
     assert "no service is called nothing" in said
-    assert ", ".join(found_services()) in said
+    assert ", ".join(found_services(untouched.root)) in said
     assert "Traceback" not in said
 
 
