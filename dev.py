@@ -24,7 +24,7 @@ from shared.dev.stages import StageFailed
 USAGE = """\
 python3 dev.py VERB [ARGUMENTS]
 
-  demo     a broker, two workers and 69,659 real purchases; one worker is killed midway; Ctrl-C ends it
+  demo     a shop of four services and 69,659 real purchases; a worker is killed midway; Ctrl-C ends it
   test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones,
            --compose runs those in containers instead
   check    format, lint, types, doors and the tests that need no broker

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import cycle
 from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
 
 from shared.dev.stages import StageFailed
 
 AT_ONCE = 32
+PAGE = 500
 PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 _TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
@@ -39,7 +41,7 @@ class Client:
         self._urls = urls
         self._next = cycle(urls)
         self._turns = asyncio.Semaphore(AT_ONCE)
-        # aiohttp: four times as fast as httpx in this loop of 23,570 requests
+        # aiohttp: four times as fast as httpx with many requests at once
         self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
 
     async def __aenter__(self) -> Self:
@@ -55,16 +57,20 @@ class Client:
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
         return await self._ask("POST", path, body, headers)
 
-    async def from_all(self, path: str) -> list[dict[str, Any]]:
-        """What every worker says that can answer just now."""
-        words = []
-        for url in self._urls:
-            status, said = await self._attempt("GET", url + path, None, {})
-            if status == HTTPStatus.OK:
-                words.append(said)
-            elif status not in _NOT_YET:
-                raise _unexpected(f"GET {path}", status, said)
-        return words
+    async def all_of(self, path: str) -> list[dict[str, Any]]:
+        """Every item of a list that is missing no partition: all partitions at once, each page by page."""
+        first = await self.get(f"{path}?limit=1&complete=true")
+        partitions = [part["partition"] for part in first.body["partitions"]]
+        pages = (self._pages(f"{path}?limit={PAGE}&complete=true&partitions={partition}") for partition in partitions)
+        return [item for items in await asyncio.gather(*pages) for item in items]
+
+    async def _pages(self, path: str) -> list[dict[str, Any]]:
+        page = (await self.get(path)).body
+        items: list[dict[str, Any]] = page["items"]
+        while page["cursor"]:
+            page = (await self.get(f"{path}&cursor={quote(page['cursor'])}")).body
+            items += page["items"]
+        return items
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Answer:
         async with self._turns:
@@ -88,7 +94,3 @@ class Client:
                 return response.status, await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError) as error:
             return _UNREACHABLE, {"detail": f"{type(error).__name__}: {error}"}
-
-
-def _unexpected(request: str, status: int, said: dict[str, Any]) -> StageFailed:
-    return StageFailed(f"{request}: {status} {said}", "mend what the workers' logs say, then run again")

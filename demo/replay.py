@@ -1,124 +1,113 @@
-"""Purchases as commands, the commands topic they go to, and how many of them the workers have decided."""
+"""Purchases as commands, and the commands topics they go to."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
-from http import HTTPStatus
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from demo.cdnow import Purchase
-from demo.client import Client
 from demo.progress import show
-from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import COMMANDS
-from shared.dev.stack import Stack
-from shared.dev.stages import Stage, StageFailed
-from shared.es.envelope import CommandEnvelope
+from demo.rules import DELIVERED, DISCONTINUED, DISCONTINUED_FROM, order_id, order_limit_cents, sku_of
+from services.accounts.domain.commands import OpenAccount
+from services.accounts.domain.decide import DECIDER as ACCOUNT
+from services.accounts.topology import ACCOUNTS
+from services.inventory.domain.commands import DiscontinueItem, ReceiveStock
+from services.inventory.domain.decide import DECIDER as ITEM
+from services.inventory.topology import ITEMS
+from services.orders.domain.commands import LineWish, PlaceOrder
+from services.orders.domain.decide import DECIDER as ORDER
+from services.orders.topology import ORDERS
+from shared.dev.stages import Stage
+from shared.es.decider import Decider
+from shared.es.message import Command
 from shared.kafka.producer import CommandProducer
+from shared.topology import Table
 
-STALLED_S = 60.0
-_TICK_S = 0.2
 _APPENDED_AT_ONCE = 2_000
 
-Envelope = CommandEnvelope[AccountCommand]
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A command to the aggregate `key`, which is a row of `table` once it is decided."""
+
+    table: Table
+    key: str
+    body: bytes
 
 
-def command_id(purchase: Purchase) -> str:
-    """Named after the line, not its content: 215 lines of the file repeat another."""
-    return f"cdnow-{purchase.line}"
-
-
-def openings(purchases: Iterable[Purchase]) -> list[Envelope]:
-    """A command for each customer, issued at the first of these purchases, which are in time order."""
+def openings(purchases: Iterable[Purchase]) -> list[Message]:
+    """An account for each customer, opened at the first of these purchases, which are in time order."""
     firsts: dict[str, Purchase] = {}
     for purchase in purchases:
         firsts.setdefault(purchase.customer, purchase)
-    wrap = DECIDER.command_codec.wrap
     return [
-        wrap(OpenAccount(), command_id=f"cdnow-open-{customer}", aggregate_id=customer, issued_at=first.date)
+        _message(
+            ACCOUNTS,
+            ACCOUNT,
+            customer,
+            OpenAccount(order_limit_cents=order_limit_cents(customer)),
+            f"cdnow-open-{customer}",
+            first.date,
+        )
         for customer, first in firsts.items()
     ]
 
 
-def charges(purchases: Iterable[Purchase]) -> list[Envelope]:
-    """A command for each purchase, issued when it happened."""
-    wrap = DECIDER.command_codec.wrap
+def deliveries(purchases: Sequence[Purchase]) -> list[Message]:
+    """The stock of each SKU that is asked for, and from when on the discontinued ones are not sold."""
+    at = purchases[0].date
+    skus = sorted({sku_of(purchase) for purchase in purchases})
+    delivery, end = ReceiveStock(quantity=DELIVERED), DiscontinueItem(since=DISCONTINUED_FROM.date())
+    received = [_message(ITEMS, ITEM, sku, delivery, f"cdnow-delivery-{sku}", at) for sku in skus]
+    gone = [_message(ITEMS, ITEM, sku, end, f"cdnow-end-{sku}", at) for sku in skus if sku in DISCONTINUED]
+    return received + gone
+
+
+def orders(purchases: Iterable[Purchase]) -> list[Message]:
+    """An order for each purchase, placed when it happened."""
     return [
-        wrap(
-            Charge(amount_cents=purchase.amount_cents),
-            command_id=command_id(purchase),
-            aggregate_id=purchase.customer,
-            issued_at=purchase.date,
-        )
+        _message(ORDERS, ORDER, order_id(purchase), order_of(purchase), order_id(purchase), purchase.date)
         for purchase in purchases
     ]
 
 
+def order_of(purchase: Purchase) -> PlaceOrder:
+    line = LineWish(sku=sku_of(purchase), quantity=purchase.cds, amount_cents=purchase.amount_cents)
+    return PlaceOrder(customer_id=purchase.customer, lines=(line,), placed_at=purchase.date)
+
+
+def _message(
+    table: Table, decider: Decider[Any, Any, Any], key: str, command: Command, command_id: str, at: datetime
+) -> Message:
+    codec = decider.command_codec
+    envelope = codec.wrap(command, command_id=command_id, aggregate_id=key, issued_at=at)
+    return Message(table, key, codec.encode(envelope))
+
+
 class Log:
-    """The commands topic as the demo fills it and the workers decide it."""
+    """The commands topics as the demo fills them. last: of each partition, as it is decided after all others there."""
 
-    def __init__(self, stack: Stack, client: Client, producer: CommandProducer) -> None:
-        self._stack = stack
-        self._client = client
+    def __init__(self, producer: CommandProducer) -> None:
         self._producer = producer
-        self._latest: dict[int, tuple[int, Envelope]] = {}
-        self._positions: dict[int, int] = {}
+        self._last: dict[tuple[str, int], tuple[int, Message]] = {}
 
-    async def append(self, commands: Sequence[Envelope], now: Stage | None = None) -> None:
+    @property
+    def last(self) -> list[Message]:
+        return [message for _, message in self._last.values()]
+
+    async def append(self, messages: Sequence[Message], now: Stage | None = None) -> None:
         """Returns when the broker has acknowledged all of them."""
-        for start in range(0, len(commands), _APPENDED_AT_ONCE):
-            part = commands[start : start + _APPENDED_AT_ONCE]
+        for start in range(0, len(messages), _APPENDED_AT_ONCE):
+            part = messages[start : start + _APPENDED_AT_ONCE]
             await asyncio.gather(*map(self._append, part))
             if now:
-                show(now, start + len(part), len(commands), "appended")
+                show(now, start + len(part), len(messages), "appended")
 
-    async def _append(self, command: Envelope) -> None:
-        value = DECIDER.command_codec.encode(command)
-        partition, offset = await self._producer.send(COMMANDS.name, command.aggregate_id.encode(), value)
-        if offset >= self._latest.get(partition, (0, command))[0]:
-            self._latest[partition] = offset, command
-
-    async def decided(self) -> int:
-        """How many commands the workers have come past, by their own account."""
-        for worker in await self._client.from_all("/cluster"):
-            for source in worker["sources"]:
-                if source["topic"] == COMMANDS.name:
-                    partition, position = source["partition"], source["position"]
-                    self._positions[partition] = max(position, self._positions.get(partition, 0))
-        return sum(self._positions.values())
-
-    async def await_decided(self, sent: int, now: Stage) -> None:
-        """Returns when `sent` commands, those over HTTP included, are appended and each has an outcome.
-
-        Raises StageFailed when a process ended by itself, or when nothing was decided for a minute.
-        """
-        start = seen = await self.decided()
-        changed = time.monotonic()
-        while seen < sent or not await self._all_answered():
-            await asyncio.sleep(_TICK_S)
-            check(self._stack)
-            count = await self.decided()
-            if count > seen:
-                seen, changed = count, time.monotonic()
-            elif time.monotonic() - changed > STALLED_S:
-                problem = f"nothing was decided for {STALLED_S:.0f} s; {seen:,} of {sent:,} commands are"
-                raise StageFailed(problem, "read the workers' logs", self._stack.logs)
-            show(now, seen, sent, "decided", start)
-
-    async def _all_answered(self) -> bool:
-        """A partition is decided in order, so the outcome of its last command stands for all of them."""
-        for _, last in self._latest.values():
-            answer = await self._client.get(f"/accounts/{last.aggregate_id}/commands/{last.command_id}")
-            if answer.status == HTTPStatus.NOT_FOUND:
-                return False
-        return True
-
-
-def check(stack: Stack) -> None:
-    """Raises when a broker or a worker ended by itself."""
-    stack.kafka.check()
-    for worker in stack.workers:
-        if worker.exit_code is not None:
-            raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "mend what its log says", worker.log)
+    async def _append(self, message: Message) -> None:
+        topic = message.table.source.name
+        partition, offset = await self._producer.send(topic, message.key.encode(), message.body)
+        if offset >= self._last.get((topic, partition), (0, message))[0]:
+            self._last[topic, partition] = offset, message

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+from demo.books import CONFIRMED
+from demo.rules import DELIVERED
 from demo.story import Findings
 
 _LARGEST = 5
 
 
 def happened(findings: Findings) -> str:
-    """Commands, events, accounts, refusals and the largest balances, a line each."""
-    per_s = findings.commands / findings.seconds
-    largest = sorted(findings.accounts.items(), key=lambda found: -found[1].balance_cents)[:_LARGEST]
+    """Orders by their ends, events, stock, revenue and the largest balances, a line each."""
+    books = findings.found.books
+    ends = Counter(books.orders.values())
+    confirmed, count = ends.pop(CONFIRMED, 0), len(books.orders)
+    left = sum(books.items.values())
+    revenue, best_day = _dollars(sum(books.days.values())), _largest(books.days, 1)
     return "\n".join(
         [
-            f"commands   {findings.commands:,} in {findings.seconds:.1f} s with the crash in it, {per_s:,.0f}/s",
-            f"events     {findings.events:,}",
-            f"accounts   {len(findings.accounts):,}",
-            *(f"refused    {times:,} with {code}" for code, times in findings.refused.items()),
-            "owe most   " + ", ".join(f"{customer} {_dollars(found.balance_cents)}" for customer, found in largest),
+            f"orders     {count:,} in {findings.seconds:.1f} s with the crash in it, {count / findings.seconds:,.0f}/s",
+            f"confirmed  {confirmed:,}",
+            *(f"rejected   {times:,} with {code}" for code, times in ends.most_common()),
+            f"events     {findings.found.events:,}",
+            f"stock      {len(books.items) * DELIVERED - left:,} CDs shipped, {left:,} left",
+            f"revenue    {revenue} on {len(books.days)} days, most on {best_day}",
+            f"owe most   {_largest(books.accounts, _LARGEST)}",
         ]
     )
 
 
-def suggestions(account: str, url: str, other_url: str, other_pid: int, logs: Path) -> str:
-    """What to try while two workers run, at `url` and `other_url`."""
-    pay = (
-        f"{url}/accounts/{account}/payments -H 'Idempotency-Key: thanks' "
-        """-H 'Content-Type: application/json' -d '{"amount_cents": 100}'"""
+def suggestions(account: str, urls: Mapping[str, str], pid: int, logs: Path) -> str:
+    """What to try while all runs. urls: a worker of each service; pid: of one of orders."""
+    order = f"{urls['orders']}/orders/mine"
+    body = (
+        f'{{"customer_id": "{account}", "placed_at": "1998-07-01T00:00:00Z", '
+        '"lines": [{"sku": "sku-001", "quantity": 1, "amount_cents": 1499}]}'
     )
     return f"""\
 All of it runs until Ctrl-C. Try
-  pay a dollar        curl {pay}
-  the same again      the same answer; nothing is paid twice
-  ask the other       curl {other_url}/accounts/{account}
-  kill a worker       kill -9 {other_pid}
-  who owns what       curl {url}/cluster
-  the API             {url}/docs
+  order a CD          curl {order} -H 'Idempotency-Key: mine' -H 'Content-Type: application/json' -d '{body}'
+  the same again      the same answer; nothing is ordered twice
+  what came of it     curl '{order}?until=phase:confirmed&wait=10'
+  what it costs       curl {urls["accounts"]}/accounts/{account}
+  what sells best     curl '{urls["sales"]}/sales/skus?order=-revenue_cents&limit=3'
+  kill a worker       kill -9 {pid}
+  who owns what       curl {urls["orders"]}/cluster
+  the API             {urls["orders"]}/docs
   the logs            {logs}"""
+
+
+def _largest(cents: Mapping[str, int], count: int) -> str:
+    order = sorted(cents.items(), key=lambda found: -found[1])[:count]
+    return ", ".join(f"{name} {_dollars(amount)}" for name, amount in order)
 
 
 def _dollars(cents: int) -> str:

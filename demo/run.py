@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 import httpx
 
-from demo.cdnow import BadData, Purchase, balances, read_purchases
-from demo.client import Client
+from demo import spark
+from demo.books import Books, expected_books
+from demo.cdnow import BadData, Purchase, read_purchases
 from demo.report import happened, suggestions
+from demo.shop import SERVICES, Shop
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
-from services.accounts.topology import TOPOLOGY
 from shared.dev.environment import explain_os_error
 from shared.dev.stack import Stack
 from shared.dev.stages import Stage, StageFailed, stage
@@ -28,26 +31,28 @@ from shared.dev.up import Keeper
 from shared.dev.worker import CHECKOUT
 from shared.es.errors import OnefoldError
 from shared.kafka.producer import CommandProducer
+from shared.kafka.provision import load_topologies
 
 ROOT = CHECKOUT / ".onefold" / "demo"
-STAGES = 9
-_WORKERS = 2
+STAGES = 11
+_WORKERS = dict.fromkeys(SERVICES, 1) | {"orders": 2}
+_PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
 _TICK_S = 0.5
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Begin = Callable[[str], AbstractContextManager[Stage]]
-Sums = Callable[[Iterable[Purchase]], Mapping[str, int]]
+Expect = Callable[[Iterable[Purchase]], Books]
 
 
-def run(limit: int | None, stay: bool, sums: Sums = balances) -> Verdict:
-    """Replays the first `limit` purchases; with `stay`, keeps everything running until it is interrupted.
+def run(limit: int | None, stay: bool, expect: Expect = expected_books) -> Verdict:
+    """Orders the first `limit` purchases; with `stay`, keeps everything running until it is interrupted.
 
-    sums: what every customer should owe. Leaves no process behind, and its data and logs in ROOT.
+    expect: what the books should say. Leaves no process behind, and its data and logs in ROOT.
     """
     _end_on_signals()
     try:
         with _only_one(ROOT):
-            return _run(limit, stay, sums)
+            return _run(limit, stay, expect)
     except KeyboardInterrupt:
         return Verdict(False, "verdict: FAILED interrupted")
     except (OnefoldError, StageFailed, OSError) as error:
@@ -56,18 +61,20 @@ def run(limit: int | None, stay: bool, sums: Sums = balances) -> Verdict:
         return Verdict(False, f"verdict: FAILED {str(failure).strip().splitlines()[0]}")
 
 
-def _run(limit: int | None, stay: bool, sums: Sums) -> Verdict:
+def _run(limit: int | None, stay: bool, expect: Expect) -> Verdict:
     begin = _numbered()
     purchases = _purchases(begin, limit)
-    stack = Stack(ROOT, {TOPOLOGY.service: _WORKERS}, topologies=[TOPOLOGY])
+    expected = expect(purchases)
+    os.environ.update(_PATIENCE)
+    stack = Stack(ROOT, _WORKERS, topologies=[each for each in load_topologies() if each.service in SERVICES])
     try:
         _start(stack, begin)
-        findings = asyncio.run(_tell(purchases, stack, begin))
-        expected = sums(purchases)
-        verdict = judge(expected, {name: found.balance_cents for name, found in findings.accounts.items()})
-        largest = max(expected, key=lambda customer: expected[customer])
-        url = f"{stack.urls(TOPOLOGY.service)[0]}/accounts/{largest}"
-        print(f"\n{happened(findings)}\n\n$ curl {url}\n{httpx.get(url).text}\n", flush=True)
+        findings = asyncio.run(_tell(purchases, expected, stack, begin))
+        parity = _parity(stack, begin)
+        largest = max(expected.accounts, key=lambda customer: expected.accounts[customer])
+        url = f"{stack.urls('accounts')[0]}/accounts/{largest}"
+        print(f"\n{happened(findings)}\n\n$ curl {url}\n{httpx.get(url).text}\n\n{parity.line}", flush=True)
+        verdict = judge(asdict(expected), asdict(findings.found.books), [*findings.found.unequal, *parity.problems])
         if stay:
             print(verdict.line)
             _stay(stack, largest)
@@ -87,7 +94,7 @@ def _end_on_signals() -> None:
 
 def _numbered() -> Begin:
     numbers = count(1)
-    return lambda name: _stage(f"[{next(numbers)}/{STAGES}]", name)
+    return lambda name: _stage(f"[{next(numbers):>2}/{STAGES}]", name)
 
 
 @contextmanager
@@ -132,30 +139,40 @@ def _start(stack: Stack, begin: Begin) -> None:
         now.done = f"Kafka on {stack.bootstrap}, {len(stack.provision())} topics created"
     with begin("workers") as now:
         stack.start_workers(lambda ready, total: now.progress(ready, total, "ready,"))
-        now.done = " and ".join(f"{worker.name} on {worker.url}" for worker in stack.workers)
+        ports = ", ".join(f"{worker.name} {worker.url.rpartition(':')[2]}" for worker in stack.workers)
+        now.done = f"on ports of 127.0.0.1: {ports}"
 
 
-async def _tell(purchases: Sequence[Purchase], stack: Stack, begin: Begin) -> Findings:
-    producer = CommandProducer(stack.bootstrap, [TOPOLOGY])
-    async with Client(stack.urls(TOPOLOGY.service)) as client:
-        story = Story(purchases, stack, client, producer)
+async def _tell(purchases: Sequence[Purchase], expected: Books, stack: Stack, begin: Begin) -> Findings:
+    producer = CommandProducer(stack.bootstrap, load_topologies())
+    async with Shop(stack) as shop:
+        story = Story(purchases, expected, stack, shop, producer)
         for name, tell in {
-            "accounts": story.open_accounts,
+            "opening": story.open,
             "http": story.post_first,
-            "replay": story.append_half,
+            "replay": story.replay,
             "crash": story.crash,
             "recovery": story.recover,
+            "flow": story.flow,
             "compare": story.compare,
         }.items():
             with begin(name) as now:
                 now.done = await tell(now)
         await producer.close()
-        return await story.findings()
+        return story.findings()
+
+
+def _parity(stack: Stack, begin: Begin) -> spark.Parity:
+    problem = spark.install()
+    with begin("spark") as now:
+        found = spark.left_out(problem) if problem else spark.parity(stack.bootstrap)
+        now.done = "every account folded again from its events"
+    return found
 
 
 def _stay(stack: Stack, account: str) -> None:
-    worker, other = stack.workers_of(TOPOLOGY.service)
-    print("\n" + suggestions(account, worker.url, other.url, other.pid, stack.logs), flush=True)
+    urls = {name: stack.urls(name)[0] for name in SERVICES}
+    print("\n" + suggestions(account, urls, stack.workers_of("orders")[1].pid, stack.logs), flush=True)
     keepers = [Keeper(each, lambda text: print(text, flush=True)) for each in stack.workers]
     with suppress(KeyboardInterrupt):
         while True:

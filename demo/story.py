@@ -1,142 +1,162 @@
-"""What the demo does to running workers, one method a stage, and what it learns from them."""
+"""What the demo does to the running shop, one method a stage, and what it learns from it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
+from demo.books import CONFIRMED, Books
 from demo.cdnow import Purchase
-from demo.client import Answer, Client
-from demo.progress import for_each, rate
-from demo.replay import Log, charges, check, command_id, openings
-from services.accounts.topology import COMMANDS, TOPOLOGY
+from demo.progress import for_each, rate, show
+from demo.replay import Log, deliveries, openings, orders
+from demo.rules import DISCONTINUED_FROM, ORDER_LIMIT_CENTS, order_id
+from demo.shop import Found, Shop, Sold
+from services.orders.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
-from shared.dev.stages import Stage
-from shared.dev.worker import Worker
+from shared.dev.stages import Stage, StageFailed
 from shared.kafka.producer import CommandProducer
 
 OVER_HTTP = 1_000
+UNDER_WAY = 5_000  # orders at once: an item's row grows with every order it keeps pieces for
+STALLED_S = 60.0
+_PLACED_AT_ONCE = 500
 _INTO_THE_LOAD_S = 0.5
 _TICK_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """An account as HTTP shows it."""
-
-    balance_cents: int
-    sequence: int
+_LOOK_S = 0.5
+_SETTLED_S = 15.0  # after its end, an order is still shipped, settled and counted
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the workers said. seconds: from the first command to the last outcome; refused: commands by code."""
+    """seconds: from the first order to the end of the last."""
 
-    commands: int
     seconds: float
-    accounts: Mapping[str, Account]
-    refused: Mapping[str, int]
-
-    @property
-    def events(self) -> int:
-        """An account's sequence counts its events."""
-        return sum(account.sequence for account in self.accounts.values())
+    found: Found
 
 
 class Story:
-    """The purchases, in time order: some over HTTP, half of the others before a crash, half after it."""
+    """The purchases, in time order: some over HTTP, a quarter of the others before a crash, the rest through it."""
 
-    def __init__(self, purchases: Sequence[Purchase], stack: Stack, client: Client, producer: CommandProducer) -> None:
+    def __init__(
+        self, purchases: Sequence[Purchase], expected: Books, stack: Stack, shop: Shop, producer: CommandProducer
+    ) -> None:
         posted = min(OVER_HTTP, len(purchases) // 2)
-        middle = posted + (len(purchases) - posted) // 2
+        middle = posted + (len(purchases) - posted) // 4
         self._purchases = purchases
         self._posted, self._before, self._after = purchases[:posted], purchases[posted:middle], purchases[middle:]
-        self._openings = openings(purchases)
-        self._commands = len(self._openings) + len(purchases)
+        self._expected = expected
         self._stack = stack
         self._victim = stack.workers_of(TOPOLOGY.service)[0]
-        self._client = client
-        self._log = Log(stack, client, producer)
+        self._shop = shop
+        self._log = Log(producer)
         self._rest: asyncio.Task[None] | None = None
-        self._began = time.monotonic()
+        self._to_sell = self._confirmed(self._posted)
+        self._sold = Sold(0, 0)
+        self._sold_at = self._began = 0.0
         self._seconds = 0.0
-        self._found: dict[str, Account] = {}
+        self._found: Found | None = None
 
-    async def open_accounts(self, now: Stage) -> str:
-        opened = len(self._openings)
-        await self._log.append(self._openings, now)
-        await self._log.await_decided(opened, now)
-        return f"{opened:,} opened through {COMMANDS.name}, {rate(opened, now)}"
-
-    async def post_first(self, now: Stage) -> str:
-        answers = await for_each(self._post, self._posted, now, "answered")
-        seconds = sorted(answer.seconds for answer in answers) or [0.0]
-        half, most = (seconds[int(share * (len(seconds) - 1))] * 1000 for share in (0.5, 0.99))
+    async def open(self, now: Stage) -> str:
+        accounts, stock = openings(self._purchases), deliveries(self._purchases)
+        await self._log.append(accounts + stock, now)
+        while not await self._shop.has_decided(self._log.last):
+            check(self._stack)
+            await asyncio.sleep(_TICK_S)
+        items = len(self._expected.items)
         return (
-            f"{len(answers):,} purchases posted, {rate(len(answers), now)}, 50% in {half:.0f} ms, 99% in {most:.0f} ms"
+            f"{len(accounts):,} accounts, 1 in 5 limited to ${ORDER_LIMIT_CENTS // 100} an order; {items} items, "
+            f"{len(stock) - items} of them not sold from {DISCONTINUED_FROM:%Y-%m-%d} on"
         )
 
-    async def append_half(self, now: Stage) -> str:
-        await self._log.append(charges(self._before), now)
-        return f"{len(self._before):,} purchases appended to {COMMANDS.name}, {rate(len(self._before), now)}"
+    async def post_first(self, now: Stage) -> str:
+        self._began = time.monotonic()
+        answers = await for_each(self._shop.place, self._posted, now, "answered")
+        seconds = sorted(answer.seconds for answer in answers) or [0.0]
+        half, most = (seconds[int(share * (len(seconds) - 1))] * 1000 for share in (0.5, 0.99))
+        return f"{len(answers):,} orders posted, {rate(len(answers), now)}, 50% in {half:.0f} ms, 99% in {most:.0f} ms"
+
+    async def replay(self, now: Stage) -> str:
+        self._sold_at = time.monotonic()
+        await self._place(self._before, now)
+        return f"{len(self._before):,} orders placed through {COMMANDS.name}, {rate(len(self._before), now)}"
 
     async def crash(self, now: Stage) -> str:
-        """In the middle of the load: the other half is being appended, and that goes on."""
-        self._rest = asyncio.create_task(self._log.append(charges(self._after)))
+        """In the middle of the load: more orders are being placed, and that goes on."""
+        self._rest = asyncio.create_task(self._place(self._after))
         await asyncio.wait([self._rest], timeout=_INTO_THE_LOAD_S)
-        decided, pid = await self._log.decided(), self._victim.pid
+        sold, pid = await self._look(), self._victim.pid
         self._victim.kill()
-        return f"SIGKILL to {self._victim.name} (process {pid}) when {decided:,} of {self._commands:,} are decided"
+        return f"SIGKILL to {self._victim.name} (process {pid}) when {sold.orders:,} orders are sold"
 
     async def recover(self, now: Stage) -> str:
         self._victim.spawn()
-        ready_s, _ = await asyncio.gather(_ready(self._victim, self._stack, now), self._finish(now))
-        return f"{len(self._after):,} more appended, {self._victim.name} ready after {ready_s:.1f} s, all decided"
+        while not await asyncio.to_thread(self._victim.is_ready):
+            check(self._stack)
+            await asyncio.sleep(_TICK_S)
+        return f"{self._victim.name} is back, as process {self._victim.pid}"
+
+    async def flow(self, now: Stage) -> str:
+        """Until the last order has ended, and nothing more is counted."""
+        assert self._rest
+        before, total = self._sold, self._confirmed(self._purchases)
+        sold, start = await self._look(), before.orders
+        while not (self._rest.done() and sold == before and await self._are_over()):
+            await asyncio.sleep(_LOOK_S)
+            before, sold = sold, await self._look()
+            show(now, sold.orders, total, f"sold for ${sold.cents // 100:,}", start)
+        await self._rest
+        count, self._seconds = len(self._purchases), time.monotonic() - self._began
+        return f"all {count:,} orders have ended, {count / self._seconds:,.0f}/s since the first"
 
     async def compare(self, now: Stage) -> str:
-        customers = [command.aggregate_id for command in self._openings]
-        answers = await for_each(self._account, customers, now, "asked")
-        self._found = {customer: account for customer, account in zip(customers, answers, strict=True) if account}
-        return f"{len(customers):,} accounts asked over HTTP, {rate(len(customers), now)}"
+        """Asks again until all is as expected, for as long as something may still be on its way."""
+        while True:
+            self._found = found = await self._shop.found()
+            if asdict(found.books) == asdict(self._expected) or now.seconds > _SETTLED_S:
+                break
+        rows = sum(map(len, asdict(found.books).values()))
+        return f"{rows:,} rows read over HTTP, {rate(rows, now)}: orders, accounts, items, days"
 
-    async def findings(self) -> Findings:
-        return Findings(self._commands, self._seconds, self._found, await self._refused())
+    def findings(self) -> Findings:
+        assert self._found
+        return Findings(self._seconds, self._found)
 
-    async def _post(self, purchase: Purchase) -> Answer:
-        headers = {"Idempotency-Key": command_id(purchase), "Occurred-At": purchase.date.isoformat()}
-        body = {"amount_cents": purchase.amount_cents}
-        return await self._client.post(f"/accounts/{purchase.customer}/charges", body, headers)
+    async def _place(self, purchases: Sequence[Purchase], now: Stage | None = None) -> None:
+        """As fast as they are sold, UNDER_WAY ahead."""
+        for start in range(0, len(purchases), _PLACED_AT_ONCE):
+            part = purchases[start : start + _PLACED_AT_ONCE]
+            await self._log.append(orders(part))
+            self._to_sell += self._confirmed(part)
+            while self._to_sell - self._sold.orders > UNDER_WAY:
+                await asyncio.sleep(_TICK_S)
+                await self._look()
+            if now:
+                show(now, start + len(part), len(purchases), f"sold for ${self._sold.cents // 100:,}, placed")
 
-    async def _finish(self, now: Stage) -> None:
-        assert self._rest
-        await asyncio.gather(self._rest, self._log.await_decided(self._commands, now))
-        self._seconds = time.monotonic() - self._began
+    async def _look(self) -> Sold:
+        """What is sold by now. Raises StageFailed when a process ended by itself, or when a minute sold nothing."""
+        check(self._stack)
+        sold, now = await self._shop.sold(), time.monotonic()
+        if sold != self._sold:
+            self._sold, self._sold_at = sold, now
+        elif now - self._sold_at > STALLED_S:
+            problem = f"nothing was sold for {STALLED_S:.0f} s, and {sold.orders:,} orders before"
+            raise StageFailed(problem, "read the workers' logs", self._stack.logs)
+        return sold
 
-    async def _account(self, customer: str) -> Account | None:
-        answer = await self._client.get(f"/accounts/{customer}")
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return None
-        return Account(answer.body["balance_cents"], answer.body["sequence"])
+    def _confirmed(self, purchases: Sequence[Purchase]) -> int:
+        """How many of them the file says are confirmed."""
+        return sum(self._expected.orders[order_id(purchase)] == CONFIRMED for purchase in purchases)
 
-    async def _refused(self) -> Mapping[str, int]:
-        """Commands by code: asked of the accounts that have fewer events than the file has purchases."""
-        purchases = Counter(purchase.customer for purchase in self._purchases)
-        short = {name for name, account in self._found.items() if account.sequence < 1 + purchases[name]}
-        suspects = [purchase for purchase in self._purchases if purchase.customer in short]
-        answers = await asyncio.gather(*map(self._outcome, suspects))
-        return Counter(answer.body["code"] for answer in answers if answer.status == HTTPStatus.CONFLICT)
-
-    async def _outcome(self, purchase: Purchase) -> Answer:
-        return await self._client.get(f"/accounts/{purchase.customer}/commands/{command_id(purchase)}")
+    async def _are_over(self) -> bool:
+        return await self._shop.has_decided(self._log.last) and not await self._shop.has_orders_under_way()
 
 
-async def _ready(worker: Worker, stack: Stack, now: Stage) -> float:
-    """Seconds into the stage when the worker was ready. Raises StageFailed when it ended before."""
-    while not await asyncio.to_thread(worker.is_ready):
-        check(stack)
-        await asyncio.sleep(_TICK_S)
-    return now.seconds
+def check(stack: Stack) -> None:
+    """Raises when a broker or a worker ended by itself."""
+    stack.kafka.check()
+    for worker in stack.workers:
+        if worker.exit_code is not None:
+            raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "mend what its log says", worker.log)

@@ -1,28 +1,26 @@
 """python -m demo.traffic: real purchases as orders to services that run already, then every balance compared.
 
-Each purchase is an order of one line: its CDs of a SKU that is made up from the customer and the day, its dollars.
+Each purchase is an order of one line: its CDs of a made-up SKU, its dollars. Nothing is limited or discontinued here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
-from zlib import crc32
 
 import typer
 
 from demo.cdnow import Purchase, balances, read_purchases
 from demo.client import Client
 from demo.progress import for_each, rate
-from demo.replay import command_id
+from demo.replay import order_of
+from demo.rules import DELIVERED, order_id, sku_of
 from demo.verdict import Verdict, judge
 from shared.dev.stages import Stage, StageFailed, stage
 
-SKUS = 200
-DELIVERED = 1_000_000
 _STAGES = 4
 _WAIT_S = 20
 _OVER = ("confirmed", "rejected", "cancelled")
@@ -68,7 +66,7 @@ async def _send(purchases: Sequence[Purchase], accounts: str, inventory: str, or
         with stage(f"[4/{_STAGES}]", "compare", sys.stdout) as now:
             found = await for_each(shop.balance, expected, now, "asked")
             now.done = f"{len(found):,} accounts asked"
-    return judge(dict(expected), dict(zip(customers, found, strict=True)))
+    return judge({"accounts": dict(expected)}, {"accounts": dict(zip(customers, found, strict=True))})
 
 
 class Shop:
@@ -97,9 +95,9 @@ class Shop:
 
     async def order(self, purchase: Purchase) -> str:
         """The phase in which the order ended."""
-        order = f"/orders/{command_id(purchase)}"
-        told = {"Idempotency-Key": command_id(purchase), "Occurred-At": purchase.date.isoformat()}
-        await self._orders.post(order, order_body(purchase), told)
+        order = f"/orders/{order_id(purchase)}"
+        told = {"Idempotency-Key": order_id(purchase), "Occurred-At": purchase.date.isoformat()}
+        await self._orders.post(order, order_of(purchase).model_dump(mode="json"), told)
         for _ in range(_PATIENCE):
             answer = await self._orders.get(f"{order}?until=phase:confirmed&wait={_WAIT_S}")
             if answer.status == HTTPStatus.OK and answer.body["phase"] in _OVER:
@@ -111,16 +109,6 @@ class Shop:
         customer, cents = expected
         answer = await self._accounts.get(f"/accounts/{customer}?until=balance_cents:{cents}&wait={_WAIT_S}")
         return int(answer.body.get("balance_cents", -1))
-
-
-def order_body(purchase: Purchase) -> Mapping[str, object]:
-    line = {"sku": sku_of(purchase), "quantity": purchase.cds, "amount_cents": purchase.amount_cents}
-    return {"customer_id": purchase.customer, "lines": [line], "placed_at": purchase.date.isoformat()}
-
-
-def sku_of(purchase: Purchase) -> str:
-    """One of SKUS, the same at every run."""
-    return f"cd-{crc32(f'{purchase.customer} {purchase.date:%Y%m%d}'.encode()) % SKUS:03}"
 
 
 if __name__ == "__main__":

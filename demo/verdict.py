@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _NAMED = 3
 
+Tables = Mapping[str, Mapping[str, object]]
+"""Values by key, by what they are of; among them accounts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether every account agrees, and the line that says so."""
+    """Whether everything agrees, and the line that says so."""
 
     agrees: bool
     line: str
 
 
-def judge(expected: Mapping[str, int], found: Mapping[str, int]) -> Verdict:
-    """expected, found: cents by account."""
-    wrong = [account for account, cents in expected.items() if found.get(account) != cents]
+def judge(expected: Tables, found: Tables, also: Sequence[str] = ()) -> Verdict:
+    """also: what else is wrong."""
+    wrong = [line for name, table in expected.items() if (line := _differences(name, table, found[name]))]
+    wrong += also
+    if wrong:
+        return Verdict(False, f"verdict: FAILED {'; '.join(wrong)}")
+    accounts = len(expected["accounts"])
+    return Verdict(True, f"verdict: ok {accounts} of {accounts} accounts agree")
+
+
+def _differences(name: str, expected: Mapping[str, object], found: Mapping[str, object]) -> str | None:
+    wrong = sorted(key for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
     if not wrong:
-        return Verdict(True, f"verdict: ok {len(expected)} of {len(expected)} accounts agree")
-    named = "; ".join(_difference(account, expected[account], found.get(account)) for account in wrong[:_NAMED])
-    more = f"; {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-    return Verdict(False, f"verdict: FAILED {len(wrong)} of {len(expected)} accounts differ: {named}{more}")
-
-
-def _difference(account: str, expected: int, found: int | None) -> str:
-    has = "is not there" if found is None else f"has {found} cents"
-    return f"{account} {has}, the file says {expected}"
+        return None
+    named = ", ".join(f"{key} has {found.get(key)} where the file says {expected.get(key)}" for key in wrong[:_NAMED])
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return f"{len(wrong)} of {len(expected)} {name} differ: {named}{more}"

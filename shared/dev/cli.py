@@ -199,7 +199,7 @@ def show_settings() -> None:
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def demo(context: typer.Context) -> None:
-    """Replay real purchases through two workers and a crash; `demo --help` says how few or how long."""
+    """Order real purchases in a shop of four services, through a crash; `demo --help` says how few or how long."""
     _become("demo", context.args)
 
 

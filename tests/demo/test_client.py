@@ -25,6 +25,12 @@ async def worker(statuses: Sequence[int], seen: list[str | None]) -> AsyncIterat
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
+    async with served(app) as url:
+        yield url
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -72,16 +78,32 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(charged([503], []))
 
 
-async def words(statuses: Sequence[int]) -> list[dict[str, object]]:
-    async with worker(statuses, []) as url, Client([NOBODY, url]) as client:
-        return await client.from_all("/cluster")
+@asynccontextmanager
+async def listing(rows: dict[int, list[int]], page: int) -> AsyncIterator[str]:
+    """The URL of a worker with a list of `rows` by partition, `page` of them at once."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = {int(number) for number in request.query.get("partitions", "0,1").split(",")}
+        found = [row for partition in sorted(asked) for row in rows[partition]]
+        start = int(request.query.get("cursor", "=0").strip("="))
+        end = start + min(page, int(request.query["limit"]))
+        return web.json_response(
+            {
+                "items": [{"id": row} for row in found[start:end]],
+                "cursor": f"={end}=" if end < len(found) else None,
+                "partitions": [{"partition": partition} for partition in sorted(asked)],
+            }
+        )
+
+    app = web.Application()
+    app.router.add_get("/rows", answer)
+    async with served(app) as url:
+        yield url
 
 
-@pytest.mark.parametrize(("status", "heard"), [(200, [{"code": "x"}]), (503, [])])
-def test_of_all_workers_those_are_heard_that_can_answer(status: int, heard: list[dict[str, object]]) -> None:
-    assert asyncio.run(words([status])) == heard
+def test_a_list_is_read_to_the_end_of_every_partition() -> None:
+    async def read() -> list[dict[str, object]]:
+        async with listing({0: [1, 2, 3, 4, 5], 1: [6]}, page=2) as url, Client([url]) as client:
+            return await client.all_of("/rows")
 
-
-def test_a_worker_that_fails_is_not_passed_over() -> None:
-    with pytest.raises(StageFailed, match="GET /cluster: 500"):
-        asyncio.run(words([500]))
+    assert sorted(str(row["id"]) for row in asyncio.run(read())) == ["1", "2", "3", "4", "5", "6"]

@@ -1,24 +1,32 @@
-from demo.verdict import judge
+from __future__ import annotations
+
+from demo.verdict import Tables, judge
 
 
-def test_equal_balances_are_ok() -> None:
-    verdict = judge({"00001": 1177, "00002": 8900}, {"00001": 1177, "00002": 8900, "99999": 1})
+def test_equal_books_are_ok() -> None:
+    books: Tables = {"accounts": {"00001": 1177, "00002": 8900}, "orders": {"cdnow-2": "confirmed"}}
+    verdict = judge(books, books)
     assert verdict.agrees
     assert verdict.line == "verdict: ok 2 of 2 accounts agree"
 
 
 def test_a_cent_too_much_fails() -> None:
-    verdict = judge({"00001": 1177, "00002": 8900}, {"00001": 1178, "00002": 8900})
+    verdict = judge({"accounts": {"00001": 1177, "00002": 8900}}, {"accounts": {"00001": 1178, "00002": 8900}})
     assert not verdict.agrees
-    assert verdict.line == "verdict: FAILED 1 of 2 accounts differ: 00001 has 1178 cents, the file says 1177"
+    assert verdict.line == "verdict: FAILED 1 of 2 accounts differ: 00001 has 1178 where the file says 1177"
 
 
-def test_a_missing_account_fails_even_where_nothing_is_owed() -> None:
-    assert judge({"00001": 0}, {}).line.endswith("differ: 00001 is not there, the file says 0")
+def test_what_is_missing_fails_even_where_nothing_is_owed_and_so_does_what_is_too_much() -> None:
+    assert judge({"accounts": {"00001": 0}}, {"accounts": {}}).line.endswith("00001 has None where the file says 0")
+    assert judge({"accounts": {}}, {"accounts": {"00001": 0}}).line.endswith("00001 has 0 where the file says None")
 
 
-def test_the_first_differences_are_named_and_the_others_counted() -> None:
-    expected = {str(account): 1 for account in range(9)}
-    line = judge(expected, dict.fromkeys(expected, 2)).line
-    assert line.count("has 2 cents") == 3
-    assert line.endswith("; 6 more")
+def test_every_table_that_differs_is_told_of_with_its_first_differences() -> None:
+    expected = {"accounts": {str(number): 1 for number in range(9)}, "days": {"1997-01-01": 1}}
+    line = judge(expected, {"accounts": dict.fromkeys(expected["accounts"], 2), "days": {}}).line
+    assert line.count("has 2 where") == 3
+    assert " and 6 more; 1 of 1 days differ: 1997-01-01 has None" in line
+
+
+def test_what_else_is_wrong_fails_too() -> None:
+    assert judge({"accounts": {}}, {"accounts": {}}, ["Spark DIFFERS"]).line == "verdict: FAILED Spark DIFFERS"

@@ -1,0 +1,42 @@
+"""What must come of the purchases: the shop's books, added up from the file without any code of a service."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from demo.cdnow import Purchase
+from demo.rules import DELIVERED, order_id, refusal_of, sku_of
+
+CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """orders: `confirmed`, or the code of the rejection. accounts: cents owed by customer. items: pieces left by SKU.
+
+    days: cents sold for.
+    """
+
+    orders: Mapping[str, str]
+    accounts: Mapping[str, int]
+    items: Mapping[str, int]
+    days: Mapping[str, int]
+
+
+def expected_books(purchases: Iterable[Purchase]) -> Books:
+    """Who bought nothing that was confirmed owes 0; an item of which nothing was confirmed is there in full."""
+    orders: dict[str, str] = {}
+    accounts: Counter[str] = Counter()
+    items: dict[str, int] = {}
+    days: Counter[str] = Counter()
+    for purchase in purchases:
+        refusal = refusal_of(purchase)
+        orders[order_id(purchase)] = refusal or CONFIRMED
+        accounts[purchase.customer] += 0 if refusal else purchase.amount_cents
+        sku = sku_of(purchase)
+        items[sku] = items.get(sku, DELIVERED) - (0 if refusal else purchase.cds)
+        if not refusal:
+            days[purchase.date.date().isoformat()] += purchase.amount_cents
+    return Books(orders, dict(accounts), items, dict(days))

@@ -1,0 +1,96 @@
+"""The four services as the demo asks them over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Self
+
+from demo.books import CONFIRMED, Books
+from demo.cdnow import Purchase
+from demo.client import Answer, Client
+from demo.replay import Message, order_of
+from demo.rules import order_id
+from shared.dev.stack import Stack
+
+SERVICES = ("accounts", "inventory", "orders", "sales")
+_UNDER_WAY = ("reserving", "charging")
+_SAMPLED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sold:
+    """What the views of sales have counted so far."""
+
+    orders: int
+    cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the services answer. events: of all their aggregates. unequal: accounts that are not as they are listed."""
+
+    books: Books
+    events: int
+    unequal: Sequence[str]
+
+
+class Shop:
+    """Inside `async with`."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._accounts, self._inventory, self._orders, self._sales = (Client(stack.urls(name)) for name in SERVICES)
+        self._clients = {"accounts": self._accounts, "items": self._inventory, "orders": self._orders}
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for client in (self._accounts, self._inventory, self._orders, self._sales):
+            await self._open.enter_async_context(client)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._open.aclose()
+
+    async def place(self, purchase: Purchase) -> Answer:
+        headers = {"Idempotency-Key": order_id(purchase), "Occurred-At": purchase.date.isoformat()}
+        body = order_of(purchase).model_dump(mode="json")
+        return await self._orders.post(f"/orders/{order_id(purchase)}", body, headers)
+
+    async def has_decided(self, messages: Sequence[Message]) -> bool:
+        paths = [(message.table.name, f"/{message.table.name}/{message.key}") for message in messages]
+        answers = await asyncio.gather(*(self._clients[table].get(path) for table, path in paths))
+        return all(answer.status == HTTPStatus.OK for answer in answers)
+
+    async def has_orders_under_way(self) -> bool:
+        paths = [f"/orders?order=phase&phase={phase}&limit=1&complete=true" for phase in _UNDER_WAY]
+        return any([(await self._orders.get(path)).body["items"] for path in paths])
+
+    async def sold(self) -> Sold:
+        hours = (await self._sales.get("/sales/hours?limit=168&complete=true")).body["items"]
+        return Sold(sum(hour["orders"] for hour in hours), sum(hour["revenue_cents"] for hour in hours))
+
+    async def found(self) -> Found:
+        accounts, items, orders, days = await asyncio.gather(
+            self._accounts.all_of("/accounts"),
+            self._inventory.all_of("/items"),
+            self._orders.all_of("/orders"),
+            self._sales.all_of("/sales/days"),
+        )
+        books = Books(
+            orders={each["order_id"]: _end_of(each) for each in orders},
+            accounts={each["account_id"]: each["balance_cents"] for each in accounts},
+            items={each["sku"]: each["physical"] for each in items},
+            days={each["day"]: each["revenue_cents"] for each in days},
+        )
+        events = sum(each["sequence"] for each in (*accounts, *items, *orders))
+        sample = accounts[:: len(accounts) // _SAMPLED + 1]
+        rows = await asyncio.gather(*(self._accounts.get(f"/accounts/{each['account_id']}") for each in sample))
+        pairs = zip(sample, (row.body for row in rows), strict=True)
+        return Found(books, events, [f"{each} is listed, but {row} by its id" for each, row in pairs if row != each])
+
+
+def _end_of(order: dict[str, Any]) -> str:
+    return CONFIRMED if order["phase"] == "confirmed" else order["code"] or order["phase"]

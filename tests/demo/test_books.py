@@ -1,0 +1,36 @@
+"""What must come of the whole file, and that the made-up rules depend on nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from demo.books import expected_books
+from demo.cdnow import read_purchases
+from demo.rules import DELIVERED, SKUS, refusal_of
+
+
+def test_the_whole_file_confirms_most_and_refuses_for_two_reasons() -> None:
+    purchases = read_purchases()
+    books = expected_books(purchases)
+    assert Counter(books.orders.values()) == {
+        "confirmed": 66_272,
+        "account.order_limit_exceeded": 2_778,
+        "inventory.discontinued": 609,
+    }
+    assert (len(books.accounts), len(books.items), len(books.days)) == (23_570, 200, 546)
+    assert books.items.keys() == set(SKUS)
+    assert all(0 <= left < DELIVERED for left in books.items.values())
+    assert sum(books.accounts.values()) == sum(books.days.values())
+
+
+def test_the_order_of_the_purchases_changes_nothing() -> None:
+    purchases = read_purchases()
+    assert expected_books(reversed(purchases)) == expected_books(purchases)
+
+
+def test_what_is_refused_moves_neither_money_nor_stock() -> None:
+    refused = [purchase for purchase in read_purchases() if refusal_of(purchase)]
+    books = expected_books(refused)
+    assert set(books.accounts.values()) == {0}
+    assert set(books.items.values()) == {DELIVERED}
+    assert books.days == {}
