@@ -1,5 +1,6 @@
 """One broker and two workers of accounts, shared by every test that needs them and started by the first."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions mov
 def pytest_configure() -> None:
     # by default structlog draws a traceback with every local variable of every frame: ten seconds for one bug
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
+
+
+def pytest_unconfigure() -> None:
+    logging.getLogger().handlers.clear()  # libraries that log at exit would complain of the closed capture
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -15,11 +15,11 @@ from shared.settings import Settings
 @pytest.fixture(autouse=True)
 def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, structured = root.handlers[:], root.level, structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
+    structlog.configure(**structured)
 
 
 def log_something(log_format: Literal["auto", "console", "json"]) -> None:
