@@ -166,7 +166,7 @@ def _parity(stack: Stack, begin: Begin) -> spark.Parity:
     problem = spark.install()
     with begin("spark") as now:
         found = spark.left_out(problem) if problem else spark.parity(stack.bootstrap)
-        now.done = "every account folded again from its events"
+        now.done = found.line
     return found
 
 

@@ -13,7 +13,7 @@ from shared.dev.stages import StageFailed
 from shared.dev.worker import CHECKOUT
 
 _PARITY = (sys.executable, "-P", "-m", "shared.dev.cli", "parity", "accounts")
-_DIFFERS = 1
+_CANNOT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,11 @@ def install() -> str | None:
 def parity(bootstrap: str) -> Parity:
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": bootstrap}
     run = subprocess.run(_PARITY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
-    if run.returncode not in (0, _DIFFERS):
-        return left_out(run.stderr.strip().splitlines()[-1])
-    line = run.stdout.strip().splitlines()[-1]
-    return Parity(line, (line,) if run.returncode == _DIFFERS else ())
+    said = run.stderr if run.returncode == _CANNOT else run.stdout or run.stderr
+    line = (said.strip().splitlines() or ["parity ended without a word"])[-1]
+    if run.returncode == _CANNOT:
+        return left_out(line)
+    return Parity(line, (line,) if run.returncode else ())
 
 
 def left_out(reason: str) -> Parity:

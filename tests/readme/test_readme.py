@@ -98,6 +98,7 @@ def test_its_answer_is_right(books: Books) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.timeout(900)
 def test_the_demo_says_what_the_readme_shows(screen: list[str]) -> None:
     (shown,) = blocks("text")
     assert shape(screen)[: len(shape(shown.splitlines()))] == shape(shown.splitlines())
