@@ -83,6 +83,10 @@ class TransactionalProducer:
             queue_buffering_max_messages=1_000_000,
             queue_buffering_max_kbytes=256 * 1024,
             linger_ms=1,
+            # A commit that waits for the group's coordinator is woken when a connection opens or closes, else never:
+            # not even if that broker left the cluster (librdkafka issues 5511, 5456). So idle connections are closed.
+            connections_max_idle_ms=3_000,
+            enable_sparse_connections=False,
         )
         self._producer: Producer | None = None
         self._suspicious = False
