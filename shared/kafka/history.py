@@ -127,11 +127,19 @@ class History:
                 wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
             )
             try:
-                return {tp.partition: future.result().offset for tp, future in futures.items()}
+                found = {tp.partition: future.result().offset for tp, future in futures.items()}
             except KafkaException as failure:
                 if failure.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
                     raise _explained(self.bootstrap, failure) from failure
+            else:
+                return self._answered_by_all(topic, found)
             time.sleep(_PAUSE_S)
+
+    def _answered_by_all(self, topic: str, found: Positions) -> Positions:
+        """A leader that does not answer in time leaves its partitions at -1, and no error."""
+        if silent := [partition for partition, offset in found.items() if offset < 0]:
+            raise HistoryUnavailable(f"{self.bootstrap}: no leader answers for {topic}/{silent[0]}. Try again.")
+        return found
 
     def _answered(self, ask: Callable[[], Answer]) -> Answer:
         try:

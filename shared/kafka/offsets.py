@@ -60,7 +60,11 @@ class Offsets:
         futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
         )
-        return {(tp.topic, tp.partition): _answer(future.result).offset for tp, future in futures.items()}
+        found = {(tp.topic, tp.partition): _answer(future.result).offset for tp, future in futures.items()}
+        # a leader that does not answer in time leaves its partitions at -1, and no error
+        if silent := [partition for partition, offset in found.items() if offset < 0]:
+            raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
+        return found
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
