@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -25,11 +25,15 @@ Answer = TypeVar("Answer")
 REQUEST_TIMEOUT_S = 10.0
 SETTLE_DEADLINE_S = 60.0  # an engine's transaction is over, or timed out by the broker, long before
 _PAUSE_S = 0.1
-_LEADER_MOVES = frozenset(
+_PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker learns of a new topic a little later than others
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,  # a transaction is open, perhaps that of a worker that died
     }
 )
 
@@ -80,27 +84,18 @@ class History:
 
     def positions(self, group: str) -> dict[str, Positions]:
         """The next offset `group` reads, by topic, wherever it committed one; final, so not of an open transaction."""
-        futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = self._answered(futures[group].result).topic_partitions
-        if pending := [tp for tp in found if tp.error]:
-            raise HistoryUnavailable(f"{group}: {pending[0].error.str()}. Try again in a moment.")
+        self.members(
+            group
+        )  # waits for the coordinator: asked for offsets while it loads, librdkafka can crash (SIGSEGV)
         positions: dict[str, Positions] = {}
-        for tp in found:
+        for tp in self._answered(lambda: self._committed(group)):
             if tp.offset >= 0:
                 positions.setdefault(tp.topic, {})[tp.partition] = tp.offset
         return positions
 
     def members(self, group: str) -> int:
         """How many consumers are in the group now."""
-        futures = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)
-        try:
-            return len(futures[group].result().members)
-        except KafkaException as failure:
-            if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return 0
-            raise _explained(self.bootstrap, failure) from failure
+        return self._answered(lambda: self._members(group))
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
         """Lets `group` go on at `positions`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
@@ -109,10 +104,8 @@ class History:
             for topic, offsets in positions.items()
             for partition, offset in offsets.items()
         ]
-        futures = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-        done = self._answered(futures[group].result)
-        if refused := [tp for tp in done.topic_partitions if tp.error]:
-            raise HistoryUnavailable(f"{group}: {refused[0]}")
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        self._answered(lambda: _good(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
     def _listed(
         self,
@@ -121,19 +114,14 @@ class History:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Positions:
         wanted = {TopicPartition(topic, partition): spec() for partition in range(self.partitions(topic))}
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        while True:
+
+        def ask() -> Positions:
             futures: Mapping[TopicPartition, Any] = self._admin.list_offsets(
                 wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
             )
-            try:
-                found = {tp.partition: future.result().offset for tp, future in futures.items()}
-            except KafkaException as failure:
-                if failure.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
-                    raise _explained(self.bootstrap, failure) from failure
-            else:
-                return self._answered_by_all(topic, found)
-            time.sleep(_PAUSE_S)
+            return {tp.partition: future.result().offset for tp, future in futures.items()}
+
+        return self._answered_by_all(topic, self._answered(ask))
 
     def _answered_by_all(self, topic: str, found: Positions) -> Positions:
         """A leader that does not answer in time leaves its partitions at -1, and no error."""
@@ -141,11 +129,39 @@ class History:
             raise HistoryUnavailable(f"{self.bootstrap}: no leader answers for {topic}/{silent[0]}. Try again.")
         return found
 
-    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+    def _members(self, group: str) -> int:
+        future = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
         try:
-            return ask()
+            return len(future.result().members)
         except KafkaException as failure:
-            raise _explained(self.bootstrap, failure) from failure
+            if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise
+
+    def _committed(self, group: str) -> Sequence[TopicPartition]:
+        future = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+        )[group]
+        return _good(future.result())
+
+    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+        """What is asked for, once the brokers know it."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as failure:
+                if failure.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                    raise _explained(self.bootstrap, failure) from failure
+            time.sleep(_PAUSE_S)
+
+
+def _good(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
+    """Its partitions. Raises KafkaException when one of them has an error, which comes beside the others' offsets."""
+    found = answer.topic_partitions or []
+    for error in (tp.error for tp in found if tp.error):
+        raise KafkaException(error)
+    return found
 
 
 def _explained(bootstrap: str, failure: KafkaException) -> OnefoldError:

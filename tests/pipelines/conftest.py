@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from services.accounts.domain.commands import AccountCommand
@@ -156,6 +156,34 @@ class Ledger:
     def _next(self, partition: int) -> int:
         self._offsets[partition] = self._offsets.get(partition, -1) + 1
         return self._offsets[partition]
+
+
+class Record(NamedTuple):
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+def read_records(bootstrap: str, topic: str) -> list[Record]:
+    """All committed records, each partition in its order."""
+    reader = {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer(reader | {"enable.partition.eof": True, "isolation.level": "read_committed"})
+    waiting = set(range(History(bootstrap).partitions(topic)))
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
+    found = []
+    while waiting:
+        messages: list[Any] = consumer.consume(1000, timeout=0.2)
+        for message in messages:
+            if message.error():
+                waiting.discard(message.partition())  # its end
+            else:
+                found.append(Record(message.partition(), message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+def latest(records: Iterable[Record]) -> dict[bytes, bytes | None]:
+    return {record.key: record.value for record in records}
 
 
 _SERVICES = itertools.count(1)

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 from pipelines import parity
@@ -22,11 +21,12 @@ from pipelines.rebuild import AlreadyBuilt, HistoryBroken, NothingBefore, Rebuil
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka.history import GroupIsLive, History
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from tests.pipelines.conftest import PARTITIONS
+from tests.pipelines.conftest import PARTITIONS, read_records
 
 CHARGE = Charge(amount_cents=500)
 COMMANDS_READ = dict.fromkeys(range(PARTITIONS), 7)
@@ -47,21 +47,9 @@ def rebuild(spark: Any, ledger: Any, history: History, tmp_path: Path) -> Rebuil
     return build
 
 
-def rows(history: History, changelog: str) -> dict[tuple[int, bytes], bytes]:
+def rows(history: History, changelog: str) -> dict[tuple[int, bytes], bytes | None]:
     """The last value by partition and key."""
-    whole = {"enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0}
-    consumer = Consumer({"bootstrap.servers": history.bootstrap, "group.id": "tests"} | whole)
-    waiting = set(range(PARTITIONS))
-    consumer.assign([TopicPartition(changelog, partition, 0) for partition in waiting])
-    found: dict[Any, Any] = {}
-    while waiting:
-        for message in consumer.consume(1000, timeout=0.2):
-            if message.error():
-                waiting.discard(message.partition())  # its end
-            else:
-                found[message.partition(), message.key()] = message.value()
-    consumer.close()
-    return found
+    return {(each.partition, each.key): each.value for each in read_records(history.bootstrap, changelog)}
 
 
 def ignore(*_: object) -> None:
@@ -178,11 +166,10 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     live = CliRunner().invoke(cli, ["rebuild", "accounts", *options])
     assert isinstance(live.exception, GroupIsLive)
     worker.stop()
-    log = own_stack.logs / "next.log"
-    successor = Worker("accounts", "9", own_stack.settings, log, next_version)
-    with pytest.raises(Exception, match="accounts"):
-        successor.start(deadline_s=20)
-    successor.kill()
+    provision([replace(TOPOLOGY, version=2)], own_stack.settings)
+    successor = Worker("accounts", "9", own_stack.settings, own_stack.logs / "next.log", next_version)
+    with pytest.raises(StageFailed, match="accounts-v2 has no position in accounts"):
+        successor.start()
     done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
     assert done.output.splitlines()[-1] == "accounts-v2: 2 rows are ready; start its workers"
 
