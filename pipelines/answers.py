@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -27,25 +28,36 @@ class ServiceUnavailable(OnefoldError):
 
 
 def ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-    """The body of `GET {url}/{table}/{key}` for each key; empty for one that is not found.
+    """The body of `GET {url}/…/{table}/{key}` for each key; empty for one that is not found.
 
     Raises ServiceUnavailable.
     """
-    return asyncio.run(_ask(f"{url.rstrip('/')}/{table}/", keys))
+    return asyncio.run(_ask(url.rstrip("/"), table, keys))
 
 
-async def _ask(prefix: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+async def _ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     waiting = iter(keys)
     bodies: dict[bytes, bytes] = {}
 
-    async def work(client: httpx.AsyncClient) -> None:
-        for key in waiting:
-            bodies[key] = await _get(client, prefix + quote(key, safe=""))
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
+        prefix = url + _prefix(await _get(client, f"{url}/openapi.json"), table)
 
-    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client, asyncio.TaskGroup() as tasks:
-        for _ in range(AT_ONCE):
-            tasks.create_task(work(client))
+        async def work() -> None:
+            for key in waiting:
+                bodies[key] = await _get(client, prefix + quote(key, safe=""))
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(work())
     return bodies
+
+
+def _prefix(openapi: bytes, table: str) -> str:
+    """What comes before the key in the path of a row, such as `/sales/skus/`."""
+    for path, methods in from_json(openapi)["paths"].items():
+        if "get" in methods and (found := re.fullmatch(rf"(.*/{table}/)\{{\w+\}}", path)):
+            return found[1]
+    raise ServiceUnavailable(f"the service answers no GET for a row of {table}")
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> bytes:
@@ -64,13 +76,13 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
     raise ServiceUnavailable(f"{url} does not answer: {problem}")
 
 
-def difference(body: bytes, first: int, states: Sequence[bytes]) -> str | None:
+def difference(body: bytes, first: int, states: Sequence[bytes], initial: bytes) -> str | None:
     """Why an answer is not of the fold; None when it is. states: after event `first`, and on.
 
     An answer is compared in the fields it shares with the state; the others are the service's presentation.
     """
-    if not body:
-        return None if first == 0 else f"HTTP knows nothing of it, there are {first} events"
+    if not body:  # a refusal can be an event of an aggregate that there never was
+        return None if initial in states else f"HTTP knows nothing of it, there are {first} events"
     answer: Mapping[str, Any] = from_json(body)
     sequence = answer.get("sequence")
     if not isinstance(sequence, int) or not first <= sequence < first + len(states):

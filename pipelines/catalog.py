@@ -31,10 +31,10 @@ class UnknownTable(OnefoldError):
 class FoldedTable:
     """A table, and the topic whose records are folded into it.
 
-    service: the folder of services/ that declares it. pure: what folds, a decider's `evolve` or a `project`.
+    package: what declares it, such as services.accounts. pure: what folds, a decider's `evolve` or a `project`.
     """
 
-    service: str
+    package: str
     topology: Topology
     table: Table
     events: Topic
@@ -43,6 +43,11 @@ class FoldedTable:
     @property
     def changelog(self) -> str:
         return self.topology.changelog(self.table).name
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the table is folded from its own source; an aggregate's is of commands."""
+        return isinstance(self.pure, ReadModel)
 
     @property
     def initial(self) -> Any:
@@ -61,14 +66,19 @@ def services() -> list[str]:
     return [folder for folder in folders if find_spec(f"services.{folder}.topology")]
 
 
-@cache
 def tables(service: str) -> tuple[FoldedTable, ...]:
     """The tables of `service`, as declared. Raises UnknownTable."""
     if service not in services():
         raise UnknownTable(f"no service is called {service}; there are {', '.join(services())}")
-    topology: Topology = importlib.import_module(f"services.{service}.topology").TOPOLOGY
-    models = {model.table.name: model for model in _read_models(service)}
-    return tuple(_folded(service, topology, table, models.get(table.name)) for table in topology.tables)
+    return tables_in(f"services.{service}")
+
+
+@cache
+def tables_in(package: str) -> tuple[FoldedTable, ...]:
+    """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable."""
+    topology: Topology = importlib.import_module(f"{package}.topology").TOPOLOGY
+    models = {model.table.name: model for model in _read_models(package)}
+    return tuple(_folded(package, topology, table, models.get(table.name)) for table in topology.tables)
 
 
 def table_of(service: str, name: str) -> FoldedTable:
@@ -79,17 +89,22 @@ def table_of(service: str, name: str) -> FoldedTable:
     return found[name]
 
 
-def _folded(service: str, topology: Topology, table: Table, model: ReadModel[Any, Any] | None) -> FoldedTable:
+def table_in(package: str, name: str) -> FoldedTable:
+    """The table `name` of `package`, for Python workers: they are told names only."""
+    return next(table for table in tables_in(package) if table.table.name == name)
+
+
+def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any, Any] | None) -> FoldedTable:
     if model is not None:
-        return FoldedTable(service, topology, table, table.source, model)
-    if not find_spec(f"services.{service}.domain.decide"):
-        raise UnknownTable(f"{service} has neither a decider nor a read model of its table {table.name}")
-    decider: Decider[Any, Any, Any] = importlib.import_module(f"services.{service}.domain.decide").DECIDER
-    return FoldedTable(service, topology, table, _own_events(topology), decider)
+        return FoldedTable(package, topology, table, table.source, model)
+    if not find_spec(f"{package}.domain.decide"):
+        raise UnknownTable(f"{package} has neither a decider nor a read model of its table {table.name}")
+    decider: Decider[Any, Any, Any] = importlib.import_module(f"{package}.domain.decide").DECIDER
+    return FoldedTable(package, topology, table, _own_events(topology), decider)
 
 
-def _read_models(service: str) -> Iterable[ReadModel[Any, Any]]:
-    name = f"services.{service}.projections"
+def _read_models(package: str) -> Iterable[ReadModel[Any, Any]]:
+    name = f"{package}.projections"
     return importlib.import_module(name).READ_MODELS if find_spec(name) else ()
 
 

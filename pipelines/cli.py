@@ -52,6 +52,8 @@ def parity(
     memory: Memory = "1g",
 ) -> None:
     """Recompute live tables from their events and compare them key by key."""
+    if url and not service:
+        raise typer.BadParameter("--url is of one service: name it")
     chosen = [table_of(service, table)] if service and table else [t for s in _chosen(service) for t in tables(s)]
     history = _history(bootstrap, [each.changelog for each in chosen])
     with spark_session("parity", master=master, memory=memory) as spark:
@@ -79,7 +81,7 @@ def archive(
     memory: Memory = "1g",
 ) -> None:
     """Copy new events into Delta tables, by service and day of occurrence; each record once, whatever dies."""
-    topics = dict.fromkeys((each.service, each.events.name) for name in _chosen(service) for each in tables(name))
+    topics = dict.fromkeys((name, each.events.name) for name in _chosen(service) for each in tables(name))
     history = _history(bootstrap, [topic for _, topic in topics])
     problems: list[str] = []
     with spark_session("archive", master=master, memory=memory) as spark:
@@ -178,7 +180,7 @@ def _history(bootstrap: str | None, topics: Iterable[str]) -> History:
 
 
 def _archive(spark: SparkSession, root: str | None, table: FoldedTable) -> Archive | None:
-    return Archive(spark, root, table.service, table.events.name) if root else None
+    return Archive(spark, root, table.topology.service, table.events.name) if root else None
 
 
 def _chosen(service: str | None) -> list[str]:

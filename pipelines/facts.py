@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pydantic_core import to_json
 from pyspark.sql import DataFrame
 
-from pipelines.catalog import FoldedTable, table_of
+from pipelines.arrow import as_batches, rows_of
+from pipelines.catalog import FoldedTable, table_in
 from shared.es.errors import BadMessage
 
 FACTS = "aggregate_id string, sequence long, type string, occurred_at timestamp, data string"
@@ -28,21 +31,17 @@ _SCHEMA = pa.schema(
 
 def facts(records: DataFrame, table: FoldedTable) -> DataFrame:
     """FACTS of a batch or a stream of records. What is no event is left out; the audit tells of it."""
-    return records.select("value").mapInArrow(partial(_decoded, table.service, table.table.name), FACTS)
+    return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), FACTS)
 
 
-def _decoded(service: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    decode = table_of(service, name).pure.event_codec.decode
-    for batch in batches:
-        rows = []
-        for value in batch.column("value").to_pylist():
-            try:
+def _decoded(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    decode = table_in(package, name).pure.event_codec.decode
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for (value,) in rows_of(batches):
+            with suppress(BadMessage):
                 event = decode(value)
-            except BadMessage:
-                continue
-            data = to_json(event.data).decode()
-            rows.append((event.aggregate_id, event.sequence, event.type, event.occurred_at, data))
-        columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
-        )
+                data = to_json(event.data).decode()
+                yield event.aggregate_id, event.sequence, event.type, event.occurred_at, data
+
+    return as_batches(rows(), _SCHEMA)

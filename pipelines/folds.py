@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from pydantic_core import to_json
 from pyspark.sql import DataFrame
 
-from pipelines.catalog import FoldedTable, table_of
+from pipelines.arrow import as_batches
+from pipelines.catalog import FoldedTable, table_in
 from shared.es.decider import Decider
-from shared.es.errors import BadMessage
+from shared.es.errors import BadMessage, UnknownType
 from shared.read_model import ReadModel
 
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
@@ -43,7 +44,6 @@ _SCHEMA = pa.schema(
         ("problem", pa.string()),
     ]
 )
-_ROWS_A_BATCH = 10_000
 _NO_KEY = b""
 
 
@@ -71,19 +71,19 @@ def states(records: DataFrame, table: FoldedTable, since: Mapping[int, int] | No
 
     since: offset by partition from which on every single state is told, too.
     """
-    return records.mapInArrow(partial(fold_batches, table.service, table.table.name, dict(since or {})), STATES)
+    return records.mapInArrow(partial(fold_batches, table.package, table.table.name, dict(since or {})), STATES)
 
 
 def fold_batches(
-    service: str, table: str, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
+    package: str, table: str, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The same for the batches of one Spark partition; a Kafka partition is whole within it."""
-    described = table_of(service, table)
+    described = table_in(package, table)
     for number, parts in groupby(_of_one_partition(batches), key=lambda part: part.partition):
         fold = PartitionFold(described, since.get(number))
         for part in parts:
             fold.feed(part.offsets, part.keys, part.values)
-        yield from _as_batches(fold.rows(number))
+        yield from as_batches(fold.rows(number), _SCHEMA)
 
 
 class PartitionFold:
@@ -120,15 +120,17 @@ class PartitionFold:
             yield partition, key, 0, -1, to_json(self._initial.state), [], problem
 
     def _take(self, records: Iterable[_Record]) -> None:
-        now, advance, initial = self._now, self._advance, self._initial
+        now, advance, initial, problems = self._now, self._advance, self._initial, self._problems
         for offset, key, value in records:
+            if key in problems:
+                continue
             try:
                 before = now.get(key, initial)
                 after = advance(before, offset, key, value)
                 if after is not before:
                     now[key] = after
             except Exception as error:  # whatever it is, it is about this key, and the others go on
-                self._problems.setdefault(key or b"", f"at offset {offset}: {_told(error)}")
+                problems.setdefault(key or _NO_KEY, f"at offset {offset}: {_told(error)}")
 
     def _take_later(self, record: _Record) -> None:
         key = record[1]
@@ -168,10 +170,10 @@ def _advance_view(model: ReadModel[Any, Any]) -> Advance:
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         try:
-            view = project(before.state, decode(value), key.decode())
-        except Exception:  # the engine skips what is of no concern, and makes a dead letter of what cannot be read
+            event = decode(value)
+        except UnknownType:
             return before
-        return Folded(before.sequence + 1, view, offset)
+        return Folded(before.sequence + 1, project(before.state, event, key.decode()), offset)
 
     return advance
 
@@ -195,11 +197,3 @@ def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
             part = batch.slice(start, end - start)
             yield _Part(partition, *(part.column(name).to_pylist() for name in ("offset", "key", "value")))
             start = end
-
-
-def _as_batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-    while chunk := list(islice(rows, _ROWS_A_BATCH)):
-        columns = zip(*chunk, strict=True)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
-        )

@@ -21,9 +21,11 @@ from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
-from pipelines.catalog import FoldedTable, table_of
+from pipelines.arrow import as_batches, rows_of
+from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
+from pipelines.parked import discarded, parked_keys, without
 from shared.es.row import RowCodec
 from shared.kafka.history import History
 
@@ -37,12 +39,16 @@ _ANSWERS = pa.schema([("key", pa.binary()), ("answer", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """agree, differ: how many keys. asked: of them also over HTTP. divergences: of the first that differ."""
+    """agree, differ: how many keys. asked: of them also over HTTP. parked: keys whose later records wait.
+
+    divergences: of the first that differ.
+    """
 
     table: str
     agree: int
     differ: int
     asked: int
+    parked: int
     divergences: tuple[Divergence, ...] = ()
 
     @property
@@ -51,8 +57,9 @@ class Verdict:
 
     def __str__(self) -> str:
         http = f" ({self.asked:,} also over HTTP)" if self.asked else ""
+        parked = f", {self.parked:,} of them up to a parked record" if self.parked else ""
         more = self.differ - len(self.divergences)
-        lines = [f"{self.agree:,} of {self.total:,} {self.table} agree{http}", *map(str, self.divergences)]
+        lines = [f"{self.agree:,} of {self.total:,} {self.table} agree{http}{parked}", *map(str, self.divergences)]
         return "\n  ".join([*lines, f"and {more:,} more"] if more else lines)
 
 
@@ -75,9 +82,13 @@ def audit(
     settled = history.settled_ends(events_topic)
     ends = history.settled_ends(changelog_topic)
     changelog = sources.topic(spark, history.bootstrap, changelog_topic, history.starts(changelog_topic), ends)
-    rows = latest(changelog)
+    rows = sources.latest(changelog)
     answers = _answers(url, table, rows, sample) if url else {}
+    parked = parked_keys(spark, history, table)
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
+    if table.is_view:
+        waiting = [(each.partition, offset) for each in parked for offset in each.offsets]
+        events = without(events, [*waiting, *discarded(spark, history, table)])
 
     folded = folds.states(events, table, since=settled)
     judged = compare(rows, folded, _as_rows(spark, answers), table).collect()
@@ -85,7 +96,7 @@ def audit(
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
     divergences = first_divergences(table, events, changelog, first) if first else ()
-    return Verdict(table.table.name, agree, differ, len(answers), divergences)
+    return Verdict(table.table.name, agree, differ, len(answers), len(parked), divergences)
 
 
 def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:
@@ -98,54 +109,30 @@ def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
     return spark.createDataFrame(pa.table(columns, schema=_ANSWERS))
 
 
-def latest(changelog: DataFrame) -> DataFrame:
-    """The last value of each key, without the deleted ones. key: binary, row: binary."""
-    last = changelog.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
-    return last.where(F.col("row").isNotNull())
-
-
 def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
     """Per task how many keys agree and differ, then a line each for the first that differ."""
     all_of_key = rows.join(folded, "key", "full_outer").join(answers, "key", "left")
     columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
-    return columns.mapInArrow(partial(_judge, table.service, table.table.name), _VERDICTS)
+    return columns.mapInArrow(partial(_judge, table.package, table.table.name), _VERDICTS)
 
 
-def _judge(service: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    table = table_of(service, name)
+def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = table_in(package, name)
     initial, codec = to_json(table.initial), table.row_codec
     agree = differ = 0
     reasons: list[tuple[bytes, str]] = []
-    for batch in batches:
-        for key, row, answer, sequence, state, later, problem in zip(*_values(batch), strict=True):
-            if row is None and not sequence:
-                continue  # its first event came after the changelog was read
-            why = _difference(codec, row, answer, sequence or 0, [state or initial, *(later or ())], problem)
-            agree += why is None
-            differ += why is not None
-            if why is not None and len(reasons) < _REASONS_A_TASK:
-                reasons.append((key, why))
-    rows = [(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)]
-    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-
-def _values(batch: pa.RecordBatch) -> Iterable[list[Any]]:
-    return (column.to_pylist() for column in batch.columns)
-
-
-def _difference(
-    codec: RowCodec[Any],
-    row: bytes | None,
-    answer: bytes | None,
-    first: int,
-    states: Sequence[bytes],
-    problem: str | None,
-) -> str | None:
-    if problem is not None:
-        return f"its events cannot be folded: {problem}"
-    why = difference(codec, row, first, states)
-    return why if why or answer is None else answer_difference(answer, first, states)
+    for key, row, answer, sequence, state, later, problem in rows_of(batches):
+        if row is None and not sequence:
+            continue  # its first event came after the changelog was read
+        count, states = sequence or 0, [state or initial, *(later or ())]
+        why = f"its events cannot be folded: {problem}" if problem else difference(codec, row, count, states)
+        if why is None and answer is not None:
+            why = answer_difference(answer, count, states, initial)
+        agree += why is None
+        differ += why is not None
+        if why is not None and len(reasons) < _REASONS_A_TASK:
+            reasons.append((key, why))
+    yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _SCHEMA)
 
 
 def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:

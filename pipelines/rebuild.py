@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
-from pipelines.catalog import FoldedTable, table_of
-from pipelines.parity import latest
-from shared.es.decider import Decider
+from pipelines.arrow import as_batches, rows_of
+from pipelines.catalog import FoldedTable, table_in
+from pipelines.parked import Place, discarded, without
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History, Positions
@@ -43,7 +42,6 @@ _SCHEMA = pa.schema(
         ("problem", pa.string()),
     ]
 )
-_BATCH_ROWS = 10_000
 _PROBLEMS_SHOWN = 5
 
 
@@ -64,7 +62,8 @@ class NothingBefore(OnefoldError):
 class HistoryBroken(OnefoldError):
     """Some key's events cannot be folded, or do not explain its row; nothing was written.
 
-    Operator action: read the places, and what `parity` says of these keys.
+    Operator action: read the places, and what `parity` says of these keys. What a view cannot fold has to be discarded
+    from its dead letters first.
     """
 
 
@@ -116,6 +115,7 @@ class Rebuild:
         self._new = replace(topology, version=version)
         self._work = work / self._new.group
         self._archive = archive
+        self._dropped: dict[str, list[Place]] = {}
 
     @property
     def topology(self) -> Topology:
@@ -155,11 +155,11 @@ class Rebuild:
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""
-        of_views = {table.events.name for table in self._tables if not _is_aggregate(table)}
+        of_views = {table.events.name for table in self._tables if table.is_view}
         return bool(set(positions) - of_views)
 
     def _aggregates(self) -> Iterator[FoldedTable]:
-        return (table for table in self._tables if _is_aggregate(table))
+        return (table for table in self._tables if not table.is_view)
 
     def _topics(self, table: FoldedTable) -> tuple[str, str]:
         return table.events.name, self._old.changelog(table.table).name
@@ -172,6 +172,7 @@ class Rebuild:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
             note.write_text(plan.to_json())
+        self._dropped = {table.table.name: self._discarded(table) for table in self._tables if table.is_view}
         parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
         began, done = time.monotonic(), 0
         with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
@@ -186,23 +187,26 @@ class Rebuild:
         counted = self._spark.read.schema(_ROWS).parquet(str(target)).agg(F.count("*"), F.sum("events")).first()
         return Done(table.table.name, number, counted[0], counted[1] or 0)
 
+    def _discarded(self, table: FoldedTable) -> list[Place]:
+        return discarded(self._spark, self._history, replace(table, topology=self._old))
+
     def _staged(self, table: FoldedTable) -> Path:
         return self._work / table.table.name
 
     def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
-        ends = plan.ends[table.events.name] if _is_aggregate(table) else plan.positions[table.events.name]
+        ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
         records = events.until(
             self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
         )
-        folded = folds.states(records, table)
-        encode = partial(_encode, table.service, table.table.name, number)
-        if not _is_aggregate(table):
+        folded = folds.states(without(records, self._dropped.get(table.table.name, ())), table)
+        encode = partial(_encode, table.package, table.table.name, number)
+        if table.is_view:
             rows = folded.withColumn("row", F.lit(None).cast("binary"))
         else:
             changelog = self._old.changelog(table.table).name
             start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
             old = sources.topic(self._spark, self._history.bootstrap, changelog, {number: start}, {number: end})
-            rows = latest(old).join(folded, "key", "full_outer")
+            rows = sources.latest(old).join(folded, "key", "full_outer")
         return rows.select("key", "row", "sequence", "offset", "state", "problem").mapInArrow(encode, _ROWS)
 
     def _refuse_problems(self) -> None:
@@ -230,23 +234,10 @@ class Rebuild:
         return int(rows.count())
 
 
-def _is_aggregate(table: FoldedTable) -> bool:
-    return isinstance(table.pure, Decider)
-
-
-def _encode(service: str, name: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _encode(package: str, name: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows as the engine writes them, of partition `number`."""
-    table = table_of(service, name)
-    rows = (
-        (number, *_encoded(table, *fields))
-        for batch in batches
-        for fields in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
-    while chunk := list(islice(rows, _BATCH_ROWS)):
-        columns = zip(*chunk, strict=True)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
-        )
+    table = table_in(package, name)
+    return as_batches(((number, *_encoded(table, *fields)) for fields in rows_of(batches)), _SCHEMA)
 
 
 def _encoded(
@@ -261,7 +252,7 @@ def _encoded(
     """(key, row, events, problem). Of an aggregate, what was decided for whom is taken over from its old row."""
     count = sequence or 0
     folded = table.initial if state is None else from_json(state)
-    if problem is not None or not _is_aggregate(table):
+    if problem is not None or table.is_view:
         row: Row[Any] = Row(count, folded, {}, -1 if offset is None else offset)
     elif old is None:
         return key, None, count, f"{count} events, but no row"

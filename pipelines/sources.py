@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from shared.kafka.history import History
 
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
 """The columns of every source. (partition, offset) is unique within a topic."""
@@ -35,6 +38,17 @@ def topic(
         .load()
     )
     return records.select("partition", "offset", "timestamp", "key", "value")
+
+
+def whole(spark: SparkSession, history: History, name: str) -> DataFrame:
+    """Everything that was committed by now."""
+    return topic(spark, history.bootstrap, name, history.starts(name), history.settled_ends(name))
+
+
+def latest(changelog: DataFrame) -> DataFrame:
+    """The last value of each key, without the deleted ones. key: binary, row: binary."""
+    last = changelog.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
+    return last.where(F.col("row").isNotNull())
 
 
 def stream(spark: SparkSession, bootstrap: str, name: str) -> DataFrame:
