@@ -13,9 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shared.es.errors import OnefoldError
 from shared.kafka.jars import fetch_jars, user_cache
-from shared.kafka.java import OLDEST, Java, find_java
+from shared.kafka.java import Java, find_java
 
 ROOT = Path(__file__).parents[1]
 JARS = Path(__file__).with_name("spark-4.0.0.jars")
@@ -32,6 +31,8 @@ _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
+    # what cannot be cast is null and told of, not the end of the run
+    "spark.sql.ansi.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # one more try of a pure fold gives the same answer
     "spark.task.maxFailures": "1",
@@ -48,13 +49,6 @@ exec "{java}" "$@"
 """
 
 
-class WrongJava(OnefoldError):
-    """The Java that was found cannot run Spark.
-
-    Operator action: install Java 17 or 21 and set JAVA_HOME to it.
-    """
-
-
 @contextmanager
 def spark_session(
     name: str, *, master: str | None = None, memory: str = "1g", cores: int | None = None
@@ -62,7 +56,7 @@ def spark_session(
     """A session that ends with the block, or the one this process has already, which stays.
 
     master: `local[*]` when None; `spark-submit` brings its own. memory: of the driver's JVM, which does all the
-    work in local mode. Raises WrongJava, JarsUnavailable or JavaUnavailable.
+    work in local mode. Raises JarsUnavailable or JavaUnavailable.
     """
     running = SparkSession.getActiveSession()
     spark = running or _start(name, master or "local[*]", memory, cores)
@@ -110,14 +104,8 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
 
 @cache
 def java_home() -> Path:
-    """The home of a Java that Spark starts on. Raises WrongJava or JavaUnavailable."""
-    java = find_java()
-    if java.release > NEWEST_JAVA:
-        raise WrongJava(
-            f"{java.executable} is Java {java.release}; Spark 4.0 runs on Java {OLDEST} to {NEWEST_JAVA}. "
-            "Install Java 17 or 21 and set JAVA_HOME to it."
-        )
-    return _shimmed(java)
+    """The home of a Java that Spark starts on. Raises JavaUnavailable."""
+    return _shimmed(find_java(NEWEST_JAVA))
 
 
 def _shimmed(java: Java) -> Path:

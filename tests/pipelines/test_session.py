@@ -1,0 +1,41 @@
+"""Spark starts on a Java that it knows, and on a cluster as on one machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pipelines.session import java_home
+from shared.dev.stack import Stack
+
+
+def put_java(home: Path, stated: str) -> None:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f'#!/bin/sh\necho \'openjdk version "{stated}"\' "$@" >&2\n')
+    executable.chmod(0o755)
+
+
+def test_a_newer_java_than_spark_knows_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_java(tmp_path / "newest", "25.0.1")
+    put_java(tmp_path / "older", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "newest"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/older/bin:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    java = java_home.__wrapped__() / "bin" / "java"
+    run = subprocess.run([java, "-Xmx1g", "--add-modules=jdk.incubator.vector"], capture_output=True, text=True)
+    assert run.stderr == 'openjdk version "17.0.15" -Xmx1g\n'
+
+
+@pytest.mark.long
+def test_a_cluster_comes_to_the_same_verdict(stack: Stack) -> None:
+    url = stack.urls("accounts")[0]
+    httpx.post(f"{url}/accounts/clustered").raise_for_status()
+    verb = [sys.executable, "-m", "pipelines", "parity", "accounts", "--master", "local-cluster[2,1,1024]"]
+    run = subprocess.run([*verb, "--bootstrap", stack.bootstrap], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines()[-1].startswith("Spark and the live tables agree: ")
