@@ -32,6 +32,7 @@ python3 dev.py VERB [ARGUMENTS]
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`
   rebuild  the next version of a service's tables from history, on Spark
+  backfill history of another system, from CSV or Parquet, as events, on Spark
   insights revenue, retention and segments of customers, counted on Spark, with pictures
   up       a broker and workers that stay; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
@@ -54,6 +55,7 @@ CHECKS = ("check", "test")
 # what .venv must hold for a verb; the worker's for any other
 LOCKS = {
     "archive": ["worker", "pipelines"],
+    "backfill": ["worker", "pipelines"],
     "bench": ["worker", "pipelines"],
     "check": ["dev"],
     "new-service": ["dev"],

@@ -1,4 +1,4 @@
-"""The verbs of `python -m pipelines`. Exit codes: 0 done, 1 the audit found a difference, 2 it could not be done."""
+"""The verbs of `python -m pipelines`. Exit codes: 0 done, 1 what was found is not right, 2 it could not be done."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipelines import backfill as filling
 from pipelines import parity as auditing
 from pipelines import results, sources
 from pipelines.archive import Archive
@@ -125,6 +126,33 @@ def rebuild(
         provision([build.topology], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
         rows = build.run(_show)
     typer.echo(f"{build.topology.group}: {rows:,} rows are ready; start its workers")
+
+
+@cli.command()
+def backfill(
+    service: Annotated[str, typer.Argument(help="A folder of services/ that has an aggregate.")],
+    mapping: Annotated[Path, typer.Argument(help="How rows become events: a TOML file.")],
+    source: Annotated[str, typer.Argument(help="CSV with a header, or .parquet.")],
+    rejects: Annotated[Path, typer.Option(help="Folder of a table: the rows that did not enter, and why.")] = Path(
+        ".onefold/rejects"
+    ),
+    bootstrap: Bootstrap = None,
+    archive: ArchiveRoot = None,
+    master: Master = None,
+    memory: Memory = "1g",
+) -> None:
+    """Let another system's history in, as events and rows, while no worker of the service runs."""
+    table = next((table for table in tables(service) if not table.is_view), None)
+    if table is None:
+        raise UnknownTable(f"{service} has no aggregate's table")
+    told, history = filling.read_mapping(mapping), _history(bootstrap, [table.events.name])
+    with spark_session("backfill", master=master, memory=memory) as spark:
+        fill = filling.Backfill(spark, history, table, told, _archive(spark, archive, table))
+        done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
+    typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
+    if done.rejected:
+        typer.echo(f"{done.rejected:,} rows did not enter: the reasons are in {rejects}")
+        raise typer.Exit(1)
 
 
 @cli.command()

@@ -228,6 +228,12 @@ def rebuild(context: typer.Context) -> None:
 
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def backfill(context: typer.Context) -> None:
+    """Let the history of another system into a service, from CSV or Parquet, on Spark."""
+    _on_spark("backfill", context.args)
+
+
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def insights(context: typer.Context) -> None:
     """Count revenue, retention and segments of customers on Spark."""
     _on_spark("insights", context.args)

@@ -1,0 +1,266 @@
+"""The history of another system, as events and rows of a service: what it knew, from CSV or Parquet.
+
+An aggregate enters whole or not at all: if one row of it cannot be an event, all of it is rejected with the reasons.
+Ids and bytes of the events follow from the rows, so that a second run finds the events of the first in the topic and
+goes on behind them. Rows of the table come last, and only for aggregates that have none.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json, to_json
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import folds, sources
+from pipelines.archive import Archive
+from pipelines.arrow import as_batches, rows_of
+from pipelines.catalog import FoldedTable, table_in
+from pipelines.events import until
+from shared.es.envelope import EventCodec
+from shared.es.errors import BadMessage, OnefoldError
+from shared.es.ids import check_aggregate_id, derived_id
+from shared.es.row import Row
+from shared.kafka.history import GroupIsLive, History
+from shared.kafka.murmur2 import partition_of
+
+_EVENTS = "partition int, key binary, sequence long, value binary, reason string"
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("sequence", pa.int64()),
+        ("value", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+_RECORDS = "partition int, key binary, value binary"
+_RECORDS_SCHEMA = pa.schema([("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])
+
+
+class BadMapping(OnefoldError):
+    """The mapping is not one.
+
+    Operator action: mend what the message names; docs/spark.md shows one that is right.
+    """
+
+
+class Rule(BaseModel):
+    """An event for every row that `where` holds for. where and the values of data: Spark SQL over the row's columns
+    and `nth`, the row's number within its aggregate, from 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str
+    version: int = 1
+    where: str = "true"
+    data: dict[str, str] = {}
+
+
+class Mapping(BaseModel):
+    """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows are meant.
+    All of them Spark SQL.
+
+    A row's events are those of the rules that hold for it, in their order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str
+    at: str
+    order: tuple[str, ...]
+    where: str = "true"
+    events: tuple[Rule, ...]
+
+
+def read_mapping(file: Path) -> Mapping:
+    """Raises BadMapping."""
+    try:
+        return Mapping.model_validate(tomllib.loads(file.read_text()))
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise BadMapping(f"{file}: {error}") from error
+
+
+def read_rows(spark: SparkSession, source: str) -> DataFrame:
+    """A Parquet file or folder, or CSV with a header: then every column is text."""
+    return spark.read.parquet(source) if source.endswith(".parquet") else spark.read.csv(source, header=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """How many events were written, how many were there before, and how many rows of the source did not enter."""
+
+    written: int
+    known: int
+    rejected: int
+
+
+class Backfill:
+    """Into an aggregate's table and its topic of events, while no worker of the service runs.
+
+    archive: has what the topic has no more.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        history: History,
+        table: FoldedTable,
+        mapping: Mapping,
+        archive: Archive | None = None,
+    ) -> None:
+        self._spark = spark
+        self._history = history
+        self._table = table
+        self._mapping = mapping
+        self._archive = archive
+
+    def run(self, rows: DataFrame, rejects: str) -> Entered:
+        """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
+
+        Raises GroupIsLive, HistoryIncomplete or HistoryUnavailable.
+        """
+        group = self._table.topology.group
+        if self._history.members(group):
+            raise GroupIsLive(f"workers of {group} are running: stop them first")
+        numbered = self._numbered(rows).cache()
+        events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
+        reasons = _reasons(events).cache()
+        rejected = numbered.join(reasons, "key").select("key", "source", "reason")
+        rejected.write.format("delta").mode("overwrite").save(rejects)
+        good = events.join(reasons.select("key"), "key", "left_anti")
+        missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
+        written = missing.count()
+        _append(missing, self._history.bootstrap, self._table.events.name)
+        _append(self._rows(), self._history.bootstrap, self._table.changelog)
+        return Entered(written, good.count() - written, rejected.count())
+
+    def _numbered(self, rows: DataFrame) -> DataFrame:
+        """The source's columns, and: key, at, source, nth of the key."""
+        source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
+        key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
+        order = Window.partitionBy("key").orderBy(*map(F.expr, self._mapping.order))
+        own = {"source": source, "at": at, "key": F.coalesce(key, F.lit("")).cast("binary")}
+        told = rows.where(self._mapping.where).withColumns(own)
+        return told.withColumn("nth", F.row_number().over(order))
+
+    def _events(self, rows: DataFrame) -> DataFrame:
+        """_EVENTS, numbered as they will be in the topic."""
+        rules = F.array_compact(F.array(*map(_event, self._mapping.events)))
+        each = rows.select("key", "at", "nth", F.posexplode_outer(rules).alias("rule", "event"))
+        number = F.row_number().over(Window.partitionBy("key").orderBy("nth", "rule")).cast("long")
+        encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
+        return each.select("key", "at", number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
+
+    def _history_so_far(self) -> DataFrame:
+        topic = self._table.events.name
+        return until(self._spark, self._history, topic, self._history.settled_ends(topic), self._archive)
+
+    def _known(self) -> DataFrame:
+        """What the topic has already: key, sequence, known."""
+        sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
+        return self._history_so_far().select("key", sequence.alias("sequence"), F.col("value").alias("known"))
+
+    def _rows(self) -> DataFrame:
+        """Of every key that has events and no row."""
+        rows = sources.latest(sources.whole(self._spark, self._history, self._table.changelog))
+        folded = folds.states(self._history_so_far(), self._table).join(rows, "key", "left_anti")
+        encode = partial(_encode_rows, self._table.package, self._table.table.name)
+        return (
+            folded.where("sequence > 0 AND problem IS NULL")
+            .select("partition", "key", "sequence", "state")
+            .mapInArrow(encode, _RECORDS)
+        )
+
+
+def _event(rule: Rule) -> Column:
+    data = F.to_json(F.struct(*(F.expr(value).alias(name) for name, value in rule.data.items()))) if rule.data else "{}"
+    told = F.struct(
+        F.lit(rule.type).alias("type"),
+        F.lit(rule.version).alias("version"),
+        (data if isinstance(data, Column) else F.lit(data)).alias("data"),
+    )
+    return F.when(F.expr(rule.where), told)
+
+
+def _reasons(events: DataFrame) -> DataFrame:
+    """Why keys do not enter, the first reason of each: key, reason."""
+    other = F.when(F.col("known") != F.col("value"), F.concat(F.lit("there is another event "), F.col("sequence")))
+    reason = F.coalesce("reason", other)
+    found = events.select("key", "sequence", reason.alias("reason")).where("reason IS NOT NULL")
+    return found.groupBy("key").agg(F.min_by("reason", "sequence").alias("reason"))
+
+
+def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    codec = table_in(package, name).pure.event_codec
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for key, *fields in rows_of(batches):
+            sequence = fields[1]
+            try:
+                value = _envelope(codec, check_aggregate_id(key.decode()), *fields)
+                yield partition_of(key, partitions), key, sequence, value, None
+            except ValueError as error:
+                yield None, key, sequence, None, str(error)
+
+    return as_batches(rows(), _SCHEMA)
+
+
+def _envelope(
+    codec: EventCodec[Any],
+    key: str,
+    at: datetime | None,
+    sequence: int,
+    type_: str | None,
+    version: int | None,
+    data: str | None,
+) -> bytes:
+    """An event that the service can read. Raises ValueError."""
+    if at is None:
+        raise ValueError("`at` is no timestamp")
+    if type_ is None:
+        raise ValueError("no rule holds for the row")
+    event_id = derived_id(key, "backfill", str(sequence))
+    fields = {
+        "event_id": event_id,
+        "type": type_,
+        "schema_version": version,
+        "aggregate_id": key,
+        "sequence": sequence,
+        "occurred_at": at.isoformat().replace("+00:00", "Z"),
+        "correlation_id": event_id,
+        "causation_id": None,
+        "data": from_json(data or "{}"),
+    }
+    try:
+        return codec.encode(codec.decode(to_json(fields)))
+    except BadMessage as bad:
+        raise ValueError(bad.reason) from None
+
+
+def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    codec = table_in(package, name).row_codec
+    rows = (
+        (partition, key, codec.encode(Row(sequence, from_json(state), {}, -1)))
+        for partition, key, sequence, state in rows_of(batches)
+    )
+    return as_batches(rows, _RECORDS_SCHEMA)
+
+
+def _append(records: DataFrame, bootstrap: str, topic: str) -> None:
+    """A partition's records by one producer, so that they come in their order."""
+    order = [column for column in ("partition", "key", "sequence") if column in records.columns]
+    ordered = records.repartition("partition").sortWithinPartitions(*order)
+    options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    ordered.select("partition", "key", "value").write.format("kafka").options(**options).option("topic", topic).save()

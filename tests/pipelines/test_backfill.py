@@ -1,0 +1,140 @@
+"""Another system's history enters whole or not at all, in its order, and once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import backfill, parity
+from pipelines.backfill import Backfill, BadMapping, Entered, read_mapping, read_rows
+from services.accounts.domain.commands import Charge, OpenAccount
+from shared.kafka.history import GroupIsLive, History
+from tests.pipelines.conftest import read_records
+
+MAPPING = """
+key = "customer"
+at = "to_timestamp(date, 'yyyyMMdd')"
+order = ["date", "CAST(line AS INT)"]
+where = "customer IS NULL OR customer <> 'test'"
+
+[[events]]
+type = "account.opened"
+where = "nth = 1"
+
+[[events]]
+type = "account.charged"
+version = 2
+where = "dollars <> '0.00'"
+data.amount_cents = "CAST(ROUND(dollars * 100) AS BIGINT)"
+
+[[events]]
+type = "account.closed"
+where = "dollars = '0.00'"
+"""
+
+PURCHASES = """line,customer,date,dollars
+10,ann,19970301,0.00
+2,ann,19970102,11.77
+1,ann,19970101,29.99
+3,bob,19970103,5.00
+4,eve,19970104,7.00
+5,eve,tomorrow,8.00
+6,fay,19970105,1.00
+7,fay,19970106,
+8,,19970107,1.00
+9,test,19970108,1.00
+"""
+
+
+@pytest.fixture
+def fill(spark: Any, ledger: Any, tmp_path: Path) -> Backfill:
+    (tmp_path / "mapping.toml").write_text(MAPPING)
+    return Backfill(spark, History(ledger.bootstrap), ledger.table, read_mapping(tmp_path / "mapping.toml"))
+
+
+@pytest.fixture
+def purchases(spark: Any, tmp_path: Path) -> Any:
+    (tmp_path / "purchases.csv").write_text(PURCHASES)
+    return read_rows(spark, str(tmp_path / "purchases.csv"))
+
+
+def events(ledger: Any) -> dict[str, list[tuple[Any, ...]]]:
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for record in read_records(ledger.bootstrap, ledger.table.events.name):
+        event = json.loads(record.value or b"")
+        told = event["sequence"], event["type"], event["occurred_at"][:10], event["data"].get("amount_cents")
+        found.setdefault(record.key.decode(), []).append(told)
+    return found
+
+
+def test_rows_become_events_and_a_table_once(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
+) -> None:
+    rejects = str(tmp_path / "rejects")
+    assert fill.run(purchases, rejects) == Entered(written=6, known=0, rejected=5)
+    assert events(ledger) == {
+        "ann": [
+            (1, "account.opened", "1997-01-01", None),
+            (2, "account.charged", "1997-01-01", 2999),
+            (3, "account.charged", "1997-01-02", 1177),
+            (4, "account.closed", "1997-03-01", None),
+        ],
+        "bob": [(1, "account.opened", "1997-01-03", None), (2, "account.charged", "1997-01-03", 500)],
+    }
+    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
+    found = spark.read.format("delta").load(rejects).collect()
+    assert {(json.loads(row.source)["line"], row.reason) for row in found} == {
+        ("4", "`at` is no timestamp"),
+        ("5", "`at` is no timestamp"),
+        ("6", "no rule holds for the row"),
+        ("7", "no rule holds for the row"),
+        ("8", "an aggregate id cannot be empty"),
+    }
+    assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=5)
+    assert sum(map(len, events(ledger).values())) == 6
+
+
+def test_a_run_that_died_is_completed(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purchases.where("customer = 'ann'").write.parquet(str(tmp_path / "ann.parquet"))
+    ann = read_rows(spark, str(tmp_path / "ann.parquet"))
+    append = backfill._append
+
+    def append_and_die(records: Any, *to: str) -> None:
+        append(records.where("sequence < 3"), *to)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backfill, "_append", append_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            fill.run(ann, str(tmp_path / "rejects"))
+    assert len(events(ledger)["ann"]) == 2
+    assert fill.run(ann, str(tmp_path / "rejects")) == Entered(written=2, known=2, rejected=0)
+    assert [sequence for sequence, *_ in events(ledger)["ann"]] == [1, 2, 3, 4]
+    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
+
+
+def test_an_aggregate_that_lives_already_keeps_its_history(
+    ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
+) -> None:
+    ledger.decide(("bob", OpenAccount()), ("bob", Charge(amount_cents=1)))
+    before = events(ledger)["bob"]
+    assert fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects")).rejected == 1
+    assert events(ledger)["bob"] == before
+
+
+def test_workers_have_to_be_stopped(fill: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "members", lambda *_: 1)
+    with pytest.raises(GroupIsLive):
+        fill.run(purchases, "nowhere")
+
+
+@pytest.mark.parametrize("text", ["key = 1", "key", 'key = "a"\nat = "b"\norder = []\nevents = []\nmore = 1'])
+def test_a_mapping_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mapping.toml").write_text(text)
+    with pytest.raises(BadMapping, match=r"mapping\.toml: "):
+        read_mapping(tmp_path / "mapping.toml")
