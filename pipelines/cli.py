@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import backfill as filling
 from pipelines import parity as auditing
@@ -19,7 +19,16 @@ from pipelines.archive import Archive
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
 from pipelines.events import until
 from pipelines.facts import facts
-from pipelines.insights import by_segment, charges, retention, revenue_by_day, segments
+from pipelines.insights import (
+    baskets,
+    by_segment,
+    charges,
+    lines,
+    retention,
+    revenue_by_day,
+    revenue_by_sku_and_cohort,
+    segments,
+)
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
@@ -166,11 +175,11 @@ def insights(
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
-    """Revenue by day, cohort retention and customer segments of accounts: to topics, and as pictures."""
+    """Revenue, retention, segments and baskets of customers: to topics, and the first two as pictures."""
     from pipelines import pictures  # here: no other verb needs to wait for matplotlib
 
-    table = table_of("accounts", "accounts")
-    history = _history(bootstrap, [table.events.name])
+    table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
+    history = _history(bootstrap, [each.events.name for each in (table, *orders)])
     provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
     with spark_session("insights", master=master, memory=memory) as spark:
         if stream:
@@ -179,16 +188,23 @@ def insights(
             checkpoint = str((out / "checkpoint").resolve())
             results.follow(days, history.bootstrap, results.REVENUE, checkpoint, "day")
             return
-        ends = history.settled_ends(table.events.name)
-        records = until(spark, history, table.events.name, ends, _archive(spark, archive, table))
-        charged = charges(facts(records, table)).cache()
+        charged = charges(_facts(spark, history, table, archive)).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
         results.write(days, history.bootstrap, results.REVENUE, "day")
         results.write(months, history.bootstrap, results.RETENTION, "cohort", "months")
         results.write(by_segment(segments(charged)), history.bootstrap, results.SEGMENTS, "segment")
+        for each in orders:
+            bought = lines(_facts(spark, history, each, archive)).cache()
+            results.write(revenue_by_sku_and_cohort(bought), history.bootstrap, results.SKUS, "sku", "cohort")
+            results.write(baskets(bought), history.bootstrap, results.BASKETS, "first", "second")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {', '.join(topic.name for topic in results.TOPOLOGY.topics)}; pictures in {out}")
+
+
+def _facts(spark: SparkSession, history: History, table: FoldedTable, archive: str | None) -> DataFrame:
+    ends = history.settled_ends(table.events.name)
+    return facts(until(spark, history, table.events.name, ends, _archive(spark, archive, table)), table)
 
 
 def _show(done: Done, count: int, total: int, took_s: float) -> None:

@@ -1,6 +1,8 @@
-"""What the purchases say of customers: revenue by day, who comes back, and who is worth what.
+"""What the purchases say of customers: revenue by day, who comes back, who is worth what, and what they buy together.
 
-Every function takes and gives a DataFrame. A charge is (customer: string, at: timestamp, cents: long), one row each.
+Every function takes and gives a DataFrame. A charge is (customer: string, at: timestamp, cents: long), one row each; a
+line is one SKU of a confirmed order, (order: string, customer: string, at: timestamp, sku: string, units: long,
+cents: long).
 """
 
 from __future__ import annotations
@@ -9,8 +11,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 CHARGED = "account.charged"
+CONFIRMED = "order.confirmed"
+TOP_BASKETS = 100
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
 _SCORES = 5
+_ORDER = (
+    "customer_id string, placed_at timestamp, lines array<struct<sku: string, quantity: bigint, amount_cents: bigint>>"
+)
 
 
 def charges(facts: DataFrame) -> DataFrame:
@@ -27,6 +34,44 @@ def revenue_by_day(charges: DataFrame) -> DataFrame:
     source = charges.withWatermark("at", LATENESS) if charges.isStreaming else charges
     totals = source.groupBy(F.window("at", "1 day")).agg(F.count("*").alias("charges"), F.sum("cents").alias("cents"))
     return totals.select(F.to_date("window.start").alias("day"), "charges", "cents")
+
+
+def lines(facts: DataFrame) -> DataFrame:
+    """The lines of the confirmed orders among FACTS."""
+    order = F.from_json("data", _ORDER)
+    each = (
+        facts.where(F.col("type") == CONFIRMED)
+        .select("aggregate_id", order.alias("order"))
+        .select(
+            F.col("aggregate_id").alias("order"),
+            "order.customer_id",
+            "order.placed_at",
+            F.explode("order.lines").alias("line"),
+        )
+    )
+    return each.select(
+        "order",
+        F.col("customer_id").alias("customer"),
+        F.col("placed_at").alias("at"),
+        F.col("line.sku").alias("sku"),
+        F.col("line.quantity").alias("units"),
+        F.col("line.amount_cents").alias("cents"),
+    )
+
+
+def revenue_by_sku_and_cohort(lines: DataFrame) -> DataFrame:
+    """sku: string, cohort: date, units: long, cents: long. cohort: the month of the customer's first order."""
+    cohorts = lines.groupBy("customer").agg(F.trunc(F.min("at"), "month").alias("cohort"))
+    counted = lines.join(cohorts, "customer").groupBy("sku", "cohort")
+    return counted.agg(F.sum("units").alias("units"), F.sum("cents").alias("cents"))
+
+
+def baskets(lines: DataFrame) -> DataFrame:
+    """first: string, second: string, orders: long. The pairs of SKUs that most orders have, TOP_BASKETS of them."""
+    skus = lines.select("order", "sku").distinct()
+    first, second = skus.withColumnRenamed("sku", "first"), skus.withColumnRenamed("sku", "second")
+    pairs = first.join(second, "order").where("first < second").groupBy("first", "second")
+    return pairs.agg(F.count("*").alias("orders")).orderBy(F.desc("orders"), "first", "second").limit(TOP_BASKETS)
 
 
 def retention(charges: DataFrame) -> DataFrame:

@@ -12,7 +12,9 @@ from shared.topology import Topic, Topology
 REVENUE = Topic("insights.revenue.v1", cleanup="compact")
 RETENTION = Topic("insights.retention.v1", cleanup="compact")
 SEGMENTS = Topic("insights.segments.v1", cleanup="compact")
-TOPOLOGY = Topology("insights", topics=(REVENUE, RETENTION, SEGMENTS))
+SKUS = Topic("insights.skus.v1", cleanup="compact")
+BASKETS = Topic("insights.baskets.v1", cleanup="compact")
+TOPOLOGY = Topology("insights", topics=(REVENUE, RETENTION, SEGMENTS, SKUS, BASKETS))
 
 
 def as_records(results: DataFrame, *key: str) -> DataFrame:

@@ -11,7 +11,16 @@ import pytest
 
 from pipelines import results, sources
 from pipelines.facts import facts
-from pipelines.insights import by_segment, charges, retention, revenue_by_day, segments
+from pipelines.insights import (
+    baskets,
+    by_segment,
+    charges,
+    lines,
+    retention,
+    revenue_by_day,
+    revenue_by_sku_and_cohort,
+    segments,
+)
 from pipelines.pictures import draw_retention, draw_revenue
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from shared.kafka.history import History
@@ -64,6 +73,28 @@ def test_charges_are_counted_by_day_cohort_and_segment(charged: Any, tmp_path: P
     draw_revenue(days, tmp_path)
     draw_retention(months, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "revenue.png", "retention.svg"}
+
+
+def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) -> None:
+    def order(number: str, customer: str, at: str, *skus: str) -> tuple[str, str, str]:
+        wishes = [{"sku": sku, "quantity": 2, "amount_cents": 100} for sku in skus]
+        return number, "order.confirmed", json.dumps({"customer_id": customer, "placed_at": at, "lines": wishes})
+
+    facts = [
+        order("o-1", "ann", "1997-01-05T12:00:00Z", "a", "b", "c"),
+        order("o-2", "ann", "1997-03-05T12:00:00Z", "b", "a"),
+        order("o-3", "bob", "1997-03-05T12:00:00Z", "a"),
+        ("o-4", "order.rejected", "{}"),
+    ]
+    found = lines(spark.createDataFrame(facts, "aggregate_id string, type string, data string")).cache()
+    cohorts = revenue_by_sku_and_cohort(found).collect()
+    assert {(row.sku, row.cohort.month): (row.units, row.cents) for row in cohorts} == {
+        ("a", 1): (4, 200),
+        ("b", 1): (4, 200),
+        ("c", 1): (2, 100),
+        ("a", 3): (2, 100),
+    }
+    assert [tuple(row) for row in baskets(found).collect()] == [("a", "b", 2), ("a", "c", 1), ("b", "c", 1)]
 
 
 def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
