@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.history import spark
 from bench.http import http
 from bench.lab import Lab
 from bench.parts import parts
@@ -20,7 +21,15 @@ from bench.speed import Load, decide, engine, growth
 from shared.dev.stages import StageFailed
 from shared.es.errors import OnefoldError
 
-BENCHMARKS = {"engine": engine, "decide": decide, "restore": restore, "http": http, "growth": growth, "parts": parts}
+BENCHMARKS = {
+    "engine": engine,
+    "decide": decide,
+    "restore": restore,
+    "http": http,
+    "growth": growth,
+    "parts": parts,
+    "spark": spark,
+}
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -11,3 +11,7 @@ def engine_topology(service: str, source: Topic) -> Topology:
     """Topics and a table of its own for each run, beside the source that all runs read."""
     topics = (source, Topic(f"{service}.events.v1"), Topic(f"{service}.dead.v1"))
     return Topology(service, topics, (Table("sales", source),), PARTITIONS)
+
+
+TOPOLOGY = engine_topology("bench", Topic("bench.sold.v1"))
+"""What the projection is declared on; a run folds its own source."""

@@ -1,0 +1,54 @@
+"""A rebuild on Spark beside replaying the same events through the engine and through stock Faust."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from bench.begin import Begin
+from bench.lab import Input, Lab
+from bench.race import ENGINE, STOCK_FAUST, race
+from bench.report import Report, Result
+from bench.speed import Load
+from shared.dev.stages import StageFailed
+from shared.dev.worker import CHECKOUT
+
+MEMORY = "4g"
+_SHOWN_CHARACTERS = 2_000
+
+
+def spark(lab: Lab, begin: Begin, load: Load) -> Report:
+    """A tenth of the events, all of them, and all of them on one core. A rebuild's time begins before Spark does."""
+    cores = os.cpu_count() or 1
+    tenth, whole = (lab.events(begin, count, load.keys) for count in (load.events // 10, load.events))
+    report = Report([_rebuild(lab, begin, tenth, cores), _rebuild(lab, begin, whole, 1)])
+    ours = _rebuild(lab, begin, whole, cores)
+    standings = race(lab, [(STOCK_FAUST, whole), (ENGINE, whole)], 1, begin)
+    report.results += [ours, *(standing.result("_beside_rebuild") for standing in standings)]
+    size = f"{load.events:.0e}".replace("e+0", "e")
+    for standing in standings:
+        report.ratios[f"rebuild_vs_{standing.side.name}_{size}"] = _rate(ours) / standing.rates[0]
+    return report
+
+
+def _rebuild(lab: Lab, begin: Begin, source: Input, cores: int) -> Result:
+    with begin(f"rebuild, cores: {cores}") as now:
+        place = [lab.settings.bootstrap, lab.service("rebuilt"), source.topic.name]
+        side = [sys.executable, "-P", "-m", "bench.sides.spark", *place, str(cores), MEMORY]
+        environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+        run = subprocess.run(side, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+        if run.returncode != 0:
+            raise StageFailed(f"the rebuild failed: {run.stderr[-_SHOWN_CHARACTERS:]}", "mend what it says")
+        told: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+        rate = source.count / told["total_s"]
+        now.done = f"{rate:,.0f} events/s over {told['total_s']:.1f} s"
+    figures = {"events_per_s": rate, "events": source.count, "keys": source.keys, "cores": cores, **told}
+    return Result(f"rebuild_{source.count}_events_{cores}_cores", figures)
+
+
+def _rate(result: Result) -> float:
+    rate = result.figures["events_per_s"]
+    assert isinstance(rate, float)
+    return rate

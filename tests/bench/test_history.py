@@ -1,0 +1,26 @@
+"""A rebuild is measured beside what it is compared with; how fast it was is no test's business."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.begin import numbered
+from bench.lab import Lab
+from bench.speed import Load
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_rebuild_is_measured_beside_a_replay(tmp_path: Path) -> None:
+    from bench.history import spark
+
+    with Lab(tmp_path / "lab") as lab:
+        report = spark(lab, numbered(), Load(events=20_000, keys=10, wide_keys=10, rounds=1))
+    sizes = {(result.figures["events"], result.figures.get("cores")) for result in report.results}
+    assert sizes >= {(2_000, os.cpu_count()), (20_000, 1), (20_000, None)}
+    assert report.ratios.keys() == {"rebuild_vs_stock_faust_2e4", "rebuild_vs_engine_2e4"}
+    assert all(result.figures["rows"] == 10 for result in report.results if "rows" in result.figures)
