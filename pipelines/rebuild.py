@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from pydantic_core import from_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -42,6 +44,7 @@ _SCHEMA = pa.schema(
         ("problem", pa.string()),
     ]
 )
+_BROKEN = pc.field("problem").is_valid()
 _PROBLEMS_SHOWN = 5
 
 
@@ -126,9 +129,10 @@ class Rebuild:
         """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken or
         HistoryIncomplete; then the new version is as absent as before."""
         plan = self._plan()
-        self._stage(plan, report)
+        rows = self._stage(plan, report)
         self._refuse_problems()
-        rows = sum(self._write(table) for table in self._tables)
+        for table in self._tables:
+            self._write(table)
         self._history.commit(self._new.group, plan.positions)
         shutil.rmtree(self._work)
         return rows
@@ -166,7 +170,7 @@ class Rebuild:
 
     # Folding, partition by partition, into files.
 
-    def _stage(self, plan: Plan, report: Report) -> None:
+    def _stage(self, plan: Plan, report: Report) -> int:
         note = self._work / "plan.json"
         if not note.exists() or note.read_text() != plan.to_json():
             shutil.rmtree(self._work, ignore_errors=True)
@@ -174,18 +178,19 @@ class Rebuild:
             note.write_text(plan.to_json())
         self._dropped = {table.table.name: self._discarded(table) for table in self._tables if table.is_view}
         parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
-        began, done = time.monotonic(), 0
+        began, rows = time.monotonic(), 0
         with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
-            for finished in pool.map(lambda part: self._fold(plan, *part), parts):
-                done += 1
-                report(finished, done, len(parts), time.monotonic() - began)
+            for count, done in enumerate(pool.map(lambda part: self._fold(plan, *part), parts), start=1):
+                rows += done.rows
+                report(done, count, len(parts), time.monotonic() - began)
+        return rows
 
     def _fold(self, plan: Plan, table: FoldedTable, number: int) -> Done:
         target = self._staged(table) / f"{number}"
         if not (target / "_SUCCESS").exists():
             self._rows(plan, table, number).write.mode("overwrite").parquet(str(target))
-        counted = self._spark.read.schema(_ROWS).parquet(str(target)).agg(F.count("*"), F.sum("events")).first()
-        return Done(table.table.name, number, counted[0], counted[1] or 0)
+        counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
+        return Done(table.table.name, number, len(counts), sum(counts))
 
     def _discarded(self, table: FoldedTable) -> list[Place]:
         return discarded(self._spark, self._history, replace(table, topology=self._old))
@@ -210,28 +215,33 @@ class Rebuild:
         return rows.select("key", "row", "sequence", "offset", "state", "problem").mapInArrow(encode, _ROWS)
 
     def _refuse_problems(self) -> None:
+        told = ["key", "problem", "partition"]
         lines = [
-            f"{bytes(row.key).decode(errors='replace')}: {row.problem} ({table.events.name}, partition {row.partition})"
+            f"{key.decode(errors='replace')}: {problem} ({table.events.name}, partition {partition})"
             for table in self._tables
-            for row in self._read(table).where("problem IS NOT NULL").limit(_PROBLEMS_SHOWN).collect()
+            for key, problem, partition in rows_of(
+                _read(self._staged(table)).head(_PROBLEMS_SHOWN, columns=told, filter=_BROKEN).to_batches()
+            )
         ]
         if lines:
             raise HistoryBroken("\n".join(lines))
 
-    def _read(self, table: FoldedTable) -> DataFrame:
-        return self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-
-    def _write(self, table: FoldedTable) -> int:
-        rows = self._read(table).select("key", "value", "partition")
+    def _write(self, table: FoldedTable) -> None:
+        rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
         (
-            rows.write.format("kafka")
+            rows.select("key", "value", "partition")
+            .write.format("kafka")
             .option("kafka.bootstrap.servers", self._history.bootstrap)
             .option("kafka.acks", "all")
             .option("kafka.enable.idempotence", "true")
             .option("topic", self._new.changelog(table.table).name)
             .save()
         )
-        return int(rows.count())
+
+
+def _read(folder: Path) -> ds.Dataset:
+    """What Spark wrote there, without starting a job for it."""
+    return ds.dataset(folder, schema=_SCHEMA, format="parquet")
 
 
 def _encode(package: str, name: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
