@@ -423,7 +423,9 @@ class Engine(Service):
         )
 
     def _feeds_next_version(self, source: TopicPartition) -> bool:
-        return self.topology.version > 1 and any(p.table is not None for p in self._processors[source.topic])
+        return self.topology.version > 1 and any(
+            p.table in self.topology.tables for p in self._processors[source.topic]
+        )
 
     async def _follow(self) -> None:
         """Point the consumer at everything held: sources wait until the tables beside them are restored."""
