@@ -47,6 +47,10 @@ def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADL
         time.sleep(TICK_S)
 
 
+class Violated(AssertionError):
+    """A promise was broken."""
+
+
 class Scenario:
     """Starts load and readers on a healthy stack; at the end waits until it is healthy again, and judges."""
 
@@ -69,7 +73,7 @@ class Scenario:
         self._offsets = Offsets(stack.bootstrap)
         self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *OUTPUTS))
         self._load = Load(stack.bootstrap, seed, accounts, per_s)
-        self._http = HttpLoad(lambda: [worker.url for worker in self.running()], seed)
+        self._http = HttpLoad(lambda: [worker.url for worker in self.workers], seed)
         self._follower = Follower(stack.bootstrap, self._only(OUTPUTS))
 
     def __enter__(self) -> Self:
@@ -151,10 +155,13 @@ class Scenario:
             *wrong_answers(truth, self._http.answers),
             *self._wrong_rows(truth),
         ]
-        assert not violations, "\n".join(
-            [f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}", *violations[:SHOWN]]
-        )
-        print(f"{truth.records} commands, {truth.facts} events, {len(truth.dead)} dead letters: exact")  # noqa: T201
+        if violations:
+            head = f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}"
+            raise Violated("\n".join([head, *violations[:SHOWN]]))
+        if not (truth.repeated and truth.dead and self._http.answers):
+            raise Void("no command was repeated, none was poisoned, or nobody was answered over HTTP")
+        found = f"{truth.records} commands ({truth.repeated} repeated, {len(truth.dead)} bad), {truth.facts} events"
+        print(f"{found}, {len(self._http.answers)} answers: exact")  # noqa: T201
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
         """Every row, asked of every worker."""
@@ -183,6 +190,26 @@ class Scenario:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(TICK_S)
+
+
+class Log:
+    """A worker's log from now on. words: all of them in one line."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._file = worker.log
+        self._start = self._file.stat().st_size
+
+    def tells(self, *words: str) -> bool:
+        return self.count(*words) > 0
+
+    def count(self, *words: str) -> int:
+        with self._file.open("rb") as log:
+            log.seek(self._start)
+            return sum(all(word.encode() in line for word in words) for line in log)
+
+    def must_tell(self, *words: str) -> None:
+        if not self.tells(*words):
+            raise Void(f"{self._file} does not tell of {words}")
 
 
 def runs(worker: Worker) -> bool:
@@ -217,7 +244,8 @@ def get(worker: Worker, path: str) -> tuple[int, Any]:
 def _await(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < deadline, f"not so within {DEADLINE_S:.0f} s: {what}"
+        if time.monotonic() > deadline:
+            raise Violated(f"not so within {DEADLINE_S:.0f} s: {what}")
         time.sleep(TICK_S)
 
 

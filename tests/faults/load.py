@@ -17,7 +17,7 @@ from shared.kafka.producer import producer_config
 
 TICK_S = 0.01
 DUPLICATED = 0.1
-POISONED = 0.0005  # of the records; each holds back what follows it under its key
+POISONED_EVERY = 2_000  # commands; each holds back what follows it under its key
 HTTP_ACCOUNTS = 40
 HTTP_WAIT_S = 2
 HTTP_TIMEOUT_S = 6.0
@@ -71,11 +71,11 @@ class Load(threading.Thread):
         self.join()
 
     def _send_next(self) -> None:
-        draw = self._random.random()
-        if draw < POISONED:
-            self._produce(*self._random.choice(POISONS)(self._command()))
-            return
         key, value = self._command()
+        if self._number % POISONED_EVERY == 0:
+            self._produce(*self._random.choice(POISONS)((key, value)))
+            return
+        draw = self._random.random()
         self._produce(key, value)
         if draw < DUPLICATED:
             self._later += [(key, value)] * self._random.randint(1, 2)

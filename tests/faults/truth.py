@@ -51,6 +51,7 @@ class Truth:
     """Fed with the records of the commands topic, partition by partition in order.
 
     dead: places of records that could not be handled; parked: their keys' records from then on, by partition and key.
+    repeated: commands that came again.
     """
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class Truth:
         self.dead: set[tuple[int, int]] = set()
         self.parked: dict[tuple[int, bytes], list[int]] = {}
         self.records = 0
+        self.repeated = 0
 
     @property
     def facts(self) -> int:
@@ -82,6 +84,7 @@ class Truth:
         account = self.accounts.setdefault(name, Account())
         assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
         if command["command_id"] in account.outcomes:
+            self.repeated += 1
             return
         outcome = _decided(account, command)
         account.outcomes[outcome.command_id] = outcome

@@ -1,0 +1,185 @@
+"""Workers are killed, frozen, superseded, scaled and robbed of their stores; nothing is lost and nothing repeated."""
+
+from __future__ import annotations
+
+import random
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from services.accounts.topology import ACCOUNTS, TOPOLOGY
+from shared.dev.stack import Stack
+from shared.dev.worker import Worker
+from shared.failpoints import STEPS
+from tests.faults.harness import Log, Scenario, frozen, observe, runs
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+
+EVERYTHING = set(range(TOPOLOGY.partitions))
+SOME = 2_000  # records at the outputs
+
+
+def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        for step in STEPS:
+            victim, _ = _shuffled(scenario)
+            log = Log(victim)
+            _arm(victim, f"{step}:kill:{scenario.random.randint(3, 40)}")
+            observe(partial(_was_killed, victim), f"killed at {step}")
+            log.must_tell("failpoint reached", step)
+            victim.change(failpoint=None)
+            victim.spawn()
+        scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_killed_at_random(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        for _ in range(4):
+            scenario.load_for(scenario.random.randint(1, SOME))
+            victim, _ = _shuffled(scenario)
+            victim.kill()
+            if scenario.random.random() < 0.5:
+                scenario.load_for(1)
+            victim.spawn()
+        scenario.load_for(SOME)
+
+
+def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        victim, other = _shuffled(scenario)
+        scenario.load_for(SOME)
+        log = Log(victim)
+        victim.pause()
+        _await_takeover(scenario, other)
+        scenario.load_for(SOME)
+        victim.resume()
+        _bring_back(scenario, victim, log)
+        scenario.load_for(SOME)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "before_produce",  # only the check of the generation stands in its way
+        *(pytest.param(step, marks=pytest.mark.long) for step in ("before_offsets", "after_offsets", "after_commit")),
+    ],
+)
+def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
+    """The zombie goes on when the new owner of its partitions has decided everything and the load is over."""
+    with Scenario(pair, seed) as scenario:
+        victim, other = _shuffled(scenario)
+        log = Log(victim)
+        _arm(victim, f"{step}:stop:{scenario.random.randint(20, 60)}")
+        observe(lambda: frozen(victim), f"frozen at {step}")
+        log.must_tell("failpoint reached", step)
+        _await_takeover(scenario, other)
+        scenario.end_load()
+        scenario.await_decided()
+        victim.resume()
+        if step != "after_commit":
+            observe(lambda: log.tells("batch not committed") or log.tells("the worker stops"), "its batch was refused")
+        _bring_back(scenario, victim, log)
+
+
+@pytest.mark.long
+def test_scaled_to_three_and_back_to_one(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        one, two = scenario.workers[:2]
+        two.stop()
+        scenario.load_for(SOME)
+        two.spawn()
+        three = scenario.workers[2] if len(scenario.workers) > 2 else pair.add_worker(TOPOLOGY.service)
+        if not runs(three):
+            three.start()
+        for worker in (one, two, three):
+            observe(partial(scenario.owned, worker), f"{worker.name} owns partitions")
+        scenario.load_for(SOME)
+        for worker in scenario.random.sample([one, two, three], 3)[1:]:
+            worker.stop()
+        (last,) = scenario.running()
+        observe(lambda: scenario.owned(last) == EVERYTHING, "one worker owns everything")
+        scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        for _ in range(2):
+            for worker in scenario.workers[:2]:
+                scenario.load_for(SOME // 2)
+                worker.stop()
+                worker.start()
+        scenario.load_for(SOME // 2)
+
+
+def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
+    """Files vanish or have their bytes flipped: those that opening reads, and those that only reading a row does."""
+    with Scenario(pair, seed, accounts=4_000) as scenario:
+        for damage in (_scramble_the_manifests, _remove_the_currents, _flip_in_the_rows):
+            victim, _ = _shuffled(scenario)
+            scenario.load_for(SOME)
+            victim.stop()
+            log = Log(victim)
+            damage(pair.settings.data_dir / victim.name, scenario.random)
+            victim.start()
+            observe(partial(log.tells, "wiped"), f"a store was wiped after {damage.__name__}")
+        scenario.load_for(SOME)
+
+
+def _was_killed(worker: Worker) -> bool:
+    return worker.exit_code == -signal.SIGKILL
+
+
+def _shuffled(scenario: Scenario) -> list[Worker]:
+    return scenario.random.sample(scenario.workers[:2], 2)
+
+
+def _arm(worker: Worker, failpoint: str) -> None:
+    worker.kill()
+    worker.change(failpoint=failpoint)
+    worker.spawn()
+
+
+def _await_takeover(scenario: Scenario, worker: Worker) -> None:
+    """Until `worker` owns everything and has committed since."""
+    observe(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything")
+    commits = scenario.cluster(worker)["commits"]
+    observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
+
+
+def _bring_back(scenario: Scenario, zombie: Worker, log: Log) -> None:
+    """Until the group counts it in again. One whose transaction was fenced ends itself, and is started again."""
+    observe(lambda: log.tells("the worker stops") or scenario.owned(zombie), "the group counts it in again")
+    if log.tells("the worker stops"):
+        observe(lambda: not runs(zombie), "it ends")
+        assert zombie.exit_code != 0
+        zombie.change(failpoint=None)
+        zombie.start()
+
+
+def _tables(stores: Path) -> list[Path]:
+    return sorted(folder for folder in stores.glob(f"{ACCOUNTS.name}-*") if folder.is_dir())
+
+
+def _scramble_the_manifests(stores: Path, _: random.Random) -> None:
+    for folder in _tables(stores):
+        for manifest in folder.glob("MANIFEST-*"):
+            manifest.write_bytes(bytes(byte ^ 0xFF for byte in manifest.read_bytes()))
+
+
+def _remove_the_currents(stores: Path, _: random.Random) -> None:
+    for folder in _tables(stores):
+        (folder / "CURRENT").unlink()
+
+
+def _flip_in_the_rows(stores: Path, chance: random.Random) -> None:
+    """Leaves the ends of the files alone, where their indexes are."""
+    for folder in _tables(stores):
+        for table in folder.glob("*.sst"):
+            data = bytearray(table.read_bytes())
+            for at in range(0, len(data) // 2, 512):
+                data[at + chance.randrange(min(512, len(data) - at))] ^= 0xFF
+            table.write_bytes(data)
