@@ -97,6 +97,10 @@ def test_an_event_of_an_older_version_is_upcast() -> None:
         (value("ann", 1, OPENED), "at offset 1: sequence 1 follows 1"),
         (value("bob", 2, CHARGED), "at offset 1: BadMessage: the record's key is not the aggregate id in its body"),
         (b"not JSON", "at offset 1: BadMessage: not JSON"),
+        (
+            value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":3'),  # of a later release
+            "at offset 1: BadMessage: account.charged.schema_version: ",
+        ),
     ],
 )
 def test_a_broken_history_stops_its_own_key_only(second: bytes, problem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from pipelines import answers, parity
-from pipelines.cli import cli
+from pipelines.cli import cli, main
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
@@ -134,3 +135,13 @@ def test_what_an_operator_can_mend_is_said_before_spark_starts(
     monkeypatch.setattr(history, "REQUEST_TIMEOUT_S", 1.0)
     run = CliRunner().invoke(cli, ["parity", *arguments])
     assert problem in str(run.exception)
+
+
+def test_what_cannot_be_done_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipelines", "parity", "nothing"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("no service is called nothing; there are ")
