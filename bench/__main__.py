@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.failover import failover
 from bench.history import spark
 from bench.http import http
 from bench.lab import Lab
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "growth": growth,
     "parts": parts,
     "spark": spark,
+    "failover": failover,
 }
 _INTERRUPTED = 130
 

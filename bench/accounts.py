@@ -1,0 +1,71 @@
+"""Workers of accounts on the lab's broker: the real service, asked over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from bench.lab import Lab
+from services.accounts.topology import TOPOLOGY
+from shared.dev.stages import StageFailed
+from shared.dev.worker import Worker
+from shared.kafka.murmur2 import partition_of
+
+PARTITIONS = TOPOLOGY.partitions
+_SETTLE_S = 60.0
+
+
+@contextmanager
+def accounts(lab: Lab, count: int, **settings: object) -> Iterator[list[Worker]]:
+    """So many, ready, each owning its share."""
+    lab.provision([TOPOLOGY])
+    log = lab.root / "logs" / "accounts.log"
+    workers = [Worker(TOPOLOGY.service, str(number), lab.settings, log) for number in range(1, count + 1)]
+    try:
+        for worker in workers:
+            worker.change(**settings)
+            worker.spawn()
+        for worker in workers:
+            worker.await_ready()
+        owners(workers)
+        yield workers
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.await_end(_SETTLE_S)
+
+
+def owners(workers: list[Worker]) -> dict[int, Worker]:
+    """Who owns each partition, once all agree and everybody owns some. Raises StageFailed."""
+    deadline = time.monotonic() + _SETTLE_S
+    while time.monotonic() < deadline:
+        views = [httpx.get(f"{worker.url}/cluster").json()["owners"]["accounts"] for worker in workers]
+        if all(view == views[0] for view in views) and set(views[0].values()) == {worker.url for worker in workers}:
+            by_url = {worker.url: worker for worker in workers}
+            return {int(partition): by_url[url] for partition, url in views[0].items()}
+        time.sleep(0.2)
+    raise StageFailed("the workers do not agree on who owns what", "see the log", workers[0].log)
+
+
+def ids(partitions: set[int], count: int) -> list[str]:
+    """So many account ids that live in these partitions."""
+    found: list[str] = []
+    number = 0
+    while len(found) < count:
+        if partition_of(f"customer-{number}".encode(), PARTITIONS) in partitions:
+            found.append(f"customer-{number}")
+        number += 1
+    return found
+
+
+def fill(worker: Worker, accounts: list[str]) -> None:
+    """Opens them; those that are open stay as they are."""
+    with httpx.Client(base_url=worker.url, timeout=30) as http:
+        for account_id in accounts:
+            status = http.post(f"/accounts/{account_id}").status_code
+            if status not in (201, 409):
+                raise StageFailed(f"{account_id} is not opened: {status}", "see the log", worker.log)
