@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from services.sales import topology as sales
 from services.sales.processors import PROCESSORS as SALES
 from shared.streams.processors import Aggregate, Processor
 from shared.testing.conversation import Said, replayed
-from shared.topology import Topology
+from shared.topology import Topic, Topology
 from tests.shop.market import Market, eventually
 
 pytestmark = pytest.mark.broker
@@ -32,6 +33,7 @@ PROCESSORS: list[tuple[Topology, Processor]] = [
     *((orders.TOPOLOGY, processor) for processor in orders_processors(deadline_s=1.0)),
     *((sales.TOPOLOGY, processor) for processor in SALES),
 ]
+ENDS = {"order.confirmed", "order.rejected", "order.cancelled"}
 TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY)
 TABLES = [
     pytest.param(topology, processor, id=processor.table.name) for topology, processor in PROCESSORS if processor.table
@@ -79,6 +81,37 @@ def test_the_log_is_what_a_replay_would_write(settled: Market) -> None:
 def test_nothing_is_a_dead_letter(settled: Market) -> None:
     for topology in TOPOLOGIES:
         assert settled.records(f"{topology.service}.dead.v1") == []
+
+
+def test_every_order_ended_once_and_stock_and_money_are_where_the_ends_say(settled: Market) -> None:
+    """No reservation and no hold outlives its order, whoever was killed in between."""
+    told = settled.messages(orders.EVENTS.name)
+    ends = Counter(each["aggregate_id"] for each in told if each["type"] in ENDS)
+    assert ends == {each["aggregate_id"]: 1 for each in told if each["type"] == "order.placed"}
+    confirmed = [each["data"] for each in told if each["type"] == "order.confirmed"]
+    lines = [(order["customer_id"], line) for order in confirmed for line in order["lines"]]
+    left, owed = Counter[str](), Counter[str]()
+    for delivery in settled.messages(inventory.EVENTS.name):
+        if delivery["type"] == "stock.received":
+            left[delivery["aggregate_id"]] += delivery["data"]["quantity"]
+    for customer, line in lines:
+        left[line["sku"]] -= line["quantity"]
+        owed[customer] += line["amount_cents"]
+    items = states(settled, inventory.TOPOLOGY.changelog(inventory.ITEMS), "listed")
+    assert {sku: (item["physical"], item["reservations"]) for sku, item in items.items()} == {
+        sku: (pieces, {}) for sku, pieces in left.items()
+    }
+    customers = states(settled, accounts.TOPOLOGY.changelog(accounts.ACCOUNTS), "open")
+    assert customers.keys() >= owed.keys()
+    assert {name: (account["balance_cents"], account["held"]) for name, account in customers.items()} == {
+        name: (owed[name], {}) for name in customers
+    }
+
+
+def states(market: Market, changelog: Topic, phase: str) -> dict[str, dict[str, Any]]:
+    """The live table by key, without the rows in another phase."""
+    found = {said.key.decode(): json.loads(said.value)["state"] for said in market.records(changelog.name)}
+    return {key: state for key, state in found.items() if state["phase"] == phase}
 
 
 @pytest.mark.parametrize(("topology", "processor"), TABLES)
