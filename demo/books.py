@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from demo.cdnow import Purchase
-from demo.rules import DELIVERED, order_id, refusal_of, sku_of
+from demo.rules import DELIVERED, SKUS, order_id, refusal_of, sku_of
 
 CONFIRMED = "confirmed"
 
@@ -26,17 +26,16 @@ class Books:
 
 
 def expected_books(purchases: Iterable[Purchase]) -> Books:
-    """Who bought nothing that was confirmed owes 0; an item of which nothing was confirmed is there in full."""
+    """Who bought nothing that was confirmed owes 0."""
     orders: dict[str, str] = {}
     accounts: Counter[str] = Counter()
-    items: dict[str, int] = {}
+    items = dict.fromkeys(SKUS, DELIVERED)
     days: Counter[str] = Counter()
     for purchase in purchases:
         refusal = refusal_of(purchase)
         orders[order_id(purchase)] = refusal or CONFIRMED
         accounts[purchase.customer] += 0 if refusal else purchase.amount_cents
-        sku = sku_of(purchase)
-        items[sku] = items.get(sku, DELIVERED) - (0 if refusal else purchase.cds)
         if not refusal:
+            items[sku_of(purchase)] -= purchase.cds
             days[purchase.date.date().isoformat()] += purchase.amount_cents
     return Books(orders, dict(accounts), items, dict(days))

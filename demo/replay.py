@@ -10,7 +10,7 @@ from typing import Any
 
 from demo.cdnow import Purchase
 from demo.progress import show
-from demo.rules import DELIVERED, DISCONTINUED, DISCONTINUED_FROM, order_id, order_limit_cents, sku_of
+from demo.rules import DELIVERED, DISCONTINUED, DISCONTINUED_FROM, SKUS, order_id, order_limit_cents, sku_of
 from services.accounts.domain.commands import OpenAccount
 from services.accounts.domain.decide import DECIDER as ACCOUNT
 from services.accounts.topology import ACCOUNTS
@@ -56,13 +56,11 @@ def openings(purchases: Iterable[Purchase]) -> list[Message]:
     ]
 
 
-def deliveries(purchases: Sequence[Purchase]) -> list[Message]:
-    """The stock of each SKU that is asked for, and from when on the discontinued ones are not sold."""
-    at = purchases[0].date
-    skus = sorted({sku_of(purchase) for purchase in purchases})
+def deliveries(at: datetime) -> list[Message]:
+    """The stock of each SKU, and from when on the discontinued ones are not sold."""
     delivery, end = ReceiveStock(quantity=DELIVERED), DiscontinueItem(since=DISCONTINUED_FROM.date())
-    received = [_message(ITEMS, ITEM, sku, delivery, f"cdnow-delivery-{sku}", at) for sku in skus]
-    gone = [_message(ITEMS, ITEM, sku, end, f"cdnow-end-{sku}", at) for sku in skus if sku in DISCONTINUED]
+    received = [_message(ITEMS, ITEM, sku, delivery, f"cdnow-delivery-{sku}", at) for sku in SKUS]
+    gone = [_message(ITEMS, ITEM, sku, end, f"cdnow-end-{sku}", at) for sku in DISCONTINUED]
     return received + gone
 
 

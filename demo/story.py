@@ -11,7 +11,7 @@ from demo.books import CONFIRMED, Books
 from demo.cdnow import Purchase
 from demo.progress import for_each, rate, show
 from demo.replay import Log, deliveries, openings, orders
-from demo.rules import DISCONTINUED_FROM, ORDER_LIMIT_CENTS, order_id
+from demo.rules import DISCONTINUED, DISCONTINUED_FROM, ORDER_LIMIT_CENTS, SKUS, order_id
 from demo.shop import Found, Shop, Sold
 from services.orders.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
@@ -59,15 +59,14 @@ class Story:
         self._found: Found | None = None
 
     async def open(self, now: Stage) -> str:
-        accounts, stock = openings(self._purchases), deliveries(self._purchases)
+        accounts, stock = openings(self._purchases), deliveries(self._purchases[0].date)
         await self._log.append(accounts + stock, now)
         while not await self._shop.has_decided(self._log.last):
             check(self._stack)
             await asyncio.sleep(_TICK_S)
-        items = len(self._expected.items)
         return (
-            f"{len(accounts):,} accounts, 1 in 5 limited to ${ORDER_LIMIT_CENTS // 100} an order; {items} items, "
-            f"{len(stock) - items} of them not sold from {DISCONTINUED_FROM:%Y-%m-%d} on"
+            f"{len(accounts):,} accounts, 1 in 5 limited to ${ORDER_LIMIT_CENTS // 100} an order; {len(SKUS)} items, "
+            f"{len(DISCONTINUED)} of them not sold from {DISCONTINUED_FROM:%Y-%m-%d} on"
         )
 
     async def post_first(self, now: Stage) -> str:

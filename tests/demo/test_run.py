@@ -29,7 +29,7 @@ from demo.run import run
 
 def tampered(purchases):
     books = expected_books(purchases)
-    return replace(books, accounts=books.accounts | {{"00020": 1}})
+    return replace(books, accounts=books.accounts | {{"00189": 1}})
 
 story._SETTLED_S = 5.0
 spark.parity = lambda _: spark.left_out("another test has it")
@@ -92,7 +92,8 @@ def test_it_runs_through_a_crash_to_its_verdict() -> None:
 def test_a_wrong_balance_fails_and_it_stays_to_be_looked_at_until_ctrl_c() -> None:
     with started("-c", TAMPERED) as process:
         lines = read_until(process, "  the logs")
-        assert f"verdict: FAILED 1 of {CUSTOMERS} accounts differ: 00020 has 36360 where the file says 1" in lines
+        owed = expected_books(first(FEW)).accounts["00189"]
+        assert f"verdict: FAILED 1 of {CUSTOMERS} accounts differ: 00189 has {owed} where the file says 1" in lines
         assert_its_curls_work(lines)
         assert_there_is_only_one()
         process.send_signal(signal.SIGINT)
