@@ -1,0 +1,112 @@
+"""A broker that is lost for good: its clients find whoever took over from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from shared.kafka import transactions
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.history import History, HistoryUnavailable
+from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.provision import provision
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+pytestmark = pytest.mark.long
+
+EVENTS = Topic("orders.events.v1")
+TOPOLOGY = Topology("orders", (EVENTS,), partitions=8)
+PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
+GROUP = "orders"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    root = tmp_path_factory.mktemp("kafka")
+    with EmbeddedKafka(root / "data", root / "logs", brokers=3) as kafka:
+        provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap, replication=3, min_isr=2))
+        yield kafka
+
+
+def test_a_commit_under_way_ends_when_the_groups_coordinator_is_lost(
+    kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = TransactionalProducer(kafka.bootstrap, "orders-1")
+    assert commit(producer).lost_membership  # the group's coordinator says so: from now on it is known
+    coordinator = coordinator_of(kafka.bootstrap)
+
+    def lose(step: str) -> None:
+        if step == "before_offsets":
+            kafka.kill(coordinator)
+            await_gone(kafka.bootstrap, coordinator)
+
+    monkeypatch.setattr(transactions, "reached", lose)
+    began = time.monotonic()
+    commit(producer)
+    assert time.monotonic() - began < DEADLINE_S
+    monkeypatch.undo()
+    assert commit(producer).lost_membership  # said by the new one
+
+
+def ends_for_workers(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
+    return partial(Offsets(bootstrap).ends, PLACES)
+
+
+def ends_for_pipelines(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
+    return partial(History(bootstrap).settled_ends, EVENTS.name)
+
+
+@pytest.mark.parametrize("asker", [ends_for_workers, ends_for_pipelines])
+def test_the_ends_of_a_lost_broker_are_unknown_until_it_has_a_successor(
+    kafka: EmbeddedKafka, asker: Callable[[str], Callable[[], Mapping[Any, int]]]
+) -> None:
+    ends = asker(kafka.bootstrap)
+    assert set(answered(ends).values()) == {0}
+    kafka.kill(2)
+    assert set(answered(ends).values()) == {0}
+
+
+def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
+    """What is known in the end, and never anything else."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            return ends()
+        except (OffsetsUnknown, HistoryUnavailable):
+            assert time.monotonic() < deadline
+
+
+def commit(producer: TransactionalProducer) -> TransactionAborted:
+    """How a commit fails for a member that the group does not know."""
+    with pytest.raises(TransactionAborted) as aborted:
+        producer.commit([Record(EVENTS.name, b"o-1", b"{}")], {PLACES[0]: 1}, group_metadata(GROUP, 1, "nobody"))
+    return aborted.value
+
+
+def coordinator_of(bootstrap: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # without this name it would be gone before its answer
+    return int(admin.describe_consumer_groups([GROUP])[GROUP].result().coordinator.id)
+
+
+def await_gone(bootstrap: str, broker: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + DEADLINE_S
+    while broker in known_brokers(admin):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def known_brokers(admin: AdminClient) -> set[int]:
+    try:
+        return set(admin.list_topics(timeout=2).brokers)
+    except KafkaException:
+        return set()
