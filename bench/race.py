@@ -39,7 +39,7 @@ class Side:
 
 
 def _faust(module: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "faust", "-A", module, "worker", "--without-web", "-l", "warn")
+    return (sys.executable, "-m", "faust", "-A", module, "worker", "--without-web", "-l", "info")
 
 
 def engine(name: str, work: str) -> Side:
