@@ -30,6 +30,7 @@ from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError
 from shared.es.ids import check_aggregate_id, derived_id
 from shared.es.row import Row
+from shared.kafka.access import spark_options
 from shared.kafka.history import GroupIsLive, History
 from shared.kafka.murmur2 import partition_of
 
@@ -262,5 +263,5 @@ def _append(records: DataFrame, bootstrap: str, topic: str) -> None:
     """A partition's records by one producer, so that they come in their order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
-    options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
     ordered.select("partition", "key", "value").write.format("kafka").options(**options).option("topic", topic).save()

@@ -31,6 +31,7 @@ from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import Place, discarded, without
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
+from shared.kafka.access import spark_options
 from shared.kafka.history import GroupIsLive, History, Positions
 from shared.topology import Topology
 
@@ -231,7 +232,7 @@ class Rebuild:
         (
             rows.select("key", "value", "partition")
             .write.format("kafka")
-            .option("kafka.bootstrap.servers", self._history.bootstrap)
+            .options(**spark_options(self._history.bootstrap))
             .option("kafka.acks", "all")
             .option("kafka.enable.idempotence", "true")
             .option("topic", self._new.changelog(table.table).name)

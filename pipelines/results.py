@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.kafka.access import spark_options
 from shared.topology import Topic, Topology
 
 REVENUE = Topic("insights.revenue.v1", cleanup="compact")
@@ -36,5 +37,5 @@ def follow(results: DataFrame, bootstrap: str, topic: Topic, checkpoint: str, *k
 
 
 def _to_kafka(writer: Any, bootstrap: str, topic: Topic) -> Any:
-    options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
     return writer.format("kafka").options(**options).option("topic", topic.name)

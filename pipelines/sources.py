@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from shared.kafka.access import spark_options
 from shared.kafka.history import History
 
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
@@ -28,7 +29,7 @@ def topic(
         return spark.createDataFrame([], RECORDS)
     records = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**spark_options(bootstrap))
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
         .option("assign", json.dumps({name: sorted(spans)}))
@@ -55,7 +56,7 @@ def stream(spark: SparkSession, bootstrap: str, name: str) -> DataFrame:
     """The same columns, from the first record on and for ever, as a streaming DataFrame."""
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**spark_options(bootstrap))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", name)
         .option("startingOffsets", "earliest")

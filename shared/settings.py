@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -24,6 +24,7 @@ _OF_A_PLATFORM = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
+SCRAM = "SCRAM-SHA-512"
 DEV_ISSUER = "onefold-dev"
 DEV_PEER_SECRET = "known-to-everybody-so-for-dev-only"
 
@@ -35,6 +36,14 @@ class SettingsError(OnefoldError):
 
     Operator action: correct each named variable and start again.
     """
+
+
+class Principal(NamedTuple):
+    """Who a process is to the brokers, and how it knows that they are who they say."""
+
+    user: str
+    password: str
+    ca: Path
 
 
 class Settings(BaseSettings):
@@ -50,6 +59,11 @@ class Settings(BaseSettings):
     min_isr: Annotated[
         int, Field(ge=1, le=9, description="copies that must hold a write before it is answered, 1 to 9")
     ] = 1
+    kafka_user: Annotated[
+        str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", description="who this process is to the brokers, over TLS")
+    ] = None
+    kafka_password: Annotated[SecretStr, Field(description="of that user, for SCRAM-SHA-512")] = SecretStr("")
+    kafka_ca: Annotated[Path | None, Field(description="file with the certificate that signed the brokers'")] = None
     http_host: Annotated[str, Field(min_length=1, description="address the HTTP server binds")] = "127.0.0.1"
     http_port: Annotated[int, Field(ge=1, le=65535, description="port of the HTTP server, 1 to 65535")] = 8000
     advertised_url: Annotated[
@@ -110,6 +124,13 @@ class Settings(BaseSettings):
     ] = None
 
     @property
+    def principal(self) -> Principal | None:
+        """None: brokers are reached over plaintext, as nobody."""
+        if self.kafka_user is None or self.kafka_ca is None:
+            return None
+        return Principal(self.kafka_user, self.kafka_password.get_secret_value(), self.kafka_ca)
+
+    @property
     def url(self) -> str:
         """Where other instances call this one."""
         return self.advertised_url or f"http://{self.http_host}:{self.http_port}"
@@ -137,6 +158,12 @@ class Settings(BaseSettings):
             )
         if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
+        if self.kafka_user is not None and not self.kafka_password.get_secret_value():
+            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_PASSWORD"
+        if self.kafka_user is not None and self.kafka_ca is None:
+            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA: whom would it tell its password?"
+        if self.kafka_ca is not None and not self.kafka_ca.is_file():
+            yield f"ONEFOLD_KAFKA_CA={self.kafka_ca} is no file"
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):
             if self.auth == "on" and getattr(self, name) is None:
                 yield f"ONEFOLD_AUTH=on needs {PREFIX}{name.upper()}: {Settings.model_fields[name].description}"
@@ -151,8 +178,8 @@ class Settings(BaseSettings):
         if self.min_isr == self.replication:
             yield f"ONEFOLD_MIN_ISR={self.min_isr} stops writes when one broker is down: prod needs less"
         for broker in self.bootstrap.split(","):
-            if not _is_loopback(broker.rpartition(":")[0]):
-                yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: use a TLS proxy on loopback"
+            if self.principal is None and not _is_loopback(broker.rpartition(":")[0]):
+                yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: prod needs ONEFOLD_KAFKA_USER"
         yield from self._open_doors()
 
     def _open_doors(self) -> Iterable[str]:

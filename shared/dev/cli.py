@@ -22,6 +22,7 @@ from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
+from shared.kafka.acls import grant
 from shared.kafka.provision import (
     Difference,
     TopicSpec,
@@ -115,6 +116,12 @@ def create() -> None:
     _join_up()
     created = provision(load_topologies(), load_settings())
     print("\n".join([*(f"created {name}" for name in created), "all topics are as declared"]))
+
+
+@cli.command("grant")
+def allow() -> None:
+    """Let the principal named after each service do its part on the brokers, by rules made from its topology."""
+    print(f"{grant(load_topologies(), load_settings().bootstrap)} rules are in force")
 
 
 @cli.command()

@@ -16,6 +16,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from shared.es.errors import OnefoldError
+from shared.kafka.access import client_config
 
 Positions = dict[int, int]
 """Offset by partition."""
@@ -57,7 +58,7 @@ class History:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def partitions(self, topic: str) -> int:
         found = self._answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)

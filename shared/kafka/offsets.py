@@ -10,6 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from shared.kafka.access import client_config
+
 Partition = tuple[str, int]
 REQUEST_TIMEOUT_S = 10.0
 
@@ -25,7 +27,7 @@ class Offsets:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        self._config = client_config(bootstrap)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The next offset `group` reads of each partition; None where it never committed.

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from shared.es.errors import OnefoldError
+from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
 from shared.topology import Topology
 
@@ -82,7 +83,7 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
     extra: further settings, with underscores for dots (`transactional_id="accounts-1"`).
     """
     return {
-        "bootstrap.servers": bootstrap,
+        **client_config(bootstrap),
         "acks": "all",
         "enable.idempotence": True,
         # librdkafka's own default is CRC32, which sends a key elsewhere than Java, aiokafka and Spark do

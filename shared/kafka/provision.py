@@ -22,11 +22,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shared.es.errors import OnefoldError
+from shared.kafka.access import client_config
 from shared.settings import Settings
 from shared.topology import Topology
 
 _REQUEST_TIMEOUT_S = 10.0
 _RETRY_PAUSE_S = 0.2
+_REFUSALS = {
+    KafkaError._AUTHENTICATION: "ONEFOLD_KAFKA_USER or ONEFOLD_KAFKA_PASSWORD is wrong",
+    KafkaError._SSL: "its certificate is not signed by ONEFOLD_KAFKA_CA, or has expired",
+}
 _TRANSIENT = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER}
 )
@@ -183,13 +188,20 @@ class _Brokers:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         # every failure is raised with its reason; librdkafka would also print one line per connection attempt
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._reasons: list[str] = []
+        self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0, "error_cb": self._note})
 
     def present(self) -> Mapping[str, TopicMetadata]:
         try:
             return self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
         except KafkaException as error:
-            raise ProvisionError(f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s") from error
+            self._admin.poll(0)  # hands over what went wrong meanwhile
+            silent = f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s"
+            raise ProvisionError(": ".join([silent, *self._reasons[:1]])) from error
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _REFUSALS:
+            self._reasons.append(f"{_REFUSALS[error.code()]} ({error.str()})")
 
     def found(self, names: Set[str]) -> dict[str, TopicSpec]:
         present = self.present()

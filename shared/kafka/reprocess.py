@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shared.es.errors import OnefoldError
+from shared.kafka.access import client_config
 from shared.kafka.history import GroupIsLive, History, HistoryUnavailable
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.replay import Replay
@@ -90,7 +91,7 @@ class Reprocessing:
         self._bootstrap = bootstrap
         self._history = History(bootstrap)
         self._offsets = Offsets(bootstrap)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def plan(self, topology: Topology, replay: Replay) -> Plan:
         """What `replay` takes as things are now; changes nothing. Raises HistoryIsCut."""

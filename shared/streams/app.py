@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import cast
@@ -9,12 +10,14 @@ from typing import cast
 import faust
 from aiokafka import AIOKafkaConsumer
 from faust.app import BootStrategy
+from faust.auth import SASLCredentials
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
 from shared.kafka.offsets import Offsets
 from shared.kafka.transactions import TransactionalProducer
 from shared.logs import logging_config
-from shared.settings import Settings
+from shared.settings import SCRAM, Principal, Settings
 from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
 from shared.streams.processors import Processor, with_history
@@ -70,6 +73,7 @@ class WorkerApp(faust.App):
             broker=[f"kafka://{broker}" for broker in settings.bootstrap.split(",")],
             datadir=settings.store_dir(topology.group) / "faust",
             canonical_url=settings.url,
+            broker_credentials=_credentials(settings.principal),
             processing_guarantee="at_least_once",
             topic_allow_declare=False,
             topic_disable_leader=True,
@@ -138,6 +142,7 @@ class WorkerApp(faust.App):
         return AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,
+            **credentials_to_aiokafka_auth(self.conf.broker_credentials),
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -146,3 +151,10 @@ class WorkerApp(faust.App):
 
     def _new_transport(self) -> EngineTransport:
         return EngineTransport(self.conf.broker_consumer, self)
+
+
+def _credentials(principal: Principal | None) -> SASLCredentials | None:
+    if principal is None:
+        return None
+    tls = ssl.create_default_context(cafile=principal.ca)
+    return SASLCredentials(username=principal.user, password=principal.password, mechanism=SCRAM, ssl_context=tls)

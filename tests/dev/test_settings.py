@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from shared.settings import DEV_PEER_SECRET, Settings, SettingsError, load_settings
+from shared.settings import DEV_PEER_SECRET, Principal, Settings, SettingsError, load_settings
 
 SAFE = {
     "ONEFOLD_ENV": "prod",
@@ -133,3 +133,25 @@ def test_settings_never_show_a_secret() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().standbys = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_CA": __file__}, "needs ONEFOLD_KAFKA_PASSWORD"),
+        ({"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush"}, "needs ONEFOLD_KAFKA_CA"),
+        ({"ONEFOLD_KAFKA_CA": "/nowhere"}, "ONEFOLD_KAFKA_CA=/nowhere is no file"),
+    ],
+)
+def test_who_signs_in_to_the_brokers_has_all_it_takes(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
+) -> None:
+    (line,) = refusal(monkeypatch, variables)
+    assert named in line
+    assert "hush" not in line
+
+
+def test_prod_reaches_brokers_elsewhere_as_a_principal(monkeypatch: pytest.MonkeyPatch) -> None:
+    signing_in = {"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush", "ONEFOLD_KAFKA_CA": __file__}
+    settings = load(monkeypatch, SAFE | signing_in | {"ONEFOLD_BOOTSTRAP": "kafka:9093"})
+    assert settings.principal == Principal("accounts", "hush", Path(__file__))

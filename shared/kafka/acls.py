@@ -1,0 +1,62 @@
+"""What each service's principal may do on the brokers: what its topology says, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from shared.kafka.access import client_config
+from shared.kafka.provision import ProvisionError
+from shared.topology import Topic, Topology
+
+
+def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
+    """Lets the principal named after each service do its part; how many rules that are. Raises ProvisionError."""
+    rules = [rule for topology in topologies for rule in rules_of(topology, _neighbours(topology))]
+    admin = AdminClient(client_config(bootstrap))  # without a name it would be gone before it has its answers
+    try:
+        for answer in admin.create_acls(rules).values():
+            answer.result()
+    except KafkaException as failure:
+        raise ProvisionError(f"the rules were not all made: {failure.args[0].str()}") from failure
+    return len(rules)
+
+
+def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:
+    """Its own topics both ways, its neighbours' commands to write and their facts to read, its group and producers."""
+    for topic in topology.all_topics():
+        yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.READ)
+        yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.WRITE)
+    for topic in neighbours:
+        operation = AclOperation.WRITE if ".commands." in topic.name else AclOperation.READ
+        yield _allow(topology, ResourceType.TOPIC, topic.name, operation)
+    yield _allow(topology, ResourceType.GROUP, topology.group, AclOperation.READ)
+    prefix = ResourcePatternType.PREFIXED
+    yield _allow(topology, ResourceType.TRANSACTIONAL_ID, f"{topology.group}-", AclOperation.WRITE, prefix)
+
+
+def _neighbours(topology: Topology) -> list[Topic]:
+    """The topics that its topology.py names beside its own."""
+    named = vars(importlib.import_module(f"services.{topology.service}.topology")).values()
+    own = topology.all_topics()
+    return [topic for topic in named if isinstance(topic, Topic) and topic not in own]
+
+
+def _allow(
+    topology: Topology,
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, f"User:{topology.service}", "*", operation, AclPermissionType.ALLOW)

@@ -1,0 +1,63 @@
+"""An authority of one's own, and what it signs."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+YEAR = timedelta(days=365)
+
+
+class Authority:
+    """Signs as long as it lives; its own key is written nowhere."""
+
+    def __init__(self, name: str = "onefold-dev") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _named(name)
+        unsigned = _certificate(self._name, self._key.public_key(), self._name, YEAR)
+        unsigned = unsigned.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self.certificate = _pem(unsigned.sign(self._key, hashes.SHA256()))
+
+    def issue(self, hosts: Sequence[str], valid: timedelta = YEAR) -> bytes:
+        """PEM of a new key and its certificate for these names and addresses, as Kafka's PEM keystore wants it.
+
+        valid: from now on; a negative one has expired.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        unsigned = _certificate(_named(hosts[0]), key.public_key(), self._name, valid)
+        signed = unsigned.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return private + _pem(signed)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Name, valid: timedelta
+) -> x509.CertificateBuilder:
+    until = datetime.now(UTC) + valid
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(until - 2 * YEAR).not_valid_after(until)
+
+
+def _host(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,99 @@
+"""A broker that knows its clients: a listener with SCRAM over TLS beside the open one of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from shared.dev.worker import free_port
+from shared.kafka.acls import grant
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.provision import load_topologies, provision
+from shared.settings import SCRAM, Principal, Settings
+from tests.secure.authority import Authority
+
+HOST = "127.0.0.1"
+LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+class SecuredKafka(EmbeddedKafka):
+    """listeners: by name, the key and certificate that clients are shown there."""
+
+    def __init__(self, root: Path, listeners: dict[str, Path]) -> None:
+        super().__init__(root / "data", root / "logs")
+        self._listeners = listeners
+        self._ports = {name: free_port() for name in listeners}
+
+    def address(self, listener: str) -> str:
+        return f"{HOST}:{self._ports[listener]}"
+
+    def _configuration(self, number: int, client: int, controller: int, voters: str) -> dict[str, str | int]:
+        configuration = super()._configuration(number, client, controller, voters) | {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "sasl.enabled.mechanisms": SCRAM,
+        }
+        for name, certificate in self._listeners.items():
+            configuration["listeners"] = f"{configuration['listeners']},{name}://{self.address(name)}"
+            protocols = configuration["listener.security.protocol.map"]
+            configuration["listener.security.protocol.map"] = f"{protocols},{name}:SASL_SSL"
+            prefix = f"listener.name.{name.lower()}"
+            configuration[f"{prefix}.{SCRAM.lower()}.sasl.jaas.config"] = LOGIN
+            configuration[f"{prefix}.ssl.keystore.type"] = "PEM"
+            configuration[f"{prefix}.ssl.keystore.location"] = str(certificate)
+        return configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """The broker as its services reach it, and as one whose certificate has expired."""
+
+    bootstrap: str
+    expired: str
+    ca: Path
+    wrong_ca: Path
+
+    def principal(self, service: str) -> Principal:
+        return Principal(service, password_of(service), self.ca)
+
+
+def password_of(service: str) -> str:
+    return f"only {service} knows"
+
+
+@pytest.fixture(scope="package")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    root = tmp_path_factory.mktemp("secured")
+    authority = Authority()
+    listeners = {"SECURE": root / "broker.pem", "EXPIRED": root / "expired.pem"}
+    listeners["SECURE"].write_bytes(authority.issue([HOST]))
+    listeners["EXPIRED"].write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
+    (root / "ca.pem").write_bytes(authority.certificate)
+    (root / "wrong.pem").write_bytes(Authority("somebody-else").certificate)
+    with SecuredKafka(root, listeners) as kafka:
+        topologies = load_topologies()
+        provision(topologies, Settings(bootstrap=kafka.bootstrap))
+        grant(topologies, kafka.bootstrap)
+        introduce(kafka.bootstrap, [topology.service for topology in topologies])
+        yield Secured(kafka.address("SECURE"), kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem")
+
+
+def introduce(bootstrap: str, services: list[str]) -> None:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    changes: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(name, info, password_of(name).encode()) for name in services
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.alter_user_scram_credentials(changes).values():
+        done.result()

@@ -1,0 +1,128 @@
+"""On a broker that asks who comes, a service can do all of its own work and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+
+from shared.dev.worker import CHECKOUT, Worker
+from shared.kafka.access import signed_in
+from shared.kafka.provision import load_topologies
+from shared.settings import Settings
+from tests.secure.conftest import Secured, password_of
+
+pytestmark = pytest.mark.broker
+
+TIMEOUT_S = 30.0
+SERVICES = {topology.service: topology for topology in load_topologies()}
+NEIGHBOURS = {
+    "orders": {
+        "inventory.commands.v1": AclOperation.WRITE,
+        "accounts.commands.v1": AclOperation.WRITE,
+        "inventory.events.v1": AclOperation.READ,
+        "accounts.events.v1": AclOperation.READ,
+    },
+    "sales": {"orders.events.v1": AclOperation.READ},
+}
+
+
+def client(secured: Secured, service: str) -> dict[str, Any]:
+    return {"bootstrap.servers": secured.bootstrap} | signed_in(secured.principal(service))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_may_on_topics_what_its_topology_says_and_nothing_else(secured: Secured, service: str) -> None:
+    own = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE}
+    expected = {topic.name: own for topic in SERVICES[service].all_topics()}
+    expected |= {name: {operation, AclOperation.DESCRIBE} for name, operation in NEIGHBOURS.get(service, {}).items()}
+    every = TopicCollection([topic.name for each in SERVICES.values() for topic in each.all_topics()])
+    admin = AdminClient(client(secured, service))
+    assert operations(admin.describe_topics(every, include_authorized_operations=True)) == expected
+
+
+def test_a_service_knows_the_positions_of_its_own_group_only(secured: Secured) -> None:
+    place = TopicPartition("accounts.commands.v1", 0)
+    with closing(Consumer(client(secured, "accounts") | {"group.id": "accounts"})) as consumer:
+        assert patiently(lambda: consumer.committed([place], TIMEOUT_S))[0].error is None
+    admin = AdminClient(client(secured, "accounts"))
+    assert refusal(admin.describe_consumer_groups(["orders"])["orders"].result) == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_service_takes_the_place_of_no_other_services_producer(secured: Secured) -> None:
+    own = Producer(client(secured, "accounts") | {"transactional.id": "accounts-1"})
+    own.init_transactions(TIMEOUT_S)
+    anothers = Producer(client(secured, "accounts") | {"transactional.id": "orders-1"})
+    failed = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert refusal(lambda: anothers.init_transactions(TIMEOUT_S)) == failed
+
+
+def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Path) -> None:
+    settings = settings_of(secured, data_dir=tmp_path, log_format="json")
+    worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
+    try:
+        worker.start()
+        assert httpx.post(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).status_code == 201
+        assert httpx.get(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).json()["phase"] == "open"
+    finally:
+        worker.stop()
+
+
+def test_who_cannot_be_trusted_is_told_why(secured: Secured) -> None:
+    cases = [
+        ("ONEFOLD_KAFKA_PASSWORD is wrong", settings_of(secured, kafka_password="a guess")),
+        ("not signed by ONEFOLD_KAFKA_CA", settings_of(secured, kafka_ca=secured.wrong_ca)),
+        ("has expired", settings_of(secured, bootstrap=secured.expired)),
+    ]
+    for reason, process in [(reason, ask_for_topics(settings)) for reason, settings in cases]:
+        said = process.communicate(timeout=2 * TIMEOUT_S)[0]
+        assert process.returncode != 0
+        assert reason in said
+
+
+def settings_of(secured: Secured, **changes: Any) -> Settings:
+    told = {"bootstrap": secured.bootstrap, "kafka_user": "accounts", "kafka_password": password_of("accounts")}
+    return Settings(**{**told, "kafka_ca": secured.ca, **changes})
+
+
+def ask_for_topics(settings: Settings) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "shared.dev.cli", "topics"]
+    environment = os.environ | settings.environment()
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=CHECKOUT, env=environment, **output)  # type: ignore[call-overload,no-any-return]
+
+
+def operations(asked: Mapping[str, Any]) -> dict[str, set[AclOperation]]:
+    """What is allowed, by topic; one that is not to be seen is left out."""
+    seen = {name: answer for name, answer in asked.items() if answer.exception(TIMEOUT_S) is None}
+    hidden = {refusal(answer.result) for name, answer in asked.items() if name not in seen}
+    assert hidden <= {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    return {name: set(answer.result().authorized_operations) for name, answer in seen.items()}
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """The answer, once a new broker has found out who coordinates the group."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def refusal(ask: Callable[[], Any]) -> int:
+    with pytest.raises(KafkaException) as refused:
+        ask()
+    return int(refused.value.args[0].code())
