@@ -105,10 +105,10 @@ def test_the_demo_says_what_the_readme_shows(screen: list[str]) -> None:
 
 
 def shape(lines: list[str]) -> list[str]:
-    """Stages, findings and verdict by their first words; the rest differs from run to run."""
+    """Stages, findings and verdict by their first words, each once; the rest differs from run to run."""
     kept = [line for line in lines if "so far)" not in line]
     first_words = re.compile(r"\[ ?\d+/\d+\] \w+|\w+ {2,}|owe most|Spark and|verdict: ok")
-    return [found[0] for line in kept if (found := first_words.match(line))]
+    return list(dict.fromkeys(found[0] for line in kept if (found := first_words.match(line))))
 
 
 @pytest.mark.broker
