@@ -113,7 +113,7 @@ def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> N
 def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history: History, ledger: Any) -> None:
     ledger.decide(*ANN_AND_BOB)
     archive.extend(history)
-    ledger.decide(*[("ann", CHARGE)] * 300)  # each on a day of its own: 300 files
+    ledger.decide(*[("ann", CHARGE)] * 60)  # each on a day of its own: 60 files
     before = data_files(archive)
     run = subprocess.Popen([sys.executable, "-c", EXTEND, *arguments(archive, history)], start_new_session=True)
     try:
@@ -125,7 +125,7 @@ def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history:
         run.wait()
     assert data_files(archive) != before
     assert archive.records().count() == 2
-    assert archive.extend(history).records == 300
+    assert archive.extend(history).records == 60
     assert list(archive.problems(history)) == []
 
 

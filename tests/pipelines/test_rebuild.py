@@ -155,6 +155,7 @@ def next_version(service: str) -> list[str]:
     return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
 
 
+@pytest.mark.long
 def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack, tmp_path: Path) -> None:
     (worker,) = own_stack.workers
     accounts = f"{worker.url}/accounts"

@@ -1,0 +1,34 @@
+"""The proof of the project, for histories that nobody thought of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.accounts.domain.commands import AccountCommand, OpenAccount
+from tests.pipelines.proof import prove
+from tests.unit.accounts.test_laws import commands
+
+ACCOUNTS = 300
+
+
+@pytest.mark.timeout(1800)
+def test_random_histories_are_folded_alike_everywhere(spark: Any, tmp_path: Path) -> None:
+    prove(random_histories(), spark, tmp_path)
+
+
+def random_histories() -> dict[str, list[AccountCommand]]:
+    """All in one run of the story, which takes as long for one; most begin with an open account."""
+    found: list[list[AccountCommand]] = []
+
+    @settings(max_examples=ACCOUNTS, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(commands, min_size=1, max_size=20), st.integers(0, 7))
+    def draw(history: list[AccountCommand], chance: int) -> None:
+        found.append([OpenAccount(), *history] if chance else history)
+
+    draw()
+    return {f"random-{number}": history for number, history in enumerate(found)}
