@@ -40,7 +40,7 @@ def faust_command(service: str) -> list[str]:
 
 
 class Worker:
-    """A worker that keeps its name, port, stores and log over restarts."""
+    """A worker that keeps its name, port, stores and log over restarts. command: what its next start runs."""
 
     def __init__(
         self, service: str, instance: str, settings: Settings, log: Path, command: Command = faust_command
@@ -48,7 +48,7 @@ class Worker:
         self.service = service
         self.instance = instance
         self.log = log
-        self._command = command(service)
+        self.command = command(service)
         self._settings = settings.model_copy(update={"instance": instance, "http_port": free_port()})
         self._process: subprocess.Popen[bytes] | None = None
         self._has_served = False
@@ -94,7 +94,7 @@ class Worker:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*shell, *self._command],
+                [*shell, *self.command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ import pytest
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
-from shared.dev.worker import CHECKOUT
+from shared.dev.worker import CHECKOUT, faust_command
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
 from tests.faults.harness import new_seed, runs
@@ -57,10 +57,14 @@ def _stack(root: Path, brokers: int) -> Stack:
 
 
 def _heal(stack: Stack) -> None:
+    sound = faust_command(TOPOLOGY.service)
     for worker in stack.workers[2:]:
         worker.stop()
     for worker in stack.workers[:2]:
         worker.change(failpoint=None)
+        if worker.command != sound:
+            worker.kill()
+            worker.command = sound
         if not runs(worker):
             worker.spawn()
     for worker in stack.workers[:2]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from services.accounts.topology import ACCOUNTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker
+from shared.dev.worker import Worker, faust_command
 from shared.failpoints import STEPS
+from tests.faults import broken
 from tests.faults.harness import Log, Scenario, frozen, observe, runs
+from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -84,6 +88,41 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         _bring_back(scenario, victim, log)
 
 
+def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
+    """They are fetched and dropped, on every assignment: of commands, and of the changelog of a new store."""
+    with Scenario(pair, seed) as scenario:
+        scenario.load_for(SOME)
+        victim, other = _shuffled(scenario)
+        log = Log(victim)
+        victim.stop()
+        shutil.rmtree(pair.settings.data_dir / victim.name)
+        _replace(victim, broken.command(broken.drops_first_batches))
+        for topic in (CHANGELOG, COMMANDS.name):
+            observe(partial(log.tells, "a fetched batch was dropped, read again", topic), f"one of {topic} was noticed")
+        scenario.load_for(SOME)
+        other.stop()
+        observe(lambda: scenario.owned(victim) == EVERYTHING, f"{victim.name} owns everything")
+        scenario.load_for(SOME)
+        other.start()
+
+
+def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
+    """Its commands keep coming and are not fetched any more: the worker ends itself, and says why."""
+    with Scenario(pair, seed) as scenario:
+        victim, other = _shuffled(scenario)
+        other.stop()
+        log = Log(victim)
+        _replace(victim, broken.command(broken.reads_no_commands_of_partition_0))
+        observe(lambda: not runs(victim), "it ends")
+        log.must_tell(
+            "the worker stops: it stands still", f"{COMMANDS.name}/0 stands at", "Fix: start the worker again"
+        )
+        assert victim.exit_code != 0
+        _replace(victim, faust_command(TOPOLOGY.service))
+        other.start()
+        scenario.load_for(SOME)
+
+
 @pytest.mark.long
 def test_scaled_to_three_and_back_to_one(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
@@ -135,6 +174,12 @@ def _was_killed(worker: Worker) -> bool:
 
 def _shuffled(scenario: Scenario) -> list[Worker]:
     return scenario.random.sample(scenario.workers[:2], 2)
+
+
+def _replace(worker: Worker, command: Sequence[str]) -> None:
+    worker.stop()
+    worker.command = command
+    worker.start()
 
 
 def _arm(worker: Worker, failpoint: str) -> None:
