@@ -25,6 +25,7 @@ from shared.streams.store import RowStore
 from shared.topology import Topology
 
 LEASE_SHARE = 0.9  # of the session time-out, counted from before a heartbeat is sent: ends before the group's does
+HEARTBEAT_S = 1.0  # and so long until the others learn that a worker has left; sessions last 6 s at least
 MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
 
 
@@ -81,7 +82,7 @@ class WorkerApp(faust.App):
             table_standby_replicas=settings.standbys,
             consumer_group_instance_id=f"{topology.group}-{settings.instance}",
             broker_session_timeout=settings.session_timeout_s,
-            broker_heartbeat_interval=settings.session_timeout_s / 4,
+            broker_heartbeat_interval=HEARTBEAT_S,
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,
             stream_wait_empty=False,
             web_enabled=False,
