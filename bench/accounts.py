@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 
@@ -12,6 +12,7 @@ from bench.lab import Lab
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
+from shared.http.client import Client, Refused, path_of
 from shared.kafka.murmur2 import partition_of
 
 PARTITIONS = TOPOLOGY.partitions
@@ -64,8 +65,7 @@ def ids(partitions: set[int], count: int) -> list[str]:
 
 def fill(worker: Worker, accounts: list[str]) -> None:
     """Opens them; those that are open stay as they are."""
-    with httpx.Client(base_url=worker.url, timeout=30) as http:
+    with Client(worker.url) as ours:
         for account_id in accounts:
-            status = http.post(f"/accounts/{account_id}").status_code
-            if status not in (201, 409):
-                raise StageFailed(f"{account_id} is not opened: {status}", "see the log", worker.log)
+            with suppress(Refused):
+                ours.send(path_of("/accounts", account_id))
