@@ -14,6 +14,7 @@ from bench.failover import failover
 from bench.history import spark
 from bench.http import http
 from bench.lab import Lab
+from bench.load import load
 from bench.parts import parts
 from bench.plots import draw
 from bench.report import Report
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "parts": parts,
     "spark": spark,
     "failover": failover,
+    "load": load,
 }
 _INTERRUPTED = 130
 

@@ -1,4 +1,4 @@
-"""The benchmark of failover runs, and what it counts as right was right."""
+"""The benchmarks of the real service run, and what they count as right was right."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import load
+from bench.begin import numbered
 from bench.failover import measure, stopped
 from bench.lab import Lab
 
@@ -19,3 +21,15 @@ def test_a_stopped_owner_is_measured_and_nobody_is_told_a_wrong_row(tmp_path: Pa
     assert figures["right"]
     assert isinstance(figures["longest_gap_s"], float)
     assert 0 < figures["longest_gap_s"] < 30
+
+
+def test_every_load_is_measured_without_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "WARM_UP_S", 1)
+    monkeypatch.setattr(load, "MEASURED_S", 1)
+    with Lab(tmp_path / "lab") as lab:
+        report = load.load(lab, numbered(), None)
+    if report.notes:
+        assert report.notes == [load.MISSING]
+        return
+    assert {result.figures["failed"] for result in report.results} == {0}
+    assert report.ratios.keys() == {f"{one}_vs_{other}" for one, other in load.RATIOS}

@@ -1,0 +1,148 @@
+"""The real service under load, one worker and three, beside a bare FastAPI endpoint in the same run.
+
+The load is wrk's: it takes little of the machine that it shares with what it measures, keeps its connections, and a
+few lines of Lua give each request a key of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.accounts import accounts, fill, ids, owners
+from bench.begin import Begin
+from bench.lab import Lab
+from bench.report import Figure, Report, Result
+from shared.dev.stages import StageFailed
+from shared.dev.worker import Worker
+
+WORKERS = 3
+KEYS_A_WORKER = 200
+CONNECTIONS = 24
+WARM_UP_S = 2
+MEASURED_S = 6
+RATIOS = (
+    ("get_owner_1w", "bare_get"),
+    ("get_hop_3w", "get_owner_3w"),
+    ("get_owner_3w", "get_owner_1w"),
+    ("post_3w", "post_1w"),
+)
+MISSING = "load is left out: wrk is not installed (Debian and Ubuntu: apt-get install wrk; macOS: brew install wrk)"
+
+_SCRIPT = """
+local paths, body = { %s }, %s
+local headers = body and { ["Content-Type"] = "application/json" } or {}
+local number = 0
+
+function request()
+  number = number + 1
+  return wrk.format(body and "POST" or "GET", paths[number %% #paths + 1], headers, body)
+end
+
+function done(summary, latency)
+  local failed = summary.errors
+  io.write(string.format('{"requests":%%d,"seconds":%%f,"p50_ms":%%f,"p99_ms":%%f,"failed":%%d}',
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    failed.status + failed.connect + failed.read + failed.write + failed.timeout))
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one worker is asked for, over and over."""
+
+    url: str
+    paths: Sequence[str]
+    body: str | None = None
+
+
+def load(lab: Lab, begin: Begin, _: object) -> Report:
+    if shutil.which("wrk") is None:
+        return Report(notes=[MISSING])
+    report = Report()
+    _bare(lab, begin, report)
+    for count in (1, WORKERS):
+        with accounts(lab, count) as workers:
+            _asked(lab, begin, workers, report)
+    for one, other in RATIOS:
+        report.ratios[f"{one}_vs_{other}"] = round(_rate(report, one) / _rate(report, other), 3)
+    return report
+
+
+def _rate(report: Report, name: str) -> float:
+    rate = report.result(name).figures["requests_per_s"]
+    assert isinstance(rate, float)
+    return rate
+
+
+def _bare(lab: Lab, begin: Begin, report: Report) -> None:
+    body = '{"account_id":"customer-1","phase":"open","balance_cents":0,"held_cents":0,"sequence":1}'
+    bare = lab.spawn("bare", ["/usr/bin/env", f"BENCH_BODY={body}", sys.executable, "-m", "bench.sides.bare"])
+    bare.await_ready()
+    _measure(lab, begin, report, "bare_get", [Work(bare.url, [f"/sales/{number}" for number in range(KEYS_A_WORKER)])])
+    bare.kill()
+
+
+def _asked(lab: Lab, begin: Begin, workers: Sequence[Worker], report: Report) -> None:
+    """Each worker for its own keys, for those of the next one, for a list, and for decisions."""
+    suffix = f"_{len(workers)}w"
+    owned = owners(list(workers))
+    keys = {
+        worker.url: ids({partition for partition, owner in owned.items() if owner is worker}, KEYS_A_WORKER)
+        for worker in workers
+    }
+    for worker in workers:
+        fill(worker, keys[worker.url])
+    after = {worker.url: workers[number - 1].url for number, worker in enumerate(workers)}
+    works = {
+        "get_owner": [Work(url, _paths(mine)) for url, mine in keys.items()],
+        "list_50": [Work(url, ["/accounts?limit=50"]) for url in keys],
+        "post": [Work(url, _paths(mine, "/charges"), '{"amount_cents":1}') for url, mine in keys.items()],
+    }
+    if len(workers) > 1:
+        works["get_hop"] = [Work(after[url], _paths(mine)) for url, mine in keys.items()]
+    for name, work in works.items():
+        _measure(lab, begin, report, name + suffix, work)
+
+
+def _paths(keys: Sequence[str], rest: str = "") -> list[str]:
+    return [f"/accounts/{key}{rest}" for key in keys]
+
+
+def _measure(lab: Lab, begin: Begin, report: Report, name: str, works: Sequence[Work]) -> None:
+    """All works at once, sharing the connections."""
+    with begin(name) as now:
+        runs = [_together(lab.root, works, seconds) for seconds in (WARM_UP_S, MEASURED_S)][-1]
+        figures: dict[str, Figure] = {
+            "requests_per_s": round(sum(run["requests"] / run["seconds"] for run in runs), 1),
+            "p50_ms": round(max(run["p50_ms"] for run in runs), 2),
+            "p99_ms": round(max(run["p99_ms"] for run in runs), 2),
+            "failed": int(sum(run["failed"] for run in runs)),
+            "connections": CONNECTIONS,
+        }
+        now.done = f"{figures['requests_per_s']:,} requests/s, p99 {figures['p99_ms']} ms"
+    report.results.append(Result(name, figures))
+
+
+def _together(root: Path, works: Sequence[Work], seconds: int) -> list[Mapping[str, float]]:
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(lambda work: _wrk(root, work, CONNECTIONS // len(works), seconds), works))
+
+
+def _wrk(root: Path, work: Work, connections: int, seconds: int) -> Mapping[str, float]:
+    """What its Lua script says at the end. Raises StageFailed."""
+    script = root / f"wrk-{work.url.rsplit(':', 1)[1]}.lua"
+    script.write_text(_SCRIPT % (", ".join(map(json.dumps, work.paths)), json.dumps(work.body) if work.body else "nil"))
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), work.url]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        raise StageFailed(run.stdout + run.stderr, "see what wrk says")
+    found: Mapping[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
