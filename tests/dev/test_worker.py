@@ -138,6 +138,8 @@ time.sleep(60)
 
 
 def test_a_taken_port_is_not_free() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        with pytest.raises(StageFailed, match="no port is free"):
-            free_port([taken.getsockname()[1]])
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as taken,
+        pytest.raises(StageFailed, match="no port is free"),
+    ):
+        free_port([taken.getsockname()[1]])
