@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05
 _TAIL_LINES = 15
+_ROUTINE = re.compile(r'"level": "info"|\[info +\]')  # a worker that fails says much while it stops
 _HOST = "127.0.0.1"
 
 # Below every system's ephemeral range and beside the embedded brokers' own: no client's socket takes a port meanwhile.
@@ -159,7 +161,8 @@ class Worker:
         process.stdin.close()
 
     def _failed(self, problem: str) -> StageFailed:
-        tail = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        lines = self.log.read_text(errors="replace").splitlines()
+        tail = ([line for line in lines if not _ROUTINE.search(line)] or lines)[-_TAIL_LINES:]
         quoted = "\n".join(f"    {line}" for line in tail)
         return StageFailed(f"{problem}; its log ends:\n{quoted}", "mend what the log says, then run again", self.log)
 

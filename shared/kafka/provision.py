@@ -44,6 +44,13 @@ class ProvisionError(OnefoldError):
     """
 
 
+class TopicsMissing(OnefoldError):
+    """Topics that a service needs are not there, or this principal may not see them.
+
+    Operator action: run `provision`; where the brokers ask who comes, `grant`, too.
+    """
+
+
 class TopologyMismatch(OnefoldError):
     """A topic exists with other settings than declared; nothing was changed.
 
@@ -145,6 +152,12 @@ def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
     present = _Brokers(bootstrap).present()
     topics = [present[name] for name in names if name in present]
     return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
+
+
+def require_topics(names: Iterable[str], bootstrap: str) -> None:
+    """Raises TopicsMissing, or ProvisionError if no broker answers."""
+    if missing := sorted(set(names) - _Brokers(bootstrap).present().keys()):
+        raise TopicsMissing(f"not there, or not shown to this principal: {', '.join(missing)}; fix: run `provision`")
 
 
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -15,6 +16,7 @@ from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
 from shared.kafka.offsets import Offsets
+from shared.kafka.provision import require_topics
 from shared.kafka.transactions import TransactionalProducer
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings
@@ -111,6 +113,8 @@ class WorkerApp(faust.App):
         self._http = http
 
     async def on_first_start(self) -> None:
+        needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())
+        await asyncio.to_thread(require_topics, needed, self.settings.bootstrap)  # else it would idle, and look ready
         self.settings.store_dir(self.topology.group).mkdir(parents=True, exist_ok=True)
         await super().on_first_start()
 

@@ -3,10 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from shared.dev.stages import StageFailed
+from shared.dev.worker import Worker
 from shared.kafka.provision import (
     Difference,
     ProvisionError,
@@ -127,3 +130,12 @@ def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topo
 def test_too_few_brokers_for_the_replication_is_the_brokers_own_words(bootstrap: str, topology: Topology) -> None:
     with pytest.raises(ProvisionError, match=r"was not created: .*replication factor of 3 cannot be reached"):
         provision([topology], Settings(bootstrap=bootstrap, replication=3, min_isr=2))
+
+
+@pytest.mark.broker
+def test_a_worker_without_its_topics_says_so_and_ends(bootstrap: str, tmp_path: Path) -> None:
+    settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
+    worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
+    with pytest.raises(StageFailed, match=r"accounts\.commands\.v1, .*; fix: run `provision`"):
+        worker.start()
+    worker.kill()
