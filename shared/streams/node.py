@@ -96,7 +96,7 @@ class WorkerNode:
 
     def ready(self) -> bool:
         engine = self._app.engine
-        return engine.assignment is not None and all(r.restored for r in engine.replicas.held.values() if r.active)
+        return engine.assignment is not None and engine.replicas.serve(engine.assignment.active)
 
     def status(self) -> Status:
         engine, now = self._app.engine, time.time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,11 @@ class Replicas:
     @property
     def restoring(self) -> bool:
         return any(not replica.restored for replica in self.held.values())
+
+    def serve(self, assigned: Iterable[TopicPartition]) -> bool:
+        """Whether the tables' partitions among these are all held here, as ours and restored."""
+        held = [self.held.get(tp) for tp in assigned if self.is_changelog(tp)]
+        return all(replica is not None and replica.ours for replica in held)
 
     # Rows, to read. The partition must be held here.
 
