@@ -73,6 +73,8 @@ class FakeCheckout:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # a shell that runs the tests in its background has had them ignore Ctrl-C
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments: str, python: Path | str = sys.executable) -> tuple[int, str, str]:
