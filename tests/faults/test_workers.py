@@ -154,6 +154,7 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
         scenario.load_for(SOME // 2)
 
 
+@pytest.mark.long
 def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
     """Files vanish or have their bytes flipped: those that opening reads, and those that only reading a row does."""
     with Scenario(pair, seed, accounts=4_000) as scenario:
