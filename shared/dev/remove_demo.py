@@ -39,7 +39,6 @@ _EDITS = (
     ("Makefile", r"(?<=help )demo ", ""),
     ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
     ("README.md", r"^python3 dev\.py demo\n", ""),
-    ("README.md", r"^\|.*\(tests/(?:demo|shop)/.*\n", ""),
     ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("remove-demo"), ""),
