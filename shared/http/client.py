@@ -244,8 +244,11 @@ class _Workers:
         self._token = token
         self._turn = 0
 
-    def next(self) -> None:
-        self._turn += 1
+    def heard(self, answer: httpx.Response | None) -> httpx.Response | None:
+        """What was answered, None for silence: whoever could not answer is not asked next."""
+        if answer is None or answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            self._turn += 1
+        return answer
 
     def request(self, http: httpx.Client | httpx.AsyncClient, ask: _Ask) -> httpx.Request:
         headers = dict(ask.headers)
@@ -325,13 +328,9 @@ class Client(_Calls):
 
     def _ask(self, ask: _Ask) -> httpx.Response | None:
         try:
-            answer = self._http.send(self._workers.request(self._http, ask))
+            return self._workers.heard(self._http.send(self._workers.request(self._http, ask)))
         except httpx.TransportError:
-            self._workers.next()
-            return None
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            self._workers.next()
-        return answer
+            return self._workers.heard(None)
 
     def close(self) -> None:
         self._http.close()
@@ -400,13 +399,9 @@ class AsyncClient(_Calls):
 
     async def _ask(self, ask: _Ask) -> httpx.Response | None:
         try:
-            answer = await self._http.send(self._workers.request(self._http, ask))
+            return self._workers.heard(await self._http.send(self._workers.request(self._http, ask)))
         except httpx.TransportError:
-            self._workers.next()
-            return None
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            self._workers.next()
-        return answer
+            return self._workers.heard(None)
 
     async def close(self) -> None:
         await self._http.aclose()
