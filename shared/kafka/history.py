@@ -85,17 +85,15 @@ class History:
 
     def positions(self, group: str) -> dict[str, Positions]:
         """The next offset `group` reads, by topic, wherever it committed one; final, so not of an open transaction."""
-        self.members(
-            group
-        )  # waits for the coordinator: asked for offsets while it loads, librdkafka can crash (SIGSEGV)
+        self.members(group)  # waits for the coordinator: asked for offsets while it loads, librdkafka can crash
         positions: dict[str, Positions] = {}
         for tp in self._answered(lambda: self._committed(group)):
             if tp.offset >= 0:
                 positions.setdefault(tp.topic, {})[tp.partition] = tp.offset
         return positions
 
-    def members(self, group: str) -> int:
-        """How many consumers are in the group now."""
+    def members(self, group: str) -> tuple[str, ...]:
+        """Who is in the group now, by instance and host."""
         return self._answered(lambda: self._members(group))
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
@@ -122,22 +120,21 @@ class History:
             )
             return {tp.partition: future.result().offset for tp, future in futures.items()}
 
-        return self._answered_by_all(topic, self._answered(ask))
-
-    def _answered_by_all(self, topic: str, found: Positions) -> Positions:
-        """A leader that does not answer in time leaves its partitions at -1, and no error."""
+        found = self._answered(ask)
+        # a leader that does not answer in time leaves its partitions at -1, and no error
         if silent := [partition for partition, offset in found.items() if offset < 0]:
             raise HistoryUnavailable(f"{self.bootstrap}: no leader answers for {topic}/{silent[0]}. Try again.")
         return found
 
-    def _members(self, group: str) -> int:
+    def _members(self, group: str) -> tuple[str, ...]:
         future = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
         try:
-            return len(future.result().members)
+            found = future.result().members
         except KafkaException as failure:
             if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return 0
+                return ()
             raise
+        return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
 
     def _committed(self, group: str) -> Sequence[TopicPartition]:
         future = self._admin.list_consumer_group_offsets(
@@ -153,7 +150,7 @@ class History:
                 return ask()
             except KafkaException as failure:
                 if failure.args[0].code() not in _PASSING or time.monotonic() > deadline:
-                    raise _explained(self.bootstrap, failure) from failure
+                    raise explained(self.bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
 
 
@@ -165,7 +162,8 @@ def _good(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
     return found
 
 
-def _explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
+def explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
+    """What the brokers refused, as HistoryUnavailable or GroupIsLive."""
     error: KafkaError = failure.args[0]
     if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
         return GroupIsLive(f"{error.str()}: stop its workers first")

@@ -13,9 +13,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -28,12 +27,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
-from shared.kafka.history import GroupIsLive, History, HistoryUnavailable
-from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.history import GroupIsLive, History, HistoryUnavailable, explained
+from shared.kafka.offsets import Offsets, OffsetsUnknown, Partition
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 
-Partition = tuple[str, int]
 Positions = Mapping[Partition, int]
 Answer = TypeVar("Answer")
 
@@ -103,7 +101,7 @@ class Reprocessing:
         moves = (Move(*tp, before[tp], after) for tp, after in sorted((again | skipped).items()))
         return Plan(
             group,
-            self.members(group),
+            self._history.members(group),
             changelogs,
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
@@ -121,20 +119,9 @@ class Reprocessing:
         if later.items() - plan.rewound.items():
             self._move(plan.group, later)
 
-    def members(self, group: str) -> tuple[str, ...]:
-        """Who is in the group now, by instance and host."""
-        described = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
-        try:
-            found = described.result().members
-        except KafkaException as failure:
-            if failure.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return ()
-            raise self._explained(failure) from failure
-        return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
-
     def refuse_members(self, group: str) -> None:
         """Raises GroupIsLive, naming who lives."""
-        if members := self.members(group):
+        if members := self._history.members(group):
             raise GroupIsLive(
                 f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
                 "One that was killed counts until its session times out"
@@ -175,7 +162,10 @@ class Reprocessing:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-        self._answered(futures[resource])
+        try:
+            futures[resource].result()
+        except KafkaException as failure:
+            raise explained(self._bootstrap, failure) from failure
 
     def _delete(self, ends: list[TopicPartition]) -> None:
         """The partitions' leaders learn of the topic's new policy a little later than it is set."""
@@ -187,7 +177,7 @@ class Reprocessing:
                 return
             except KafkaException as failure:
                 if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
-                    raise self._explained(failure) from failure
+                    raise explained(self._bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
 
     def _settled(self, ask: Callable[[], Answer]) -> Answer:
@@ -200,13 +190,3 @@ class Reprocessing:
                 if time.monotonic() > deadline:
                     raise HistoryUnavailable(f"{self._bootstrap}: {failure}") from failure
                 time.sleep(_PAUSE_S)
-
-    def _answered(self, future: Future[Any]) -> Any:
-        try:
-            return future.result()
-        except KafkaException as failure:
-            raise self._explained(failure) from failure
-
-    def _explained(self, failure: KafkaException) -> HistoryUnavailable:
-        error: KafkaError = failure.args[0]
-        return HistoryUnavailable(f"{self._bootstrap}: {error.str()} ({error.name()})")
