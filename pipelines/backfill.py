@@ -26,11 +26,11 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.events import until
+from pipelines.sinks import to_topic
 from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError
 from shared.es.ids import check_aggregate_id, derived_id
 from shared.es.row import Row
-from shared.kafka.access import spark_options
 from shared.kafka.history import GroupIsLive, History
 from shared.kafka.murmur2 import partition_of
 
@@ -263,5 +263,4 @@ def _append(records: DataFrame, bootstrap: str, topic: str) -> None:
     """A partition's records by one producer, so that they come in their order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
-    options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
-    ordered.select("partition", "key", "value").write.format("kafka").options(**options).option("topic", topic).save()
+    to_topic(ordered.select("partition", "key", "value").write, bootstrap, topic).save()

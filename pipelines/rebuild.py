@@ -29,9 +29,9 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import Place, discarded, without
+from pipelines.sinks import to_topic
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
-from shared.kafka.access import spark_options
 from shared.kafka.history import GroupIsLive, History, Positions
 from shared.topology import Topology
 
@@ -229,15 +229,11 @@ class Rebuild:
 
     def _write(self, table: FoldedTable) -> None:
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        (
-            rows.select("key", "value", "partition")
-            .write.format("kafka")
-            .options(**spark_options(self._history.bootstrap))
-            .option("kafka.acks", "all")
-            .option("kafka.enable.idempotence", "true")
-            .option("topic", self._new.changelog(table.table).name)
-            .save()
-        )
+        to_topic(
+            rows.select("key", "value", "partition").write,
+            self._history.bootstrap,
+            self._new.changelog(table.table).name,
+        ).save()
 
 
 def _read(folder: Path) -> ds.Dataset:

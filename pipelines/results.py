@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.kafka.access import spark_options
+from pipelines.sinks import to_topic
 from shared.topology import Topic, Topology
 
 REVENUE = Topic("insights.revenue.v1", cleanup="compact")
@@ -26,16 +24,11 @@ def as_records(results: DataFrame, *key: str) -> DataFrame:
 
 def write(results: DataFrame, bootstrap: str, topic: Topic, *key: str) -> None:
     """Appends a batch of results to `topic`."""
-    _to_kafka(as_records(results, *key).write, bootstrap, topic).save()
+    to_topic(as_records(results, *key).write, bootstrap, topic.name).save()
 
 
 def follow(results: DataFrame, bootstrap: str, topic: Topic, checkpoint: str, *key: str) -> None:
     """Appends what a stream changes, up to what its source holds now; goes on where `checkpoint` says."""
     stream = as_records(results, *key).writeStream.outputMode("update").trigger(availableNow=True)
-    query = _to_kafka(stream, bootstrap, topic).option("checkpointLocation", checkpoint).start()
+    query = to_topic(stream, bootstrap, topic.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()
-
-
-def _to_kafka(writer: Any, bootstrap: str, topic: Topic) -> Any:
-    options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
-    return writer.format("kafka").options(**options).option("topic", topic.name)
