@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from shared.es.errors import NotReady
@@ -38,13 +38,27 @@ async def read_at(
 
 
 async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]) -> Sequence[bytes]:
-    found: dict[int, bytes] = {}
     try:
-        for offset in offsets:
-            if offset not in found:
-                reader.seek(tp, offset)
-                fetched = await reader.getmany(tp, timeout_ms=int(TIMEOUT_S * 1000), max_records=NEIGHBOURS)
-                found |= {record.offset: record.value for record in fetched[tp]}
+        found = {record.offset: record.value async for record in records_at(reader, tp, offsets, TIMEOUT_S)}
     except OffsetOutOfRangeError:
         raise LogBegins((await reader.beginning_offsets([tp]))[tp]) from None
     return [found[offset] for offset in offsets]
+
+
+async def records_at(
+    reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int], wait_s: float
+) -> AsyncIterator[ConsumerRecord]:
+    """The records at the ascending offsets, but for those that do not come within `wait_s`.
+
+    Raises OffsetOutOfRangeError at the first that was removed.
+    """
+    missing = set(offsets)
+    for offset in offsets:
+        if offset not in missing:
+            continue
+        reader.seek(tp, offset)
+        fetched = await reader.getmany(tp, timeout_ms=int(wait_s * 1000), max_records=NEIGHBOURS)
+        for record in fetched.get(tp, ()):
+            if record.offset in missing:
+                missing.remove(record.offset)
+                yield record

@@ -9,12 +9,13 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from shared.parking import Failure, Parked, Wish
+from shared.streams.log import records_at
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 
 log = structlog.get_logger(__name__)
 
-REREAD_MS = 5_000
+REREAD_S = 5.0
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
@@ -59,10 +60,8 @@ class Wishes:
         await reader.start()
         try:
             reader.assign([tp])
-            for offset in parked.offsets:
-                reader.seek(tp, offset)
-                fetched = await reader.getmany(tp, timeout_ms=REREAD_MS, max_records=1)
-                found |= {record.offset: record for record in fetched.get(tp, ())}
+            async for record in records_at(reader, tp, parked.offsets, REREAD_S):
+                found[record.offset] = record
         except OffsetOutOfRangeError as error:
             log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
         finally:
