@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ _LOST_MEMBERSHIP = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _HOPELESS: Mapping[int, str] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`: a topic it writes to does not exist",
     KafkaError._UNKNOWN_TOPIC: "run `provision`: a topic it writes to does not exist",
@@ -35,8 +37,8 @@ _HOPELESS: Mapping[int, str] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this service's principal IDEMPOTENT_WRITE",
     KafkaError.MSG_SIZE_TOO_LARGE: "make the event or the row smaller, or raise the topic's max.message.bytes",
     KafkaError.RECORD_LIST_TOO_LARGE: "make the event or the row smaller, or raise max.message.bytes",
-    KafkaError._FENCED: "start it again; if it repeats, two workers share one ONEFOLD_INSTANCE",
-    KafkaError.INVALID_PRODUCER_EPOCH: "start it again; if it repeats, two workers share one ONEFOLD_INSTANCE",
+    KafkaError._FENCED: "name them differently: two workers share one ONEFOLD_INSTANCE",
+    KafkaError.INVALID_PRODUCER_EPOCH: "name them differently: two workers share one ONEFOLD_INSTANCE",
 }
 
 Partition = tuple[str, int]
@@ -100,6 +102,7 @@ class TransactionalProducer:
         Returns the offset of the last record written to each partition.
         Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
         """
+        began = time.monotonic()
         try:
             producer = self._opened()
             producer.begin_transaction()
@@ -120,8 +123,9 @@ class TransactionalProducer:
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         except KafkaException as failure:
             self._suspicious = True
+            expired = time.monotonic() - began > TRANSACTION_TIMEOUT_MS / 1000
             self._abort()
-            raise _explained(failure.args[0]) from failure
+            raise _explained(failure.args[0], expired) from failure
         except BaseException:
             self._abort()
             raise
@@ -202,10 +206,13 @@ def _retried(call: Callable[[], object]) -> None:
             log.info("transaction call is tried again", reason=error.str())
 
 
-def _explained(error: KafkaError) -> Exception:
+def _explained(error: KafkaError, expired: bool) -> Exception:
+    """expired: so old a transaction is aborted by its coordinator, whose word for that is the one for a twin."""
     code = error.code()
     if code in _LOST_MEMBERSHIP:
         return TransactionAborted(error.str(), lost_membership=True)
+    if code in _FENCED and expired:
+        return TransactionAborted(f"open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})")
     if code in _HOPELESS:
         return TransactionRefused(f"{error.str()} ({error.name()}). Fix: {_HOPELESS[code]}")
     if error.fatal():

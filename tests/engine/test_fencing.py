@@ -13,9 +13,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
+from shared.kafka import transactions
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
-from shared.kafka.transactions import TransactionAborted, TransactionalProducer, group_metadata
+from shared.kafka.transactions import (
+    Record,
+    TransactionAborted,
+    TransactionalProducer,
+    TransactionRefused,
+    group_metadata,
+)
+from tests.faults.log import with_open_transactions
 
 pytestmark = pytest.mark.broker
 
@@ -64,6 +72,30 @@ def test_a_stranger_may_not(bootstrap: str, group: str) -> None:
         assert refused.value.lost_membership
 
 
+def test_a_twin_stops_the_earlier_worker(bootstrap: str, group: str) -> None:
+    with _member(bootstrap, group) as consumer:
+        member = group_metadata(group, 1, str(consumer.memberid()))
+        earlier, later = (TransactionalProducer(bootstrap, group) for _ in range(2))
+        for producer in (earlier, later):
+            producer.commit([], {SOURCE: 1}, member)
+        with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
+            earlier.commit([], {SOURCE: 2}, member)
+
+
+def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator has aborted the transaction meanwhile, and says the same as for a twin."""
+    monkeypatch.setattr(transactions, "TRANSACTION_TIMEOUT_MS", 1_000)
+    with _member(bootstrap, group) as consumer:
+        member = group_metadata(group, 1, str(consumer.memberid()))
+        producer = TransactionalProducer(bootstrap, group)
+        with monkeypatch.context() as away:
+            away.setattr(transactions, "reached", lambda step: step == "before_offsets" and _await_its_end(bootstrap))
+            with pytest.raises(TransactionAborted, match="open for longer than 1 s"):
+                producer.commit([Record(SOURCE[0], b"key", b"value", SOURCE[1])], {SOURCE: 1}, member)
+        producer.commit([], {SOURCE: 2}, member)
+        assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 2}
+
+
 @pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m"), (1, "")])
 def test_metadata_that_the_broker_fences_nothing_by_is_never_made(generation: int, member_id: str) -> None:
     with pytest.raises(ValueError, match="no member of a group"):
@@ -82,6 +114,12 @@ def test_pending_offsets_are_not_final(bootstrap: str, group: str, monkeypatch: 
 
 def _commit(bootstrap: str, member: bytes) -> None:
     TransactionalProducer(bootstrap, f"fencing-{uuid.uuid4()}").commit([], {SOURCE: 1}, member)
+
+
+def _await_its_end(bootstrap: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while with_open_transactions(bootstrap, [SOURCE]):
+        assert time.monotonic() < deadline
 
 
 @contextmanager

@@ -55,12 +55,11 @@ def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
         victim, other = _shuffled(scenario)
         scenario.load_for(SOME)
-        log = Log(victim)
         victim.pause()
         _await_takeover(scenario, other)
         scenario.load_for(SOME)
         victim.resume()
-        _bring_back(scenario, victim, log)
+        _await_return(scenario, victim)
         scenario.load_for(SOME)
 
 
@@ -84,8 +83,8 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         scenario.await_decided()
         victim.resume()
         if step != "after_commit":
-            observe(lambda: log.tells("batch not committed") or log.tells("the worker stops"), "its batch was refused")
-        _bring_back(scenario, victim, log)
+            observe(lambda: log.tells("batch not committed"), "its batch was refused")
+        _await_return(scenario, victim)
 
 
 def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
@@ -196,14 +195,8 @@ def _await_takeover(scenario: Scenario, worker: Worker) -> None:
     observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
 
 
-def _bring_back(scenario: Scenario, zombie: Worker, log: Log) -> None:
-    """Until the group counts it in again. One whose transaction was fenced ends itself, and is started again."""
-    observe(lambda: log.tells("the worker stops") or scenario.owned(zombie), "the group counts it in again")
-    if log.tells("the worker stops"):
-        observe(lambda: not runs(zombie), "it ends")
-        assert zombie.exit_code != 0
-        zombie.change(failpoint=None)
-        zombie.start()
+def _await_return(scenario: Scenario, zombie: Worker) -> None:
+    observe(lambda: scenario.owned(zombie), "the group counts it in again")
 
 
 def _tables(stores: Path) -> list[Path]:
