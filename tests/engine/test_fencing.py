@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -89,7 +90,7 @@ def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monk
         member = group_metadata(group, 1, str(consumer.memberid()))
         producer = TransactionalProducer(bootstrap, group)
         with monkeypatch.context() as away:
-            away.setattr(transactions, "reached", lambda step: step == "before_offsets" and _await_its_end(bootstrap))
+            away.setattr(transactions, "reached", partial(_await_its_end, bootstrap))
             with pytest.raises(TransactionAborted, match="open for longer than 1 s"):
                 producer.commit([Record(SOURCE[0], b"key", b"value", SOURCE[1])], {SOURCE: 1}, member)
         producer.commit([], {SOURCE: 2}, member)
@@ -116,9 +117,9 @@ def _commit(bootstrap: str, member: bytes) -> None:
     TransactionalProducer(bootstrap, f"fencing-{uuid.uuid4()}").commit([], {SOURCE: 1}, member)
 
 
-def _await_its_end(bootstrap: str) -> None:
+def _await_its_end(bootstrap: str, step: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while with_open_transactions(bootstrap, [SOURCE]):
+    while step == "before_offsets" and with_open_transactions(bootstrap, [SOURCE]):
         assert time.monotonic() < deadline
 
 

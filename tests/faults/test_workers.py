@@ -179,7 +179,7 @@ def _shuffled(scenario: Scenario) -> list[Worker]:
 def _replace(worker: Worker, command: Sequence[str]) -> None:
     worker.stop()
     worker.command = command
-    worker.start()
+    worker.spawn()
 
 
 def _arm(worker: Worker, failpoint: str) -> None:
