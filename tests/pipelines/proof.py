@@ -1,7 +1,8 @@
-"""One story for all histories: a first release, then one with an upcaster that is killed in a transaction."""
+"""One story for all histories: kills, a release with an upcaster, compaction, an archive, and the next version."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import defaultdict
@@ -13,13 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from pipelines import parity
+from pipelines.archive import Archive
 from pipelines.catalog import table_of
+from pipelines.rebuild import Rebuild
 from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account
-from services.accounts.topology import COMMANDS, TOPOLOGY
+from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.worker import Worker, free_port
 from shared.es.decider import fold
 from shared.es.errors import DomainError
@@ -35,6 +45,8 @@ CHANGELOG = ACCOUNTS.changelog
 NOON = datetime(1997, 1, 18, 12, tzinfo=UTC)
 _APP = "services.accounts.app"
 DEADLINE_S = 300.0  # a machine that is busy with other things has its time
+AT_ONCE = {"log.initial.task.delay.ms": 100, "log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 500}
+"""Otherwise a broker looks every few minutes for what is to be compacted or deleted."""
 
 Asked = Sequence[tuple[str, AccountCommand]]
 Fact = tuple[int, Account]
@@ -43,8 +55,11 @@ Fact = tuple[int, Account]
 
 def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: Path) -> None:
     """What is folded here, the live table over HTTP, its changelog and Spark are the same in the end."""
-    first, second = _halves(histories)
+    first, second, third = _thirds(histories)
     with _running(root, spark) as accounts:
+        accounts.set(CHANGELOG, segment_ms="100", min_cleanable_dirty_ratio="0.01", min_compaction_lag_ms="86400000")
+
+        # a first release, and one with an upcaster that is killed in the middle of a transaction
         accounts.start("tests.pipelines.first_accounts")
         accounts.ask(first)
         accounts.await_decided()
@@ -53,14 +68,42 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.start(failpoint="after_offsets:kill:1")
         _await(lambda: accounts.worker.exit_code, lambda code: code is not None)
         accounts.start()
-        accounts.agree()
+        accounts.await_decided()
+        accounts.worker.kill()
+
+        # a worker without a store, of a changelog that was compacted; what lies in its last segment is not
+        written = read_records(accounts.bootstrap, CHANGELOG)
+        accounts.set(CHANGELOG, min_compaction_lag_ms="0")
+        fewer = len(written) - len(latest(written)) / 2
+        _await(lambda: len(read_records(accounts.bootstrap, CHANGELOG)), lambda left: left < fewer)
+        shutil.rmtree(accounts.stores)
+        accounts.start()
+
+        # events that only the archive still has
+        archive = Archive(spark, str(root / "archive"), "accounts", EVENTS.name)
+        archive.extend(accounts.history)
+        ends = accounts.history.settled_ends(EVENTS.name)
+        accounts.set(EVENTS.name, retention_ms="1")
+        _await(lambda: accounts.history.starts(EVENTS.name), lambda starts: starts == ends)
+        accounts.set(EVENTS.name, retention_ms="-1")
+        accounts.ask(third)
+        accounts.agree(archive)
+
+        # what the next version begins with
+        accounts.worker.stop()
+        build = Rebuild(spark, accounts.history, [ACCOUNTS], 2, root / "work", archive=lambda _: archive)
+        provision([build.topology], Settings(bootstrap=accounts.bootstrap))
+        build.run(lambda *_: None)
+        rebuilt = read_records(accounts.bootstrap, build.topology.changelog(ACCOUNTS.table).name)
+        assert latest(rebuilt) == latest(read_records(accounts.bootstrap, CHANGELOG))
 
 
-def _halves(histories: Mapping[str, Sequence[AccountCommand]]) -> tuple[Asked, Asked]:
+def _thirds(histories: Mapping[str, Sequence[AccountCommand]]) -> tuple[Asked, Asked, Asked]:
     """All accounts in turns."""
     turns = [[(name, command) for command in history] for name, history in histories.items()]
     asked = [each for turn in zip_longest(*turns) for each in turn if each]
-    return asked[: len(asked) // 2], asked[len(asked) // 2 :]
+    one, two = len(asked) // 3, 2 * len(asked) // 3
+    return asked[:one], asked[one:two], asked[two:]
 
 
 def _folded(asked: Asked) -> dict[str, Fact]:
@@ -117,15 +160,24 @@ class _Accounts:
         ends = self.history.settled_ends(COMMANDS.name)
         _await(lambda: self.history.positions(TOPOLOGY.group).get(COMMANDS.name), lambda found: found == ends)
 
-    def agree(self) -> None:
+    def agree(self, archive: Archive | None = None) -> None:
         """All four: the fold here, the changelog, the answers over HTTP, and Spark."""
         self.await_decided()
         expected = _folded(self._asked)
         assert _facts(latest(read_records(self.bootstrap, CHANGELOG))) == expected
-        verdict = parity.audit(self._spark, self.history, ACCOUNTS, url=self.worker.url)
+        verdict = parity.audit(self._spark, self.history, ACCOUNTS, archive=archive, url=self.worker.url)
         assert (
             str(verdict) == f"{len(expected):,} of {len(expected):,} accounts agree ({len(expected):,} also over HTTP)"
         )
+
+    def set(self, topic: str, **config: str) -> None:
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result()
 
 
 def _facts(rows: Mapping[bytes, bytes | None]) -> dict[str, Fact]:
@@ -142,7 +194,7 @@ def _await(look: Callable[[], Any], good: Callable[[Any], bool]) -> None:
 
 @contextmanager
 def _running(root: Path, spark: Any) -> Iterator[_Accounts]:
-    with EmbeddedKafka(root / "kafka", root / "logs") as kafka:
+    with EmbeddedKafka(root / "kafka", root / "logs", properties=AT_ONCE) as kafka:
         accounts = _Accounts(kafka.bootstrap, root, spark)
         try:
             yield accounts
