@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
@@ -25,9 +24,9 @@ from demo.shop import SERVICES, Shop
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
 from shared.dev.environment import explain_os_error
+from shared.dev.keeper import keep_running
 from shared.dev.stack import Stack
 from shared.dev.stages import Stage, StageFailed, stage
-from shared.dev.up import Keeper
 from shared.dev.worker import CHECKOUT
 from shared.es.errors import OnefoldError
 from shared.kafka.producer import CommandProducer
@@ -37,7 +36,6 @@ ROOT = CHECKOUT / ".onefold" / "demo"
 STAGES = 11
 _WORKERS = dict.fromkeys(SERVICES, 1) | {"orders": 2}
 _PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
-_TICK_S = 0.5
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Begin = Callable[[str], AbstractContextManager[Stage]]
@@ -173,11 +171,6 @@ def _parity(stack: Stack, begin: Begin) -> spark.Parity:
 def _stay(stack: Stack, account: str) -> None:
     urls = {name: stack.urls(name)[0] for name in SERVICES}
     print("\n" + suggestions(account, urls, stack.workers_of("orders")[1].pid, stack.logs), flush=True)
-    keepers = [Keeper(each, lambda text: print(text, flush=True)) for each in stack.workers]
     with suppress(KeyboardInterrupt):
-        while True:
-            time.sleep(_TICK_S)
-            stack.kafka.check()
-            for keeper in keepers:
-                keeper.tick(time.monotonic())
+        keep_running(stack, lambda text: print(text, flush=True))
     print("stopping", flush=True)

@@ -15,15 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
+from shared.dev.keeper import keep_running
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack, found_services
 from shared.dev.stages import StageFailed, stage
-from shared.dev.worker import CHECKOUT, READY_DEADLINE_S, Worker, is_ready
+from shared.dev.worker import CHECKOUT, READY_DEADLINE_S, is_ready
 
 ROOT = CHECKOUT / ".onefold" / "up"
 _TICK_S = 0.5
-_STEADY_S = 60.0
-_LONGEST_PAUSE_S = 30.0
 _UP_GRACE_S = 60.0
 _ORPHAN_GRACE_S = 10.0
 
@@ -53,13 +52,13 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
         raise StageFailed("no folder of services/ has an app.py", "add a service")
     with _only_one(root):
         _end_recorded(root)
-        shutil.rmtree(root / "resting", ignore_errors=True)
+        shutil.rmtree(_resting(root), ignore_errors=True)
         _on_end_signals(signal.default_int_handler)
         stack = Stack(root, services, brokers)
         try:
             _start(stack, sys.stderr if as_json else sys.stdout)
             _announce(stack, as_json)
-            _keep_running(stack)
+            keep_running(stack, _say, lambda: _write(stack), _resting(root))
         except KeyboardInterrupt:
             _say("stopping")
         finally:
@@ -147,61 +146,6 @@ def _announce(stack: Stack, as_json: bool) -> None:
     print("Ctrl-C stops it; its data stay", flush=True)
 
 
-def _keep_running(stack: Stack) -> None:
-    keepers = [Keeper(worker, _say, _resting(stack.root, worker.service)) for worker in stack.workers]
-    while True:
-        time.sleep(_TICK_S)
-        stack.kafka.check()
-        if [keeper for keeper in keepers if keeper.tick(time.monotonic())]:
-            _write(stack)
-
-
-class Keeper:
-    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds.
-
-    While the file `resting` exists, the worker is stopped.
-    """
-
-    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None = None) -> None:
-        self._worker = worker
-        self._say = say
-        self._resting = resting
-        self._rests = False
-        self._deaths = 0
-        self._started_s = time.monotonic()
-        self._due_s: float | None = None
-
-    def tick(self, now_s: float) -> bool:
-        """True when it was started again, or stopped."""
-        if self._resting is not None and self._resting.exists():
-            return self._rest()
-        if self._due_s is None and not self._rests:
-            self._notice_end(now_s)
-            return False
-        if self._due_s is not None and now_s < self._due_s:
-            return False
-        self._worker.spawn()
-        self._started_s, self._due_s, self._rests = now_s, None, False
-        return True
-
-    def _rest(self) -> bool:
-        if self._rests:
-            return False
-        self._worker.stop()
-        self._due_s, self._rests = None, True
-        return True
-
-    def _notice_end(self, now_s: float) -> None:
-        code = self._worker.exit_code
-        if code is None:
-            return
-        self._deaths = 1 if now_s - self._started_s > _STEADY_S else self._deaths + 1
-        pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
-        self._due_s = now_s + pause_s
-        again = f"it is started again in {pause_s:.0f} s"
-        self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")
-
-
 @contextmanager
 def _only_one(root: Path) -> Iterator[None]:
     """Holds this root for one `up`. Raises StageFailed naming the one that has it."""
@@ -243,7 +187,7 @@ def _file(root: Path) -> Path:
     return root / "running.json"
 
 
-def _resting(root: Path, service: str) -> Path:
+def _resting(root: Path, service: str = "") -> Path:
     return root / "resting" / service
 
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from shared.dev import cli
 from shared.dev import up as stays
+from shared.dev.keeper import Keeper
 from shared.dev.processes import Process, identify
 from shared.dev.stages import StageFailed
-from shared.dev.up import Keeper
 from shared.dev.worker import Worker, is_ready
 
 

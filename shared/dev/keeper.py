@@ -1,0 +1,76 @@
+"""Keeps a stack's workers running."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Never
+
+from shared.dev.stack import Stack
+from shared.dev.worker import Worker
+
+_TICK_S = 0.5
+_STEADY_S = 60.0
+_LONGEST_PAUSE_S = 30.0
+
+
+def keep_running(
+    stack: Stack, say: Callable[[str], None], changed: Callable[[], None] = lambda: None, resting: Path | None = None
+) -> Never:
+    """Starts what ends by itself again. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
+
+    changed: called when a worker was started or stopped. resting: a folder; its files name services that rest.
+    """
+    keepers = [Keeper(worker, say, resting and resting / worker.service) for worker in stack.workers]
+    while True:
+        time.sleep(_TICK_S)
+        stack.kafka.check()
+        if [keeper for keeper in keepers if keeper.tick(time.monotonic())]:
+            changed()
+
+
+class Keeper:
+    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds.
+
+    While the file `resting` exists, the worker is stopped.
+    """
+
+    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None = None) -> None:
+        self._worker = worker
+        self._say = say
+        self._resting = resting
+        self._rests = False
+        self._deaths = 0
+        self._started_s = time.monotonic()
+        self._due_s: float | None = None
+
+    def tick(self, now_s: float) -> bool:
+        """True when it was started again, or stopped."""
+        if self._resting is not None and self._resting.exists():
+            return self._rest()
+        if self._due_s is None and not self._rests:
+            self._notice_end(now_s)
+            return False
+        if self._due_s is not None and now_s < self._due_s:
+            return False
+        self._worker.spawn()
+        self._started_s, self._due_s, self._rests = now_s, None, False
+        return True
+
+    def _rest(self) -> bool:
+        if self._rests:
+            return False
+        self._worker.stop()
+        self._due_s, self._rests = None, True
+        return True
+
+    def _notice_end(self, now_s: float) -> None:
+        code = self._worker.exit_code
+        if code is None:
+            return
+        self._deaths = 1 if now_s - self._started_s > _STEADY_S else self._deaths + 1
+        pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
+        self._due_s = now_s + pause_s
+        again = f"it is started again in {pause_s:.0f} s"
+        self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")
