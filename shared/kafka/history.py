@@ -30,6 +30,8 @@ _PASSING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # a broker that was just started knows less than its clients
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker learns of a new topic a little later than others
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
