@@ -6,9 +6,9 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -205,16 +205,30 @@ def load_settings() -> Settings:
 def read_settings(kind: type[S]) -> S:
     """What the variables with the prefix of `kind` say. Raises SettingsError naming every wrong or unknown one."""
     prefix = _prefix(kind)
+    files = {f"{prefix}{name.upper()}_FILE": name for name in kind.model_fields if _is_secret(kind, name)}
     names = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(prefix))
-    known = {prefix + field.upper() for field in kind.model_fields}
+    known = {prefix + field.upper() for field in kind.model_fields} | files.keys()
     problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _OF_A_PLATFORM.search(name))]
+    secrets, unread = _secrets(files)
+    problems += unread
     try:
-        settings = kind()
+        settings = kind(**secrets)
     except ValidationError as error:
         problems += [line for detail in error.errors() for line in _explain(kind, detail)]
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
+
+
+def _secrets(files: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """By field what the named files hold, and why others can't be read. files: the field by the variable."""
+    found, problems = dict[str, Any](), list[str]()
+    for variable in files.keys() & os.environ.keys():
+        try:
+            found[files[variable]] = Path(os.environ[variable]).read_text().strip()
+        except OSError as error:
+            problems.append(f"{variable}={os.environ[variable]} cannot be read: {error.strerror}")
+    return found, problems
 
 
 def _prefix(kind: type[BaseSettings]) -> str:

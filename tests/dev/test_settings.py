@@ -155,3 +155,17 @@ def test_prod_reaches_brokers_elsewhere_as_a_principal(monkeypatch: pytest.Monke
     signing_in = {"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush", "ONEFOLD_KAFKA_CA": __file__}
     settings = load(monkeypatch, SAFE | signing_in | {"ONEFOLD_BOOTSTRAP": "kafka:9093"})
     assert settings.principal == Principal("accounts", "hush", Path(__file__))
+
+
+def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hush\n")
+    settings = load(monkeypatch, {"ONEFOLD_KAFKA_PASSWORD_FILE": str(file), "ONEFOLD_KAFKA_PASSWORD": "of the parent"})
+    assert settings.kafka_password.get_secret_value() == "hush"
+
+
+def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"ONEFOLD_PEER_SECRET_FILE": "/nowhere", "ONEFOLD_KAFKA_USER_FILE": __file__}
+    unknown, unread = refusal(monkeypatch, missing)
+    assert unknown.startswith(f"ONEFOLD_KAFKA_USER_FILE={__file__!r} is unknown; allowed and near: ONEFOLD_KAFKA_USER")
+    assert unread == "ONEFOLD_PEER_SECRET_FILE=/nowhere cannot be read: No such file or directory"
