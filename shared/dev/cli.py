@@ -106,6 +106,7 @@ def worker(service: str) -> None:
         port = str(free_port(range(8000, 9000)))
         os.environ.setdefault("ONEFOLD_HTTP_PORT", port)
         os.environ.setdefault("ONEFOLD_INSTANCE", port)
+    load_settings()  # what is wrong with them is said here, where it is not the end of a long traceback
     command = faust_command(service)
     os.execv(command[0], command)
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from shared.dev.processes import identify
+from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, free_port
 from shared.settings import Settings
@@ -135,6 +136,14 @@ time.sleep(60)
         process = identify(int(parent.stdout.readline()))
         parent.kill()
     wait_until(lambda: not process.running)
+
+
+def test_a_wrong_setting_is_told_in_one_line() -> None:
+    command = [sys.executable, "-m", "shared.dev.cli", "worker", found_services()[0]]
+    environment = os.environ | {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1", "ONEFOLD_REPLICATION": "two"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9\n"
 
 
 def test_a_taken_port_is_not_free() -> None:
