@@ -84,9 +84,14 @@ def difference(body: bytes, first: int, states: Sequence[bytes], initial: bytes)
     if not body:  # a refusal can be an event of an aggregate that there never was
         return None if initial in states else f"HTTP knows nothing of it, there are {first} events"
     answer: Mapping[str, Any] = from_json(body)
-    sequence = answer.get("sequence")
-    if not isinstance(sequence, int) or not first <= sequence < first + len(states):
-        return f"HTTP answers sequence {sequence}, its events end at {first + len(states) - 1}"
-    state = from_json(states[sequence - first])
-    wrong = sorted(name for name in answer.keys() & state.keys() if answer[name] != state[name])
-    return f"HTTP answers another {', '.join(wrong)} at sequence {sequence}" if wrong else None
+    if "sequence" in answer:  # a view may keep it to itself; then any state since will do
+        at = answer["sequence"] - first
+        if not 0 <= at < len(states):
+            return f"HTTP answers sequence {answer['sequence']}, its events end at {first + len(states) - 1}"
+        first, states = first + at, states[at : at + 1]
+    wrong = [_unlike(answer, from_json(state)) for state in states]
+    return f"HTTP answers another {', '.join(wrong[-1])} at sequence {first + len(states) - 1}" if all(wrong) else None
+
+
+def _unlike(answer: Mapping[str, Any], state: Mapping[str, Any] | None) -> list[str]:
+    return sorted(name for name in answer if state is None or (name in state and answer[name] != state[name]))

@@ -175,7 +175,7 @@ def insights(
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
-    """Revenue, retention, segments and baskets of customers: to topics, and the first two as pictures."""
+    """Revenue, retention, segments and baskets of customers: to a topic, and the first two as pictures."""
     from pipelines import pictures  # here: no other verb needs to wait for matplotlib
 
     table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
@@ -186,20 +186,20 @@ def insights(
             records = sources.stream(spark, history.bootstrap, table.events.name)
             days = revenue_by_day(charges(facts(records, table)))
             checkpoint = str((out / "checkpoint").resolve())
-            results.follow(days, history.bootstrap, results.REVENUE, checkpoint, "day")
+            results.follow(days, history.bootstrap, checkpoint, "revenue", "day")
             return
         charged = charges(_facts(spark, history, table, archive)).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
-        results.write(days, history.bootstrap, results.REVENUE, "day")
-        results.write(months, history.bootstrap, results.RETENTION, "cohort", "months")
-        results.write(by_segment(segments(charged)), history.bootstrap, results.SEGMENTS, "segment")
+        results.write(days, history.bootstrap, "revenue", "day")
+        results.write(months, history.bootstrap, "retention", "cohort", "months")
+        results.write(by_segment(segments(charged)), history.bootstrap, "segment", "segment")
         for each in orders:
             bought = lines(_facts(spark, history, each, archive)).cache()
-            results.write(revenue_by_sku_and_cohort(bought), history.bootstrap, results.SKUS, "sku", "cohort")
-            results.write(baskets(bought), history.bootstrap, results.BASKETS, "first", "second")
+            results.write(revenue_by_sku_and_cohort(bought), history.bootstrap, "sku", "sku", "cohort")
+            results.write(baskets(bought), history.bootstrap, "basket", "first", "second")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
-    typer.echo(f"written to {', '.join(topic.name for topic in results.TOPOLOGY.topics)}; pictures in {out}")
+    typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
 
 
 def _facts(spark: SparkSession, history: History, table: FoldedTable, archive: str | None) -> DataFrame:

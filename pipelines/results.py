@@ -1,4 +1,4 @@
-"""Where results go: compacted topics, which a table can be fed from like any other."""
+"""Where results go: a topic of events, which a table can be fed from like any other."""
 
 from __future__ import annotations
 
@@ -8,27 +8,38 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines.sinks import to_topic
 from shared.topology import Topic, Topology
 
-REVENUE = Topic("insights.revenue.v1", cleanup="compact")
-RETENTION = Topic("insights.retention.v1", cleanup="compact")
-SEGMENTS = Topic("insights.segments.v1", cleanup="compact")
-SKUS = Topic("insights.skus.v1", cleanup="compact")
-BASKETS = Topic("insights.baskets.v1", cleanup="compact")
-TOPOLOGY = Topology("insights", topics=(REVENUE, RETENTION, SEGMENTS, SKUS, BASKETS))
+RESULTS = Topic("insights.results.v1")
+TOPOLOGY = Topology("insights", topics=(RESULTS,))
 
 
-def as_records(results: DataFrame, *key: str) -> DataFrame:
-    """key: the key columns joined by a slash; value: every column as JSON. A later record replaces an earlier one."""
-    name = F.concat_ws("/", *(F.col(column).cast("string") for column in key))
-    return results.select(name.alias("key"), F.to_json(F.struct("*")).alias("value"))
+def as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
+    """key: the kind and the key columns, `retention:1997-01-01:3`; value: an event that holds every column.
+
+    A later record of a key replaces an earlier one. Each is the first event of its own, so its sequence is 1.
+    """
+    name = F.concat_ws(":", F.lit(kind), *(F.col(column).cast("string") for column in key))
+    data = F.struct(F.lit(kind).alias("kind"), F.struct("*").alias("figures"))
+    event_id = F.sha2(F.to_json("data"), 256)
+    envelope = F.struct(
+        event_id.alias("event_id"),
+        F.lit("insights.counted").alias("type"),
+        F.lit(1).alias("schema_version"),
+        F.col("key").alias("aggregate_id"),
+        F.lit(1).alias("sequence"),
+        F.current_timestamp().alias("occurred_at"),
+        event_id.alias("correlation_id"),
+        "data",
+    )
+    return results.select(name.alias("key"), data.alias("data")).select("key", F.to_json(envelope).alias("value"))
 
 
-def write(results: DataFrame, bootstrap: str, topic: Topic, *key: str) -> None:
-    """Appends a batch of results to `topic`."""
-    to_topic(as_records(results, *key).write, bootstrap, topic.name).save()
+def write(results: DataFrame, bootstrap: str, kind: str, *key: str) -> None:
+    """Appends a batch of results."""
+    to_topic(as_records(results, kind, *key).write, bootstrap, RESULTS.name).save()
 
 
-def follow(results: DataFrame, bootstrap: str, topic: Topic, checkpoint: str, *key: str) -> None:
+def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> None:
     """Appends what a stream changes, up to what its source holds now; goes on where `checkpoint` says."""
-    stream = as_records(results, *key).writeStream.outputMode("update").trigger(availableNow=True)
-    query = to_topic(stream, bootstrap, topic.name).option("checkpointLocation", checkpoint).start()
+    stream = as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
+    query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()

@@ -1,4 +1,4 @@
-"""HTTP of sales: what was sold, of what, when and to whom."""
+"""HTTP of sales: what was sold, of what, when and to whom, and what was counted of all history."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from services.sales.domain.insights import Figures, Insight
 from services.sales.domain.rfm import score
 from services.sales.domain.views import Customer, DaySales, Totals
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, SKUS
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.es.row import Row
+from shared.es.times import Instant
 from shared.http import lists, queries
 from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists, Page
@@ -73,6 +75,15 @@ class CustomerView(BaseModel):
     rfm: RfmView
 
 
+class InsightView(BaseModel):
+    """insight: such as `retention:1997-01-01:3`, of the customers of a month, three months later."""
+
+    insight: str
+    kind: str
+    figures: Figures
+    counted_at: Instant
+
+
 class WindowList(ListQuery):
     order: Literal["id"] = "id"
 
@@ -89,6 +100,11 @@ class CustomerList(ListQuery):
     order: Literal["id", "total_cents", "-total_cents"] = "id"
     total_cents_min: int | None = None
     total_cents_max: int | None = None
+
+
+class InsightList(ListQuery):
+    order: Literal["id"] = "id"
+    kind: str | None = None
 
 
 def sku_view(sku: str, row: Row[Totals]) -> SkuView:
@@ -108,6 +124,10 @@ def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> Customer
     return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
 
 
+def insight_view(insight: str, row: Row[Insight]) -> InsightView:
+    return InsightView(insight=insight, **row.state.model_dump())
+
+
 async def scoring_day(
     as_of: Annotated[date | None, Query(description="score on this day, if not today")] = None,
 ) -> date:
@@ -122,6 +142,9 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view)
     days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view)
     hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view)
+
+    insights = Queries(node, peers, INSIGHTS, insight_view)
+    insights_listed = Lists(node, peers, INSIGHTS, insight_view)
 
     @router.get("/skus", response_model=Page, responses=lists.RESPONSES)
     async def list_skus(request: Request, query: Annotated[SkuList, Query()]) -> Response:
@@ -156,6 +179,14 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_customer(request: Request, customer_id: PathId, as_of: ScoringDay, reading: ReadingQuery) -> Response:
         view = partial(customer_view, as_of=as_of)
         return await Queries(node, peers, CUSTOMERS, view).by_id(request, customer_id, reading)
+
+    @router.get("/insights", response_model=Page, responses=lists.RESPONSES)
+    async def list_insights(request: Request, query: Annotated[InsightList, Query()]) -> Response:
+        return await insights_listed.page(request, query)
+
+    @router.get("/insights/{insight}", response_model=InsightView, responses=queries.RESPONSES)
+    async def get_insight(request: Request, insight: PathId, reading: ReadingQuery) -> Response:
+        return await insights.by_id(request, insight, reading)
 
     return [
         router,

@@ -1,11 +1,12 @@
-"""What one more confirmed order changes in each view."""
+"""What one more confirmed order changes in each view, and what was counted elsewhere."""
 
 from typing import Any
 
+from services.sales.domain.insights import Counted, Insight
 from services.sales.domain.orders import OrderConfirmed
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, SKUS
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.es.envelope import EventEnvelope
 from shared.read_model import ReadModel
 
@@ -59,9 +60,14 @@ def customer_profile(view: Customer | None, event: Confirmed, _customer_id: str)
     )
 
 
-READ_MODELS: tuple[ReadModel[OrderConfirmed, Any], ...] = (
+def latest(_view: Insight | None, event: EventEnvelope[Counted], _insight: str) -> Insight:
+    return Insight(kind=event.data.kind, figures=event.data.figures, counted_at=event.occurred_at)
+
+
+READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
     ReadModel(SKUS, sku_sales, initial=Totals(), events=CONFIRMED, state=Totals),
     ReadModel(DAYS, day_sales, initial=DaySales(), events=CONFIRMED, state=DaySales),
     ReadModel(HOURS, hour_sales, initial=Totals(), events=CONFIRMED, state=Totals),
     ReadModel(CUSTOMERS, customer_profile, initial=None, events=CONFIRMED, state=Customer | None),
+    ReadModel(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
 )

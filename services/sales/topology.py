@@ -1,4 +1,4 @@
-"""The topics and the tables of sales: confirmed orders by what they are counted by."""
+"""The topics and the tables of sales: confirmed orders by what they are counted by, and what Spark counts of them."""
 
 from shared.topology import Table, Topic, Topology
 
@@ -6,13 +6,19 @@ BY_SKU = Topic("sales.by-sku.v1")
 BY_DAY = Topic("sales.by-day.v1")
 BY_HOUR = Topic("sales.by-hour.v1")
 BY_CUSTOMER = Topic("sales.by-customer.v1")
+INSIGHTS_RESULTS = Topic("insights.results.v1")
 DEAD = Topic("sales.dead.v1")
 
 SKUS = Table("skus", source=BY_SKU, indexes=("revenue_cents",))
 DAYS = Table("days", source=BY_DAY)
 HOURS = Table("hours", source=BY_HOUR)
 CUSTOMERS = Table("customers", source=BY_CUSTOMER, indexes=("total_cents",))
+INSIGHTS = Table("insights", source=INSIGHTS_RESULTS, indexes=("kind",))
 
-TOPOLOGY = Topology("sales", topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, DEAD), tables=(SKUS, DAYS, HOURS, CUSTOMERS))
+TOPOLOGY = Topology(
+    "sales",
+    topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, INSIGHTS_RESULTS, DEAD),
+    tables=(SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS),
+)
 
 ORDERS_EVENTS = Topic("orders.events.v1")

@@ -26,7 +26,7 @@ from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from shared.kafka.history import History
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from shared.topology import Topic, Topology
+from tests.pipelines.conftest import read_records
 
 CHARGES = "customer string, at timestamp, cents long"
 
@@ -98,19 +98,19 @@ def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) 
 
 
 def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
-    target = Topic(f"{ledger.table.topology.service}.revenue.v1", cleanup="compact")
-    provision([Topology("revenue", (target,), partitions=1)], Settings(bootstrap=ledger.bootstrap))
+    provision([results.TOPOLOGY], Settings(bootstrap=ledger.bootstrap))
     history = History(ledger.bootstrap)
 
     def follow() -> None:
         records = sources.stream(spark, ledger.bootstrap, ledger.table.events.name)
         days = revenue_by_day(charges(facts(records, ledger.table)))
-        results.follow(days, ledger.bootstrap, target, str(tmp_path / "checkpoint"), "day")
+        results.follow(days, ledger.bootstrap, str(tmp_path / "checkpoint"), "revenue", "day")
 
     def followed() -> list[tuple[str, int]]:
-        records = sources.topic(spark, ledger.bootstrap, target.name, {0: 0}, history.settled_ends(target.name))
-        values = [json.loads(bytes(row.value)) for row in records.orderBy("offset").collect()]
-        return [(value["day"], value["cents"]) for value in values]
+        records = read_records(ledger.bootstrap, results.RESULTS.name)
+        told = [json.loads(each.value or b"") for each in records if each.key.startswith(b"revenue:")]
+        figures = [event["data"]["figures"] for event in told]
+        return [(each["day"], each["cents"]) for each in figures]
 
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.decide(("ann", Charge(amount_cents=500)), ("bob", Charge(amount_cents=70)), same_day=True)

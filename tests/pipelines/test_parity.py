@@ -56,6 +56,15 @@ def test_an_account_that_was_only_refused_something_is_not_shown() -> None:
     assert answers.difference(b"", 1, [opened], never) == "HTTP knows nothing of it, there are 1 events"
 
 
+def test_a_view_that_tells_no_sequence_answers_with_any_state_since() -> None:
+    states = [b"null", b'{"orders":1}', b'{"orders":2}']
+    assert answers.difference(b'{"sku":"a","orders":1}', 4, states, b"null") is None
+    assert (
+        answers.difference(b'{"sku":"a","orders":3}', 4, states, b"null") == "HTTP answers another orders at sequence 6"
+    )
+    assert answers.difference(b'{"sku":"a","orders":1}', 0, states[:1], b"null") is not None
+
+
 def test_empty_topics_agree(spark: Any, ledger: Any) -> None:
     assert str(audit(spark, ledger)) == "0 of 0 accounts agree"
 

@@ -1,0 +1,45 @@
+"""What Spark counts comes back over a topic and is served like any other table."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pipelines import parity, results
+from pipelines.catalog import table_of
+from services.orders import topology as orders
+from services.sales import topology as sales
+from shared.dev.worker import Worker
+from shared.kafka.history import History
+from shared.kafka.provision import provision
+from shared.settings import Settings
+
+RETENTION = "cohort date, months int, customers long, share double"
+
+
+def test_results_are_served_by_a_table(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
+    provision([results.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY], settings)
+
+    def count(*rows: tuple[date, int, int, float]) -> None:
+        results.write(spark.createDataFrame(rows, RETENTION), bootstrap, "retention", "cohort", "months")
+
+    january = date(1997, 1, 1)
+    count((january, 0, 7846, 1.0), (january, 1, 1000, 0.1))
+    count((january, 1, 1178, 0.15))
+    worker = Worker("sales", "1", settings, tmp_path / "sales.log")
+    worker.start()
+    try:
+        for months, customers in ((0, 7846), (1, 1178)):
+            insight = f"retention:1997-01-01:{months}?until=figures.customers:{customers}&wait=30"
+            found = httpx.get(f"{worker.url}/sales/insights/{insight}", timeout=60).json()
+        assert found["figures"] == {"cohort": "1997-01-01", "months": 1, "customers": 1178, "share": 0.15}
+        listed = httpx.get(f"{worker.url}/sales/insights?kind=retention&complete=true").json()["items"]
+        assert [item["figures"]["customers"] for item in listed] == [7846, 1178]
+        verdict = parity.audit(spark, History(bootstrap), table_of("sales", "insights"), url=worker.url)
+        assert (verdict.differ, verdict.asked) == (0, verdict.agree)
+    finally:
+        worker.stop()
