@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from services.sales.domain.insights import Figures, Insight
+from services.sales.domain.events import Figures
+from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS

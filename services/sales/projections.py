@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from services.sales.domain.insights import Counted, Insight
+from services.sales.domain.events import Counted
+from services.sales.domain.insights import Insight
 from services.sales.domain.orders import OrderConfirmed
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late

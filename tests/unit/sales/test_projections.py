@@ -4,6 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from services.sales.domain.events import Counted
+from services.sales.domain.insights import Insight
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.rfm import Rfm, score
 from services.sales.domain.views import Customer, DaySales, Totals
@@ -16,9 +18,10 @@ from services.sales.projections import (
     customer_profile,
     day_sales,
     hour_sales,
+    latest,
     sku_sales,
 )
-from shared.es.envelope import EventEnvelope
+from shared.es.envelope import EventCodec, EventEnvelope
 
 SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 DAY_ENDS = datetime(1997, 1, 19, tzinfo=UTC)
@@ -94,3 +97,17 @@ def test_a_customer_is_scored_from_1_to_5(days: int, orders: int, total_cents: i
     day = date(1997, 1, 18)
     customer = Customer(orders=orders, total_cents=total_cents, first_order_on=day, last_order_on=day)
     assert score(customer, day + timedelta(days=days)) == expected
+
+
+def test_the_figures_that_were_counted_last_are_shown() -> None:
+    codec: EventCodec[Counted] = EventCodec((Counted,))
+    written = b"""{"event_id":"e","type":"insights.counted","schema_version":1,"aggregate_id":"segment:lost",
+        "sequence":1,
+        "occurred_at":"1998-07-01T00:00:00.000Z","correlation_id":"e",
+        "data":{"kind":"segment","figures":{"segment":"lost","customers":9,"share":0.5}}}"""
+    before = Insight(kind="segment", figures={"segment": "lost"}, counted_at=SATURDAY)
+    figures: dict[str, str | int | float] = {"segment": "lost", "customers": 9, "share": 0.5}
+    july = datetime(1998, 7, 1, tzinfo=UTC)
+    assert latest(before, codec.decode(written), "segment:lost") == Insight(
+        kind="segment", figures=figures, counted_at=july
+    )

@@ -1,0 +1,14 @@
+"""What is written for sales: figures that were counted of all history, told anew with every count."""
+
+from shared.es.message import Event
+
+Figures = dict[str, str | int | float]
+
+
+class Counted(Event):
+    """kind: what was counted, such as `retention`. figures: of one row of it, by name."""
+
+    TYPE = "insights.counted"
+
+    kind: str
+    figures: Figures
