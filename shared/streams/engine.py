@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,9 @@ log = structlog.get_logger(__name__)
 
 POLL_RECORDS = 500  # more at once, and Python's garbage collector stalls the HTTP side
 RESTORE_RECORDS = 5_000
-SLICE_RECORDS = 200  # the HTTP side gets its turn after so many
+SLICE_RECORDS = 50  # handled in one go, about a millisecond's work
+SLICE_S = 0.002  # then the HTTP side gets its turn: a request takes a few of them
+SWITCH_S = 0.0005  # the commit's thread gives the interpreter back that fast; Python's default is 5 ms, each time
 POLL_WAIT_MS = 100
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
@@ -112,6 +115,7 @@ class Engine(Service):
         self._dead_letters = f"{topology.service}.dead.v1"
         self._batch = Batch(self._dead_letters)
         self._failures = 0
+        self._until = 0.0  # then the loop's other tasks get their turn
 
     # What the group tells us. All are called on the worker's loop.
 
@@ -265,8 +269,13 @@ class Engine(Service):
                 processor.process(part, self._rows_of(processor, partition.partition), self._batch, parked)
             source.handled(part)
             self._batch.advance(partition, source.position, len(part))
-            await asyncio.sleep(0)
+            await self._give_way()
         return len(records)
+
+    async def _give_way(self) -> None:
+        if time.monotonic() >= self._until:
+            await asyncio.sleep(0)
+            self._until = time.monotonic() + SLICE_S
 
     def _due(self, source: Source, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
         """The records that are old enough; the consumer goes back to the first that isn't, and rests until it is."""
@@ -488,6 +497,7 @@ class Engine(Service):
         # after every 700 new objects, Python's default, it would search a batch's rows for cycles they can't have
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
+        sys.setswitchinterval(SWITCH_S)
 
     async def on_stop(self) -> None:
         if self._consumer is not None:

@@ -320,6 +320,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
     monkeypatch.setattr(engine_module, "POLL_RECORDS", 3)
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
+    monkeypatch.setattr(engine_module, "SLICE_S", 0.0)
     configured = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield

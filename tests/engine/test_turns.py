@@ -1,0 +1,61 @@
+"""A worker at full speed still answers: what else runs on its loop gets its turn within one fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka import TopicPartition
+
+from shared.streams import engine as engine_module
+from shared.streams.batch import Batch, Rows, SourceRecord
+from shared.streams.engine import Engine
+from shared.streams.processors import Processor
+from shared.streams.sources import Source
+from shared.topology import Topic, Topology
+from tests.faults.simulated import FakeStore
+
+FACTS = Topic("shop.events.v1")
+SHOP = Topology("shop", (FACTS,))
+
+
+class Noting(Processor):
+    name, source = "noting", FACTS
+
+    def __init__(self) -> None:
+        self.turns: list[str] = []
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        self.turns.append("record")
+
+
+async def turns_of(records: int) -> str:
+    """In their order: r for a record, o for a turn of another task."""
+    noting, parked = Noting(), SHOP.parked.name
+    store: Any = FakeStore(parked)
+    store.open(0)
+    engine = Engine(SHOP, [noting], {parked: store}, cast(Any, None), cast(Any, None), cast(Any, None), print, 1.0)
+    place = TopicPartition(FACTS.name, 0)
+    fetched: list[Any] = [
+        SimpleNamespace(topic=FACTS.name, partition=0, offset=offset, key=b"a", value=b"", timestamp=0)
+        for offset in range(records)
+    ]
+
+    async def other() -> None:
+        while len(noting.turns) < records:
+            noting.turns.append("other")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(engine._process(Source(place, [noting], 0, records), fetched), other())
+    return "".join(turn[0] for turn in noting.turns)
+
+
+@pytest.mark.parametrize(("slice_s", "turns"), [(0.0, "rrorrorr"), (60.0, "rrorrrr")])
+def test_another_task_gets_its_turn_when_the_slice_s_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, slice_s: float, turns: str
+) -> None:
+    monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
+    monkeypatch.setattr(engine_module, "SLICE_S", slice_s)
+    assert asyncio.run(turns_of(6)) == turns
