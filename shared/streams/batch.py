@@ -13,7 +13,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Partition, Record
 from shared.streams.store import RowStore, StoreFailed
 
-FULL_RECORDS = 5_000  # beyond this a transaction gains no speed, and a reader waits longer
+FULL_RECORDS = 20_000  # or what comes in FULL_AGE_S: a commit waits for the broker as long, however little it holds
 FULL_AGE_S = 0.2
 LETTER_PART_BYTES = 64 * 1024  # six times as much as JSON, so that key and value fit a record of Kafka's default size
 
