@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -16,13 +17,14 @@ from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess as compute_again
+from shared.dev.secured import make_secrets
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
-from shared.kafka.acls import grant
+from shared.kafka.acls import grant, introduce
 from shared.kafka.provision import (
     Difference,
     TopicSpec,
@@ -120,9 +122,23 @@ def create() -> None:
 
 
 @cli.command("grant")
-def allow() -> None:
+def allow(
+    passwords: Annotated[
+        Path | None, typer.Option(help="A folder with a file for each service: make its principal, with that password.")
+    ] = None,
+) -> None:
     """Let the principal named after each service do its part on the brokers, by rules made from its topology."""
-    print(f"{grant(load_topologies(), load_settings().bootstrap)} rules are in force")
+    topologies, bootstrap = load_topologies(), load_settings().bootstrap
+    if passwords:
+        introduce({each.service: (passwords / each.service).read_text() for each in topologies}, bootstrap)
+    print(f"{grant(topologies, bootstrap)} rules are in force")
+
+
+@cli.command("secrets")
+def secrets_() -> None:
+    """Make what compose.secure.yml gives its containers, in .onefold/secrets; what is there stays."""
+    made = make_secrets(CHECKOUT / ".onefold" / "secrets", found_services())
+    print("\n".join(f"created {file}" for file in made) or "all are there")
 
 
 @cli.command()

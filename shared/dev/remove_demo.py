@@ -39,6 +39,7 @@ _EDITS = (
     ("Makefile", r"(?<=help )demo ", ""),
     ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
     ("README.md", r"^python3 dev\.py demo\n", ""),
+    ("compose.secure.yml", rf"^  (?:{'|'.join(SERVICES)}):.*\n(?:    .*\n)*\n?", ""),
     ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("remove-demo"), ""),

@@ -26,6 +26,7 @@ from pathlib import Path
 from shared.dev.stages import StageFailed
 
 COMPOSE = "docker-compose.yml"
+SECURE = "compose.secure.yml"
 PROMETHEUS = "deploy/prometheus.yml"
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
@@ -74,7 +75,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     folders = (f"services/{like}", f"tests/unit/{like}")
     texts = {file: file.read_text() for folder in folders for file in _files(root / folder)}
     _check_unmistakable(texts, old, new)
-    additions = [found for found in (_compose_block(root, like, name), _scrape(root, like, name)) if found]
+    additions = [each for add in (_compose_block, _principal, _scrape) if (each := add(root, like, name))]
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
@@ -327,6 +328,14 @@ def _compose_block(root: Path, like: str, name: str) -> _Addition | None:
     block = re.sub(r":-\d+-\d+\}", f":-{ports}}}", _renaming(Noun(like, None), Noun(name, None))(models[0]))
     end = blocks[-1].end()
     return _Addition(COMPOSE, f"{text[:end]}\n{block}{text[end:]}", f"{name}, on host ports {ports}")
+
+
+def _principal(root: Path, like: str, name: str) -> _Addition | None:
+    """Signs in as `like` does, with a password of its own; None where `like` has none."""
+    rename = _renaming(Noun(like, None), Noun(name, None))
+    blocks = re.compile(rf"^  {like}:.*\n(?:    .*\n)*\n?", re.MULTILINE)
+    text, times = blocks.subn(lambda block: block[0] + rename(block[0]), _text(root / SECURE))
+    return _Addition(SECURE, text, f"{name}, a principal") if times else None
 
 
 def _scrape(root: Path, like: str, name: str) -> _Addition | None:

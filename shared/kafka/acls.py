@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -13,11 +13,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
 )
 
 from shared.kafka.access import client_config
 from shared.kafka.provision import ProvisionError
 from shared.topology import Topic, Topology
+
+_ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a random password
 
 
 def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
@@ -30,6 +36,20 @@ def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
     except KafkaException as failure:
         raise ProvisionError(f"the rules were not all made: {failure.args[0].str()}") from failure
     return len(rules)
+
+
+def introduce(passwords: Mapping[str, str], bootstrap: str) -> None:
+    """Makes the brokers know these principals by these passwords. Raises ProvisionError."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
+    changes: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(name, info, password.encode()) for name, password in passwords.items()
+    ]
+    admin = AdminClient(client_config(bootstrap))
+    try:
+        for answer in admin.alter_user_scram_credentials(changes).values():
+            answer.result()
+    except KafkaException as failure:
+        raise ProvisionError(f"the principals were not all made: {failure.args[0].str()}") from failure
 
 
 def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:

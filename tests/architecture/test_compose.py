@@ -21,6 +21,11 @@ def test_every_service_has_a_block_with_host_ports_of_its_own() -> None:
     assert len({block["ports"] for block in blocks}) == len(blocks)
 
 
+def test_every_service_signs_in_by_its_own_name() -> None:
+    users = re.findall(r"ONEFOLD_KAFKA_USER: (\w+)\}", (ROOT / "compose.secure.yml").read_text())
+    assert sorted(users) == found_services()
+
+
 def test_every_image_has_a_version() -> None:
     files = "\n".join(file.read_text() for file in sorted(ROOT.glob("*compose*.yml")))
     ours = {"onefold-worker", "onefold-demo", "onefold-spark"}

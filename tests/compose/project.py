@@ -109,7 +109,7 @@ class Project:
     def in_container(self, service: str, script: str, index: int = 1) -> str:
         """What a shell in it prints; it may fail."""
         command = [*self._command, "exec", "--no-TTY", "--index", str(index), service, "sh", "-c", script]
-        done = subprocess.run(command, env=self._environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self._environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
         return done.stdout.strip()
 
     def demo(self, purchases: int) -> str:

@@ -71,6 +71,13 @@ def test_there_is_no_compiler_in_the_image(system: Project) -> None:
     assert system.in_container("accounts", "command -v cc gcc make; echo none") == "none"
 
 
+def test_outside_dev_nothing_starts_on_one_broker_over_plaintext(system: Project) -> None:
+    said = system.in_container("accounts", "ONEFOLD_ENV=prod entrypoint worker accounts 2>&1; echo $?").splitlines()
+    assert "ONEFOLD_BOOTSTRAP=broker:9092 is plaintext off this host: prod needs ONEFOLD_KAFKA_USER" in said
+    assert "ONEFOLD_REPLICATION=1 is too few: prod needs 3 copies" in said
+    assert said[-1] == "1"
+
+
 def test_every_purchase_is_confirmed_and_every_balance_right(system: Project) -> None:
     assert system.demo(PURCHASES).startswith("verdict: ok")
 

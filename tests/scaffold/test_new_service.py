@@ -175,6 +175,29 @@ def test_a_new_service_has_a_compose_block_with_ports_of_its_own(checkout: Check
     assert (checkout.root / "docker-compose.yml").read_text() == f"{head}\n{expected}\n\nvolumes:{tail}"
 
 
+SECURED = """\
+services:
+  accounts:
+    environment: {<<: *login, ONEFOLD_KAFKA_USER: accounts}
+    secrets: [ca, {source: accounts, target: password}]
+
+secrets:
+  ca: {file: .onefold/secrets/ca.pem}
+  accounts: {file: .onefold/secrets/passwords/accounts}
+"""
+
+
+def test_a_new_service_signs_in_with_a_password_of_its_own(checkout: Checkout) -> None:
+    secured = checkout.root / "compose.secure.yml"
+    secured.write_text(SECURED)
+    new_service(checkout.root, "wallets", "accounts")
+    services, passwords = SECURED.removeprefix("services:\n").split("\nsecrets:\n")
+    password = passwords.splitlines(keepends=True)[1].replace("accounts", "wallets")
+    assert secured.read_text() == (
+        f"services:\n{services}\n{services.replace('accounts', 'wallets')}\nsecrets:\n{passwords}{password}"
+    )
+
+
 def test_a_new_service_is_scraped_as_the_others_are(checkout: Checkout) -> None:
     scraped = checkout.root / "deploy" / "prometheus.yml"
     scraped.write_text("      - names: [accounts, other]\n        type: A\n")

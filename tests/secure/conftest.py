@@ -8,20 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialAlteration,
-    UserScramCredentialUpsertion,
-)
 
+from shared.dev.authority import Authority
 from shared.dev.worker import free_port
-from shared.kafka.acls import grant
+from shared.kafka.acls import grant, introduce
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.provision import load_topologies, provision
 from shared.settings import SCRAM, Principal, Settings
-from tests.secure.authority import Authority
 
 HOST = "127.0.0.1"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -85,15 +78,5 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         topologies = load_topologies()
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
         grant(topologies, kafka.bootstrap)
-        introduce(kafka.bootstrap, [topology.service for topology in topologies])
+        introduce({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
         yield Secured(kafka.address("SECURE"), kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem")
-
-
-def introduce(bootstrap: str, services: list[str]) -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-    changes: list[UserScramCredentialAlteration] = [
-        UserScramCredentialUpsertion(name, info, password_of(name).encode()) for name in services
-    ]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for done in admin.alter_user_scram_credentials(changes).values():
-        done.result()

@@ -1,4 +1,4 @@
-"""An authority of one's own, and what it signs."""
+"""A certificate authority of this checkout's own, for development, and what it signs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,29 @@
+"""What compose.secure.yml gives its containers: a broker's key, who signed it, and secrets of the workers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from shared.dev.authority import Authority
+
+_HOSTS = ("broker", "localhost")
+
+
+def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
+    """Fills `folder` with ca.pem, broker.pem, peers and passwords/SERVICE; what is there stays. Returns what is new."""
+    passwords = folder / "passwords"
+    passwords.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # a container's user, who is nobody here, gets what is in it by a mount
+    passwords.chmod(0o755)
+    new = {file: secrets.token_urlsafe(32) for name in services if not (file := passwords / name).exists()}
+    if not (peers := folder / "peers").exists():
+        new[peers] = secrets.token_urlsafe(32)
+    if not (ca := folder / "ca.pem").exists():
+        authority = Authority()
+        new |= {folder / "broker.pem": authority.issue(_HOSTS).decode(), ca: authority.certificate.decode()}
+    for file, text in new.items():
+        file.write_text(text)
+        file.chmod(0o644)
+    return list(new)
