@@ -25,7 +25,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
-from pipelines.parked import discarded, parked_keys, without
+from pipelines.parked import counted, parked_keys, within, without
 from shared.es.row import RowCodec
 from shared.kafka.history import History
 
@@ -88,7 +88,7 @@ def audit(
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
     if table.is_view:
         waiting = [(each.partition, offset) for each in parked for offset in each.offsets]
-        events = without(events, [*waiting, *discarded(spark, history, table)])
+        events = without(within(events, counted(spark, history, table)), waiting)
 
     folded = folds.states(events, table, since=settled)
     judged = compare(rows, folded, _as_rows(spark, answers), table).collect()

@@ -1,9 +1,10 @@
-"""Records of a view's source that are in no row: parked by the engine, or discarded by an operator."""
+"""Records of a view's source that are in no row: parked by the engine, discarded or skipped by an operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import sources
 from pipelines.catalog import FoldedTable
 from shared.es.row import RowCodec
-from shared.kafka.history import History
+from shared.kafka.history import History, Positions
 from shared.parking import Parked, Wish, partition_of_id
 
 Place = tuple[int, int]
@@ -27,17 +28,38 @@ def parked_keys(spark: SparkSession, history: History, table: FoldedTable) -> li
     return [parked for parked in rows if parked.processor == table.table.name]
 
 
-def discarded(spark: SparkSession, history: History, table: FoldedTable) -> list[Place]:
-    """What operators dropped of the records for `table`."""
-    wishes = []
+class Counted(NamedTuple):
+    """Which records of its source a view is of: those from `starts` on, by partition, that no operator discarded."""
+
+    starts: Positions
+    discarded: tuple[Place, ...]
+
+
+def counted(spark: SparkSession, history: History, table: FoldedTable) -> Counted:
+    """As the view was last computed: `reprocess` reads again what was discarded before, and may begin later."""
+    starts: Positions = {}
+    discarded: list[Place] = []
     for record in sources.whole(spark, history, table.topology.parking.name).collect():
         with suppress(ValueError):  # the engine has made a dead letter of it
-            wishes.append(Wish.model_validate_json(bytes(record.value)))
-    return [
-        (partition_of_id(wish.id), wish.offset)
-        for wish in wishes
-        if wish.action == "discard" and wish.offset is not None and wish.id.startswith(f"{table.table.name}/")
-    ]
+            wish = Wish.model_validate_json(bytes(record.value))
+            partition = partition_of_id(wish.id)
+            if wish.offset is None or not wish.id.startswith(f"{table.table.name}/"):
+                continue
+            if wish.action == "discard":
+                discarded.append((partition, wish.offset))
+            if wish.action == "reprocess":
+                starts[partition] = wish.offset
+                discarded = [place for place in discarded if place[0] != partition]
+    return Counted(starts, tuple(discarded))
+
+
+def within(records: DataFrame, counted: Counted) -> DataFrame:
+    """The records that count, in the same order."""
+    rest = without(records, counted.discarded)
+    if not counted.starts:
+        return rest
+    starts = F.create_map(*(F.lit(number) for pair in counted.starts.items() for number in pair))
+    return rest.where(F.col("offset") >= F.coalesce(starts[F.col("partition")], F.lit(0)))
 
 
 def without(records: DataFrame, places: Iterable[Place]) -> DataFrame:

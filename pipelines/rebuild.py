@@ -28,7 +28,7 @@ from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.parked import Place, discarded, without
+from pipelines.parked import Counted, counted, within
 from pipelines.sinks import to_topic
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
@@ -119,7 +119,7 @@ class Rebuild:
         self._new = replace(topology, version=version)
         self._work = work / self._new.group
         self._archive = archive
-        self._dropped: dict[str, list[Place]] = {}
+        self._counted: dict[str, Counted] = {}
 
     @property
     def topology(self) -> Topology:
@@ -134,6 +134,7 @@ class Rebuild:
         self._refuse_problems()
         for table in self._tables:
             self._write(table)
+        self._write_wishes()
         self._history.commit(self._new.group, plan.positions)
         shutil.rmtree(self._work)
         return rows
@@ -177,7 +178,7 @@ class Rebuild:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
             note.write_text(plan.to_json())
-        self._dropped = {table.table.name: self._discarded(table) for table in self._tables if table.is_view}
+        self._counted = {table.table.name: self._count(table) for table in self._tables if table.is_view}
         parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
         began, rows = time.monotonic(), 0
         with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
@@ -193,8 +194,8 @@ class Rebuild:
         counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
         return Done(table.table.name, number, len(counts), sum(counts))
 
-    def _discarded(self, table: FoldedTable) -> list[Place]:
-        return discarded(self._spark, self._history, replace(table, topology=self._old))
+    def _count(self, table: FoldedTable) -> Counted:
+        return counted(self._spark, self._history, replace(table, topology=self._old))
 
     def _staged(self, table: FoldedTable) -> Path:
         return self._work / table.table.name
@@ -204,7 +205,7 @@ class Rebuild:
         records = events.until(
             self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
         )
-        folded = folds.states(without(records, self._dropped.get(table.table.name, ())), table)
+        folded = folds.states(within(records, self._counted[table.table.name]) if table.is_view else records, table)
         encode = partial(_encode, table.package, table.table.name, number)
         if table.is_view:
             rows = folded.withColumn("row", F.lit(None).cast("binary"))
@@ -234,6 +235,12 @@ class Rebuild:
             self._history.bootstrap,
             self._new.changelog(table.table).name,
         ).save()
+
+    def _write_wishes(self) -> None:
+        """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
+        wishes = sources.whole(self._spark, self._history, self._old.parking.name)
+        columns = wishes.select("partition", "key", "value")
+        to_topic(columns.write, self._history.bootstrap, self._new.parking.name).save()
 
 
 def _read(folder: Path) -> ds.Dataset:

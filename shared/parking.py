@@ -54,11 +54,14 @@ class Wish(BaseModel):
     """What an operator wants done with a parked key: try it all again in order, or drop its first record.
 
     offset: of the first record as the operator saw it; another one is never dropped in its stead.
+
+    Of a view that is computed anew, `reprocess` tells: its id names a partition of the view and no key, and `offset` is
+    the first record that counts. What was dropped before is read again; the engine has nothing to do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    action: Literal["retry", "discard"]
+    action: Literal["retry", "discard", "reprocess"]
     id: str
     offset: int | None = None
     reason: str = ""

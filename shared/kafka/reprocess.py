@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -29,6 +29,8 @@ from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.history import GroupIsLive, History, HistoryUnavailable, explained
 from shared.kafka.offsets import Offsets, OffsetsUnknown, Partition
+from shared.kafka.producer import producer_config
+from shared.parking import Wish, partition_of_id
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 
@@ -72,6 +74,7 @@ class Plan:
     """What is to be done to the brokers. members: who is in the group now, and so is in the way.
 
     moves: where the group will be in the end. rewound: the beginnings of the views' own sources.
+    notes: what `parity` and `rebuild` will read of it in the topic `parking`.
     """
 
     group: str
@@ -80,6 +83,8 @@ class Plan:
     moves: tuple[Move, ...]
     emptied: tuple[Emptied, ...]
     rewound: Positions
+    parking: str
+    notes: tuple[Wish, ...]
 
 
 class Reprocessing:
@@ -106,14 +111,18 @@ class Reprocessing:
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
             rewound={tp: start for tp, start in rewound.items() if before[tp] is not None},
+            parking=topology.parking.name,
+            notes=tuple(_notes(replay, rewound | skipped)),
         )
 
     def carry_out(self, plan: Plan) -> None:
         """Raises GroupIsLive when a worker is in the group, or joins it meanwhile."""
         self.refuse_members(plan.group)
-        self._move(plan.group, plan.rewound)
+        if plan.rewound:
+            self._move(plan.group, plan.rewound)
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
+        self._note(plan)
         self.refuse_members(plan.group)
         later = {(move.topic, move.partition): move.after for move in plan.moves}
         if later.items() - plan.rewound.items():
@@ -158,6 +167,21 @@ class Reprocessing:
         finally:
             self._set_cleanup(changelog, "compact")
 
+    def _note(self, plan: Plan) -> None:
+        """Raises HistoryUnavailable."""
+        producer = Producer(producer_config(self._bootstrap, delivery_timeout_ms=int(REQUEST_TIMEOUT_S * 1000)))
+        unwritten: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            unwritten.extend([error] if error else [])
+
+        for note in plan.notes:
+            value = note.model_dump_json().encode()
+            producer.produce(plan.parking, value, note.id.encode(), partition_of_id(note.id), on_delivery=report)
+        producer.flush()
+        if unwritten:
+            raise HistoryUnavailable(f"{plan.parking}: {unwritten[0].str()}")
+
     def _set_cleanup(self, topic: str, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
@@ -190,3 +214,10 @@ class Reprocessing:
                 if time.monotonic() > deadline:
                     raise HistoryUnavailable(f"{self._bootstrap}: {failure}") from failure
                 time.sleep(_PAUSE_S)
+
+
+def _notes(replay: Replay, begins: Positions) -> Iterator[Wish]:
+    for table in replay.tables:
+        for (topic, partition), start in begins.items():
+            if topic == table.source.name:
+                yield Wish(action="reprocess", id=f"{table.name}/{partition}", offset=start)
