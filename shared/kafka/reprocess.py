@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     ResourceType,
 )
+from pydantic import ValidationError
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
@@ -40,6 +42,7 @@ Answer = TypeVar("Answer")
 REQUEST_TIMEOUT_S = 10.0
 SETTLE_DEADLINE_S = 60.0  # a dead worker's transaction is over, or timed out by the broker, long before
 _PAUSE_S = 0.2
+_BATCH = 500
 
 
 class HistoryIsCut(OnefoldError):
@@ -99,8 +102,9 @@ class Reprocessing:
     def plan(self, topology: Topology, replay: Replay) -> Plan:
         """What `replay` takes as things are now; changes nothing. Raises HistoryIsCut."""
         group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
-        again = self._starts(replay.again)
-        rewound = self._starts(replay.sources)
+        noted = self._noted(topology, replay)
+        again = self._starts(replay.again, noted)
+        rewound = self._starts(replay.sources, noted)
         skipped = self._each(replay.skipped, self._history.settled_ends)
         before = self._settled(lambda: self._offsets.committed(group, again | skipped))
         moves = (Move(*tp, before[tp], after) for tp, after in sorted((again | skipped).items()))
@@ -136,12 +140,43 @@ class Reprocessing:
                 "One that was killed counts until its session times out"
             )
 
-    def _starts(self, topics: Iterable[Topic]) -> dict[Partition, int]:
+    def _starts(self, topics: Iterable[Topic], noted: Positions) -> dict[Partition, int]:
         starts = self._each(topics, self._history.starts)
-        for (topic, partition), start in starts.items():
-            if start > 0:
-                raise HistoryIsCut(f"{topic}/{partition} begins at offset {start}: what was before is gone")
-        return starts
+        for tp, start in starts.items():
+            if start > noted.get(tp, 0):
+                raise HistoryIsCut(f"{tp[0]}/{tp[1]} begins at offset {start}: what was before is gone")
+        return {tp: noted.get(tp, start) for tp, start in starts.items()}
+
+    def _noted(self, topology: Topology, replay: Replay) -> dict[Partition, int]:
+        """Where copies begin that were made anew: the earlier ones count no more."""
+        sources = {table.name: table.source.name for table in replay.tables}
+        return {
+            (sources[table], int(partition)): wish.offset
+            for wish in self._wishes(topology)
+            if wish.action == "reprocess" and wish.offset is not None
+            for table, partition in [wish.id.split("/")]
+            if table in sources
+        }
+
+    def _wishes(self, topology: Topology) -> Iterator[Wish]:
+        """All that lie in the topic, each partition's in their order."""
+        topic, deadline = topology.parking.name, time.monotonic() + SETTLE_DEADLINE_S
+        places = [TopicPartition(topic, part.partition, part.start) for part in self._filled(topic)]
+        left: set[int | None] = {place.partition for place in places}
+        config = {"group.id": topology.group, "enable.auto.commit": False, "enable.partition.eof": True}
+        with closing(Consumer(client_config(self._bootstrap) | config | {"log_level": 0})) as consumer:
+            consumer.assign(places)
+            while left:
+                if time.monotonic() > deadline:
+                    raise HistoryUnavailable(f"{topic} can't be read to its end")
+                for message in consumer.consume(_BATCH, _PAUSE_S):
+                    if error := message.error():
+                        if error.code() != KafkaError._PARTITION_EOF:
+                            raise explained(self._bootstrap, KafkaException(error))
+                        left.discard(message.partition())
+                        continue
+                    with suppress(ValidationError):  # the engine has made a dead letter of it
+                        yield Wish.model_validate_json(message.value() or b"")
 
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Mapping[int, int]]) -> dict[Partition, int]:
         return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}

@@ -120,6 +120,8 @@ def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_pa
     view.has("a", orders=1, offset=1)
     assert view.audit() == "1 of 1 skus agree"
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
+    view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
+    assert view.history.positions(view.topology.group) == {view.source.name: {0: 1}}  # behind the first copy
 
 
 def confirmed(sku: str) -> bytes:
