@@ -20,7 +20,6 @@ from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
 from bench.topology import PARTITIONS
 from shared.dev.stages import Stage, StageFailed
 from shared.dev.worker import CHECKOUT, Worker
-from shared.es.ids import derived_id
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
@@ -84,9 +83,9 @@ class Lab:
         """A name that no other run has, for a side's group and topics."""
         return f"{side.replace('_', '-')}-{next(self._runs)}"
 
-    def spawn(self, name: str, command: Sequence[str]) -> Worker:
+    def spawn(self, name: str, command: Sequence[str], instance: int = 1) -> Worker:
         """A side's process; its settings are in ONEFOLD_ variables."""
-        side = Worker(name, "1", self.settings, self.root / "logs" / f"{name}.log", lambda _: command)
+        side = Worker(name, str(instance), self.settings, self.root / "logs" / f"{name}.log", lambda _: command)
         self._sides.append(side)
         side.spawn()
         return side
@@ -136,12 +135,12 @@ class Lab:
 def _event(key: str, number: int, amount_cents: int) -> bytes:
     event = EVENT_CODEC.wrap(
         Sold(amount_cents=amount_cents),
-        event_id=derived_id(key, str(number)),
+        event_id=_id("event", number),
         aggregate_id=key,
         sequence=number + 1,
         occurred_at=_WHEN,
-        correlation_id=derived_id(str(number)),
-        causation_id=derived_id(str(number)),
+        correlation_id=_id("story", number),
+        causation_id=_id("cause", number),
     )
     return EVENT_CODEC.encode(event)
 
@@ -149,7 +148,13 @@ def _event(key: str, number: int, amount_cents: int) -> bytes:
 def _command(key: str, number: int, amount_cents: int) -> bytes:
     codec = DECIDER.command_codec
     command = Sell(amount_cents=amount_cents)
-    return codec.encode(codec.wrap(command, command_id=derived_id(key, str(number)), aggregate_id=key, issued_at=_WHEN))
+    wrapped = codec.wrap(command, command_id=_id("order", number), aggregate_id=key, issued_at=_WHEN)
+    return codec.encode(wrapped)
+
+
+def _id(kind: str, number: int) -> str:
+    """As long as a UUID, and made in a tenth of the time."""
+    return f"{kind}-0000-5000-8000-{number:015d}"
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def engine(name: str, work: str) -> Side:
 
 
 ENGINE = engine("engine", "fold")
-STOCK_FAUST = Side("stock_faust", _faust("bench.sides.stock_faust"), limit_s=20.0)
+STOCK_FAUST = Side("stock_faust", _faust("bench.sides.stock_faust"), limit_s=10.0)
 PEERS = {"quix_eos": quix, "kafka_streams_eos": kafka_streams}
 
 

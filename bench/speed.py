@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from bench.begin import Begin
 from bench.lab import Lab
-from bench.race import ENGINE, STOCK_FAUST, peers, race
+from bench.race import ENGINE, STOCK_FAUST, follow, peers, race, start
 from bench.race import engine as side
-from bench.report import Report
+from bench.report import Report, Result
 
 ENGINE_RAW = side("engine_raw", "raw")
 DECIDE = side("decide", "decide")
@@ -41,11 +41,11 @@ def engine(lab: Lab, begin: Begin, load: Load) -> Report:
 
 
 def decide(lab: Lab, begin: Begin, load: Load) -> Report:
-    """Command, decision, event, row and outcome, beside the fold of as many events."""
+    """Command, decision, event, row and outcome, beside the fold of as many events: a quarter of what others get."""
     report = Report()
     for suffix, keys in (("", load.keys), ("_wide", load.wide_keys)):
-        commands = lab.commands(begin, load.events, keys)
-        lanes = [(ENGINE, lab.events(begin, load.events, keys)), (DECIDE, commands)]
+        count = max(1, load.events // 4)
+        lanes = [(ENGINE, lab.events(begin, count, keys)), (DECIDE, lab.commands(begin, count, keys))]
         folding, deciding = race(lab, lanes, load.rounds, begin)
         report.results += [folding.result(f"_beside_decide{suffix}"), deciding.result(suffix)]
         report.ratios[f"decide_vs_fold{suffix}"] = deciding.ratio_to(folding)
@@ -53,9 +53,28 @@ def decide(lab: Lab, begin: Begin, load: Load) -> Report:
 
 
 def growth(lab: Lab, begin: Begin, load: Load) -> Report:
-    """The fold with up to as many keys as events, and with up to all events on few keys."""
-    most = load.events
-    sizes = [(most, keys) for keys in (most // 100, most // 10, most)] + [(most // 10, load.keys), (most, load.keys)]
-    lanes = [(ENGINE, lab.events(begin, events, max(1, keys))) for events, keys in sizes]
-    standings = race(lab, lanes, load.rounds, begin)
-    return Report([each.result(f"_{each.source.count}_events_{each.source.keys}_keys") for each in standings])
+    """The fold with up to as many keys as events; then on few keys, with a tenth to ten times the events."""
+    count = load.events
+    many = [lab.events(begin, count, max(1, keys)) for keys in (count // 100, count // 10, count)]
+    few = [lab.events(begin, max(1, events), load.keys) for events in (count // 10, count, count * 10)]
+    standings = race(lab, [(ENGINE, source) for source in (*many, *few)], load.rounds, begin)
+    report = Report([each.result(f"_{each.source.count}_events_{each.source.keys}_keys") for each in standings])
+    report.ratios["most_events_vs_fewest"] = standings[-1].ratio_to(standings[-3])
+    return report
+
+
+def scale(lab: Lab, begin: Begin, load: Load) -> Report:
+    """The fold by one worker and by two, beside the broker on the same cores."""
+    source, report = lab.events(begin, load.events, load.wide_keys), Report()
+    for count in (1, 2):
+        with begin(f"{count} workers") as now:
+            first = start(lab, ENGINE, source)
+            command = ENGINE.command(first.service, source)
+            others = [lab.spawn(first.service, command, number) for number in range(2, count + 1)]
+            rate = follow(lab, ENGINE, first, source, now).events_per_s
+            for worker in (first, *others):
+                worker.kill()
+        report.results.append(Result(f"engine_by_{count}", {"events_per_s": rate, "workers": count}))
+    one, two = (float(str(result.figures["events_per_s"])) for result in report.results)
+    report.ratios["two_workers_vs_one"] = two / one
+    return report

@@ -15,7 +15,7 @@ from bench.progress import Sample, steady
 from bench.report import Report
 from bench.speed import Load, engine
 
-WHAT = ("engine", "decide", "restore", "http", "growth", "parts")
+WHAT = ("engine", "decide", "restore", "http", "growth", "scale", "parts")
 ENGINE_RATIOS = {
     f"{raw}engine_vs_{other}{wide}"
     for raw in ("", "raw_")
@@ -28,6 +28,8 @@ OTHER_RATIOS = {
     "restore_vs_stock_faust",
     "restore_vs_kafka_streams",
     "get_vs_bare_fastapi",
+    "most_events_vs_fewest",
+    "two_workers_vs_one",
 }
 
 
