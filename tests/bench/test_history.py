@@ -15,6 +15,7 @@ from bench.speed import Load
 @pytest.mark.broker
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_rebuild_is_measured_beside_a_replay(tmp_path: Path) -> None:
     from bench.history import spark
 
