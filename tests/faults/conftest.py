@@ -15,7 +15,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import CHECKOUT, faust_command
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
-from tests.faults.harness import new_seed, runs
+from tests.faults.harness import SEEN, listed, new_seed, runs
 
 LONG_REPEATS = 20
 SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
@@ -26,6 +26,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = new_seed()
         repeats = [pytest.param(first + number, marks=pytest.mark.long) for number in range(1, LONG_REPEATS)]
         metafunc.parametrize("seed", [pytest.param(first), *repeats])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SEEN:
+        terminalreporter.write_line(f"{listed(SEEN)}: exact")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,9 @@ import http.client
 import json
 import os
 import random
+import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +30,9 @@ TICK_S = 0.05
 LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
 SHOWN = 10
 
+SEEN: Counter[str] = Counter()
+"""What every scenario together has gone through and found exact."""
+
 
 class Void(AssertionError):
     """The scenario proved nothing: there was too little load, or the fault was not seen to happen."""
@@ -45,6 +50,10 @@ def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADL
         if time.monotonic() > deadline:
             raise Void(f"not seen within {deadline_s:.0f} s: {what}")
         time.sleep(TICK_S)
+
+
+def listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 class Violated(AssertionError):
@@ -70,6 +79,7 @@ class Scenario:
         self._least_commands = least_commands
         self._least_events = least_events
         self.random = random.Random(seed)
+        self._seen = Counter(scenarios=1)
         self._offsets = Offsets(stack.bootstrap)
         self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *OUTPUTS))
         self._load = Load(stack.bootstrap, seed, accounts, per_s)
@@ -101,6 +111,23 @@ class Scenario:
     def decided(self) -> int:
         """Records that readers of the outputs have seen so far."""
         return self._follower.count(OUTPUTS)
+
+    def kill(self, worker: Worker) -> None:
+        worker.kill()
+        self._seen["kills"] += 1
+
+    def await_killed(self, worker: Worker) -> None:
+        """By itself, at a failpoint; as `await_frozen`."""
+        observe(lambda: worker.exit_code == -signal.SIGKILL, f"{worker.name} was killed")
+        self._seen["kills"] += 1
+
+    def freeze(self, worker: Worker) -> None:
+        worker.pause()
+        self.await_frozen(worker)
+
+    def await_frozen(self, worker: Worker) -> None:
+        observe(lambda: _is_frozen(worker), f"{worker.name} is frozen")
+        self._seen["freezes"] += 1
 
     def load_for(self, records: int) -> None:
         """Returns after so many more records came out."""
@@ -160,8 +187,10 @@ class Scenario:
             raise Violated("\n".join([head, *violations[:SHOWN]]))
         if not (truth.repeated and truth.dead and self._http.answers):
             raise Void("no command was repeated, none was poisoned, or nobody was answered over HTTP")
-        found = f"{truth.records} commands ({truth.repeated} repeated, {len(truth.dead)} bad), {truth.facts} events"
-        print(f"{found}, {len(self._http.answers)} answers: exact")  # noqa: T201
+        self._seen |= Counter(commands=truth.records, repeated=truth.repeated, bad=len(truth.dead))
+        self._seen |= Counter(events=truth.facts, answers=len(self._http.answers))
+        SEEN.update(self._seen)
+        print(f"{listed(self._seen)}: exact")  # noqa: T201
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
         """Every row, asked of every worker."""
@@ -220,7 +249,7 @@ def runs(worker: Worker) -> bool:
         return False
 
 
-def frozen(worker: Worker) -> bool:
+def _is_frozen(worker: Worker) -> bool:
     """Whether a signal has stopped its process. Linux only."""
     return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 

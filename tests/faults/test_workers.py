@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker, faust_command
 from shared.failpoints import STEPS
 from tests.faults import broken
-from tests.faults.harness import Log, Scenario, frozen, observe, runs
+from tests.faults.harness import Log, Scenario, observe, runs
 from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -31,7 +30,7 @@ def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
             victim, _ = _shuffled(scenario)
             log = Log(victim)
             _arm(victim, f"{step}:kill:{scenario.random.randint(3, 40)}")
-            observe(partial(_was_killed, victim), f"killed at {step}")
+            scenario.await_killed(victim)
             log.must_tell("failpoint reached", step)
             victim.change(failpoint=None)
             victim.spawn()
@@ -40,14 +39,19 @@ def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
 
 @pytest.mark.long
 def test_killed_at_random(pair: Stack, seed: int) -> None:
-    with Scenario(pair, seed) as scenario:
-        for _ in range(4):
+    """Ten kills: six times one of the two that work, twice both."""
+    with Scenario(pair, seed, least_commands=50_000) as scenario:
+        for count in scenario.random.sample([1] * 6 + [2] * 2, 8):
             scenario.load_for(scenario.random.randint(1, SOME))
-            victim, _ = _shuffled(scenario)
-            victim.kill()
-            if scenario.random.random() < 0.5:
+            victims = _shuffled(scenario)[:count]
+            for victim in victims:
+                scenario.kill(victim)
+            if count == 1 and scenario.random.random() < 0.5:
                 scenario.load_for(1)
-            victim.spawn()
+            for victim in victims:
+                victim.spawn()
+            for victim in victims:
+                victim.await_ready()
         scenario.load_for(SOME)
 
 
@@ -55,7 +59,7 @@ def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
         victim, other = _shuffled(scenario)
         scenario.load_for(SOME)
-        victim.pause()
+        scenario.freeze(victim)
         _await_takeover(scenario, other)
         scenario.load_for(SOME)
         victim.resume()
@@ -76,7 +80,7 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         victim, other = _shuffled(scenario)
         log = Log(victim)
         _arm(victim, f"{step}:stop:{scenario.random.randint(20, 60)}")
-        observe(lambda: frozen(victim), f"frozen at {step}")
+        scenario.await_frozen(victim)
         log.must_tell("failpoint reached", step)
         _await_takeover(scenario, other)
         scenario.end_load()
@@ -166,10 +170,6 @@ def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
             victim.start()
             observe(partial(log.tells, "wiped"), f"a store was wiped after {damage.__name__}")
         scenario.load_for(SOME)
-
-
-def _was_killed(worker: Worker) -> bool:
-    return worker.exit_code == -signal.SIGKILL
 
 
 def _shuffled(scenario: Scenario) -> list[Worker]:
