@@ -174,7 +174,7 @@ class Engine(Service):
                 else:
                     self._alive()
                     await self._turn_or_heal()
-        except (TransactionRefused, SourceGone, NotRebuilt) as refusal:
+        except (TransactionRefused, SourceGone, NotRebuilt, StoreFailed) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
 

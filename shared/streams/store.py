@@ -58,23 +58,28 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def open(self, partition: int) -> int:
         """Offset of the last changelog record this partition holds; -1 when it holds none."""
-        if partition not in self._dbs:
-            self._dbs[partition] = self._open(partition)
-            self._check_indexes(partition)
-        offset = self._dbs[partition].get(OFFSET_KEY)
+        try:
+            if partition not in self._dbs:
+                self._dbs[partition] = self._open(partition)
+                self._check_indexes(partition)
+            offset = self._dbs[partition].get(OFFSET_KEY)
+        except Exception as error:
+            raise StoreFailed(self, partition, error) from error
         return -1 if offset is None else int(offset)
 
     def close(self, partition: int) -> None:
+        """What can't be written any more, on a full disk, is restored from the changelog."""
         db = self._dbs.pop(partition, None)
-        if db is not None:
-            db.flush()
-            db.close()
+        if db is None:
+            return
+        try:
+            db.close()  # writes its last rows, and is closed whatever becomes of them
+        except Exception as error:
+            log.warning("a store could not write its last rows", path=str(self._path(partition)), error=str(error))
 
     def wipe(self, partition: int) -> None:
         """Forget everything local about `partition`; the changelog still has it."""
-        db = self._dbs.pop(partition, None)
-        if db is not None:
-            db.close()
+        self.close(partition)
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -119,6 +120,18 @@ _store(pathlib.Path({str(tmp_path)!r})).open(0)
     assert ended.returncode != 0
     assert "lock file" in ended.stderr
     assert dict(store.scan(0)) == ROWS
+
+
+@pytest.mark.parametrize("end", [RowStore.close, RowStore.wipe])
+def test_a_store_that_cannot_write_its_last_rows_is_let_go(
+    store: RowStore, tmp_path: Path, end: Callable[[RowStore, int], None]
+) -> None:
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    (folder,) = tmp_path.rglob("accounts-0")
+    shutil.rmtree(folder)
+    end(store, 0)
+    assert store.open(0) == -1
 
 
 def test_a_partition_that_is_not_open_is_moving(store: RowStore) -> None:
