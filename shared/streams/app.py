@@ -28,6 +28,8 @@ from shared.topology import Topology
 
 LEASE_SHARE = 0.9  # of the session time-out, counted from before a heartbeat is sent: ends before the group's does
 HEARTBEAT_S = 1.0  # and so long until the others learn that a worker has left; sessions last 6 s at least
+ANSWER_S = 10.0  # so long a frozen broker can hold a reader up, as nothing breaks its connections; 40 s by default
+REBALANCE_S = 15.0  # so long the group waits for a worker to let go of its partitions
 MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
 
 
@@ -85,6 +87,9 @@ class WorkerApp(faust.App):
             consumer_group_instance_id=f"{topology.group}-{settings.instance}",
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=HEARTBEAT_S,
+            broker_rebalance_timeout=REBALANCE_S,
+            # the answer to a join may take as long as either: the group waits for others
+            broker_request_timeout=max(REBALANCE_S, settings.session_timeout_s) + ANSWER_S / 2,
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,
             stream_wait_empty=False,
             web_enabled=False,
@@ -152,6 +157,8 @@ class WorkerApp(faust.App):
             auto_offset_reset="none",
             isolation_level="read_committed",
             max_partition_fetch_bytes=fetch_bytes,
+            request_timeout_ms=int(ANSWER_S * 1000),
+            metadata_max_age_ms=int(ANSWER_S * 1000),  # else it would go back to the broker that did not answer
         )
 
     def _new_transport(self) -> EngineTransport:

@@ -24,8 +24,12 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode.services import ServiceTask
 
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.kafka.transactions import group_metadata
+from shared.settings import Settings
 from shared.streams import app, internals, store
+from shared.streams.processors import Aggregate
 
 STREAMS = Path(internals.__file__).parent
 
@@ -174,6 +178,13 @@ def _private_accesses(module: Path) -> Iterator[tuple[str, str]]:
 def _defined(module: Path) -> set[str]:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("session_s", [6, 300])
+def test_the_group_may_take_as_long_as_a_session_to_answer(session_s: int) -> None:
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    conf = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None)).conf
+    assert conf.broker_request_timeout > max(conf.broker_session_timeout, conf.broker_rebalance_timeout)
 
 
 def _annotated(owner: object) -> set[str]:
