@@ -1,22 +1,35 @@
 """A worker that has something wrong with it: `python -m tests.faults.broken FAULT,… ARGUMENTS OF FAUST`.
 
-Some faults befall a sound engine, which has to notice; one takes a guard of the engine away.
+Some faults befall a sound engine, which has to notice; others take one of its guards away, and a scenario has to
+notice.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import struct
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from itertools import count
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.cli.faust import cli
 
 from services.accounts.topology import COMMANDS
+from shared.kafka import transactions
+from shared.kafka.transactions import TransactionAborted, TransactionalProducer
 from shared.streams import engine as engine_module
-from shared.streams import guards
+from shared.streams import guards, internals, store
+from shared.streams.batch import Batch
+from shared.streams.engine import Engine
 from shared.streams.guards import Beginnings
+from shared.streams.replicas import Replica, Replicas
+
+FULL_BYTES = 32 * 1024
 
 
 def drops_first_batches() -> None:
@@ -50,9 +63,86 @@ def reads_no_commands_of_partition_0() -> None:
     engine_module.WATCH_S = 0.5
 
 
+def aborts_every_tenth_batch() -> None:
+    """As when its records can't be delivered in time."""
+    times = count(1)
+
+    def reached(step: str) -> None:
+        if step == "before_offsets" and next(times) % 10 == 0:
+            raise TransactionAborted("injected")
+
+    transactions.reached = reached  # type: ignore[attr-defined]
+
+
+def fills_its_disk() -> None:
+    """No file of this process may grow any more; what it says goes through another process."""
+    sys.stdout.flush()
+    scribe = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    assert scribe.stdin
+    for stream in (1, 2):
+        os.dup2(scribe.stdin.fileno(), stream)
+    store.WRITE_BUFFER_BYTES = 4 * FULL_BYTES
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_BYTES, FULL_BYTES))
+
+
 def believes_any_beginning() -> None:
-    """Its guard against lost first batches is gone."""
     Beginnings.must_reread = lambda *_: False  # type: ignore[method-assign]
+
+
+def commits_in_no_generation() -> None:
+    """As a consumer without a group does; the broker then checks nothing."""
+
+    def unfenced(group: str, *_: object) -> bytes:
+        return b"CGMDv2:" + struct.pack("<i", -1) + group.encode() + b"\0\0\1"
+
+    internals.group_metadata = unfenced  # type: ignore[attr-defined,assignment]
+
+
+def commits_offsets_before_its_records() -> None:
+    """They are still queued when the generation is checked."""
+    commit, reached = TransactionalProducer.commit, transactions.reached  # type: ignore[attr-defined]
+
+    def torn(self: TransactionalProducer, records: Any, offsets: Any, member: bytes) -> Any:
+        transactions.reached = lambda step: None  # type: ignore[attr-defined]
+        commit(self, [], offsets, member)
+        transactions.reached = reached  # type: ignore[attr-defined]
+        return commit(self, records, {}, member)
+
+    TransactionalProducer.commit = torn  # type: ignore[method-assign]
+
+
+def stores_before_it_commits() -> None:
+    commit = Engine._commit
+
+    def early(self: Engine, batch: Batch, member: bytes) -> Any:
+        for (_, partition), rows in batch.rows.items():
+            rows.store.apply(partition, rows.encoded(), None)
+        return commit(self, batch, member)
+
+    Engine._commit = early  # type: ignore[method-assign]
+
+
+def decides_before_it_is_restored() -> None:
+    opened = Replicas._opened
+
+    def at_once(self: Replicas, *arguments: Any) -> Replica:
+        replica = opened(self, *arguments)
+        replica.restored = True
+        return replica
+
+    Replicas._opened = at_once  # type: ignore[assignment,method-assign]
+
+
+def counts_what_it_fetched_as_done() -> None:
+    flush = Engine._flush
+
+    async def ahead(self: Engine) -> None:
+        for tp in self.sources if self._batch else ():
+            assert self._consumer is not None
+            self._batch.offsets[tp] = await self._consumer.position(tp)
+        await flush(self)
+
+    Engine._flush = ahead  # type: ignore[method-assign]
 
 
 FAULTS: dict[str, Callable[[], None]] = {
@@ -60,7 +150,14 @@ FAULTS: dict[str, Callable[[], None]] = {
     for fault in (
         drops_first_batches,
         reads_no_commands_of_partition_0,
+        aborts_every_tenth_batch,
+        fills_its_disk,
         believes_any_beginning,
+        commits_in_no_generation,
+        commits_offsets_before_its_records,
+        stores_before_it_commits,
+        decides_before_it_is_restored,
+        counts_what_it_fetched_as_done,
     )
 }
 

@@ -7,17 +7,21 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import CHECKOUT, faust_command
+from shared.kafka.embedded import EmbeddedKafka
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
 from tests.faults.harness import SEEN, listed, new_seed, runs
+from tests.faults.proxy import Proxy
 
 LONG_REPEATS = 20
+LEAD_AGAIN = {"leader.imbalance.check.interval.seconds": 5, "leader.imbalance.per.broker.percentage": 0}
 SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
 
 
@@ -55,6 +59,46 @@ def pair(faulted: Stack) -> Iterator[Stack]:
     _heal(faulted)
     yield faulted
     _heal(faulted)
+
+
+@pytest.fixture(scope="module")
+def three(root: Path) -> Iterator[Stack]:
+    stack = _stack(root / "three", brokers=3)
+    stack.kafka = EmbeddedKafka(stack.root / "kafka", stack.logs, 3, LEAD_AGAIN)
+    with stack:
+        yield stack
+
+
+@pytest.fixture
+def cluster(three: Stack) -> Iterator[Stack]:
+    """Three brokers, two workers, all running and sound."""
+    _heal(three)
+    yield three
+    _heal(three)
+
+
+class Cut(NamedTuple):
+    """A stack whose one broker is reached through the proxy only."""
+
+    stack: Stack
+    proxy: Proxy
+
+
+@pytest.fixture(scope="module")
+def proxied(root: Path) -> Iterator[Cut]:
+    stack = _stack(root / "proxied", brokers=1)
+    with Proxy(lambda: stack.bootstrap) as proxy:
+        advertised = {"advertised.listeners": f"CLIENT://{proxy.address}"}
+        stack.kafka = EmbeddedKafka(stack.root / "kafka", stack.logs, properties=advertised)
+        with stack:
+            yield Cut(stack, proxy)
+
+
+@pytest.fixture
+def cut(proxied: Cut) -> Iterator[Cut]:
+    yield proxied
+    proxied.proxy.heal()
+    _heal(proxied.stack)
 
 
 def _stack(root: Path, brokers: int) -> Stack:

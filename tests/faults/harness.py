@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,9 +22,19 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.offsets import Offsets, OffsetsUnknown, Partition
 from tests.faults.load import HttpLoad, Load
-from tests.faults.log import Follower, read_all, with_open_transactions
+from tests.faults.log import Follower, compacting, read_all, with_open_transactions
 from tests.faults.truth import Truth
-from tests.faults.verdict import OUTPUTS, changed_since, last, lost, truth_of, wrong_answers, wrong_log
+from tests.faults.verdict import (
+    CHANGELOG,
+    OUTPUTS,
+    changed_since,
+    last,
+    lost,
+    truth_of,
+    uncompacted,
+    wrong_answers,
+    wrong_log,
+)
 
 DEADLINE_S = 120.0
 TICK_S = 0.05
@@ -78,6 +89,7 @@ class Scenario:
         self.seed = seed
         self._least_commands = least_commands
         self._least_events = least_events
+        self._compacts = False
         self.random = random.Random(seed)
         self._seen = Counter(scenarios=1)
         self._offsets = Offsets(stack.bootstrap)
@@ -134,6 +146,22 @@ class Scenario:
         goal = self.decided + records
         observe(lambda: self.decided >= goal, f"{records} more records at the outputs")
 
+    def recover_for(self, records: int) -> None:
+        """The same, with everybody ready at its end."""
+        self.load_for(records)
+        observe(lambda: all(worker.is_ready() for worker in self.running()), "everybody is ready")
+
+    @contextmanager
+    def compaction(self) -> Iterator[None]:
+        """The changelog is compacted all the time; without this, every record of it has to stay."""
+        self._compacts = True
+        with compacting(self.stack.bootstrap, CHANGELOG):
+            yield
+
+    def is_compacted(self) -> bool:
+        seen = self._follower.count([CHANGELOG])
+        return sum(map(len, read_all(self.stack.bootstrap, self._only([CHANGELOG])).values())) < seen
+
     def end_load(self) -> None:
         self._load.end()
         self._http.end()
@@ -170,7 +198,9 @@ class Scenario:
         self.await_decided()
         inputs = read_all(self.stack.bootstrap, self._only([COMMANDS.name]))
         outputs = read_all(self.stack.bootstrap, self._only(OUTPUTS))
-        observe(lambda: self.decided >= sum(map(len, outputs.values())), "the follower at the end of the log")
+        observe(lambda: self._follower.has_seen(outputs), "the follower at the end of the log")
+        if self._compacts:
+            outputs = uncompacted(self._follower.records, outputs)
         truth = truth_of(inputs)
         violations = [
             *self._load.failures,

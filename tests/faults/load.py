@@ -73,7 +73,7 @@ class Load(threading.Thread):
     def _send_next(self) -> None:
         key, value = self._command()
         if self._number % POISONED_EVERY == 0:
-            self._produce(*self._random.choice(POISONS)((key, value)))
+            self._produce(*self._random.choice([*POISONS, _oversize])((key, value)))
             return
         draw = self._random.random()
         self._produce(key, value)
@@ -209,3 +209,8 @@ POISONS: Sequence[Callable[[Keyed], tuple[bytes | None, bytes]]] = (
     lambda good: (b"another " + good[0], good[1]),
     lambda good: (None, good[1]),
 )
+
+
+def _oversize(good: Keyed) -> Keyed:
+    """As large as a broker takes them: a dead letter can't hold it."""
+    return good[0], b"\xff" * 900_000

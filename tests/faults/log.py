@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
 
 from shared.kafka.offsets import Partition
 
@@ -73,9 +79,40 @@ class Follower(threading.Thread):
     def count(self, topics: Collection[str]) -> int:
         return sum(len(records) for (topic, _), records in self.records.items() if topic in topics)
 
+    def has_seen(self, records: Records) -> bool:
+        """Whether it is as far as these go."""
+        return all(
+            self.records[place] and self.records[place][-1].offset >= reads[-1].offset
+            for place, reads in records.items()
+            if reads
+        )
+
     def end(self) -> None:
         self._ending.set()
         self.join()
+
+
+@contextmanager
+def compacting(bootstrap: str, topic: str) -> Iterator[None]:
+    """The only broker compacts the topic all the time."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    eager = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1000"}
+    changes = [
+        (ConfigResource.Type.TOPIC, topic, eager),
+        (ConfigResource.Type.BROKER, "1", {"log.cleaner.backoff.ms": "200"}),
+    ]
+
+    def change(operation: AlterConfigOpType) -> None:
+        for kind, name, config in changes:
+            entries = [ConfigEntry(key, value, incremental_operation=operation) for key, value in config.items()]
+            (done,) = admin.incremental_alter_configs(
+                [ConfigResource(kind, name, incremental_configs=entries)]
+            ).values()
+            done.result()
+
+    change(AlterConfigOpType.SET)
+    yield
+    change(AlterConfigOpType.DELETE)
 
 
 def _reader(bootstrap: str, starts: Mapping[Partition, int]) -> Consumer:

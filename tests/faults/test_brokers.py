@@ -1,15 +1,22 @@
-"""The broker is killed; what was acknowledged stays, and nothing is repeated."""
+"""Brokers are killed, frozen, moved and cut off; what was acknowledged stays, and nothing is repeated."""
 
 from __future__ import annotations
 
-import pytest
+import time
+from collections.abc import Iterator
 
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
-from tests.faults.harness import Scenario
+from tests.faults.conftest import Cut
+from tests.faults.harness import Scenario, Void, observe
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 SOME = 2_000  # records at the outputs
+WITHOUT_A_BROKER_S = 30.0
 
 
 def test_the_only_broker_is_killed_and_comes_back(pair: Stack, seed: int) -> None:
@@ -18,3 +25,144 @@ def test_the_only_broker_is_killed_and_comes_back(pair: Stack, seed: int) -> Non
         pair.kafka.kill(1)
         pair.kafka.restart(1)
         scenario.load_for(2 * SOME)
+
+
+@pytest.mark.long
+def test_the_only_broker_is_frozen_and_goes_on(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario:
+        scenario.load_for(SOME)
+        pair.kafka.pause(1)
+        _nothing_moves(scenario, scenario.random.randint(5, 25))
+        pair.kafka.resume(1)
+        scenario.recover_for(2 * SOME)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hold_s", [0, 5, 20])
+def test_the_workers_connections_are_cut(cut: Cut, seed: int, hold_s: int) -> None:
+    """0: they are reset. 5: nothing passes, then they are reset. 20: the same past the session."""
+    stack, proxy = cut
+    with Scenario(stack, seed) as scenario:
+        scenario.load_for(SOME)
+        for _ in range(3):
+            proxy.hold()
+            if hold_s:
+                _nothing_moves(scenario, hold_s)
+            if proxy.cut() == 0:
+                raise Void("nothing was connected")
+            proxy.heal()
+            scenario.recover_for(SOME)
+
+
+@pytest.mark.long
+def test_the_workers_connections_are_slow(cut: Cut, seed: int) -> None:
+    stack, proxy = cut
+    with Scenario(stack, seed, per_s=300) as scenario:
+        proxy.delay_s = scenario.random.uniform(0.05, 0.3)
+        passed = proxy.passed
+        scenario.load_for(SOME)
+        observe(lambda: proxy.passed > passed, "something passed, slowly")
+        proxy.heal()
+        scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_one_of_three_is_killed_and_comes_back(cluster: Stack, seed: int) -> None:
+    with Scenario(cluster, seed) as scenario:
+        scenario.load_for(SOME)
+        leader = _leader(cluster, 0)
+        cluster.kafka.kill(leader)
+        observe(lambda: _leader(cluster, 0) not in (leader, -1), "another broker leads")
+        scenario.load_for(SOME)
+        cluster.kafka.restart(leader)
+        scenario.recover_for(SOME)
+
+
+@pytest.mark.long
+def test_one_of_three_is_frozen_and_goes_on(cluster: Stack, seed: int) -> None:
+    """The group's coordinator, and leader of some partitions: all go on without it, though no connection breaks."""
+    with Scenario(cluster, seed) as scenario:
+        scenario.load_for(SOME)
+        victim = _coordinator(cluster)
+        cluster.kafka.pause(victim)
+        observe(lambda: victim not in _leaders(cluster), "other brokers lead")
+        went_on = _each_goes_on(scenario)
+        observe(lambda: next(went_on), "every partition goes on", WITHOUT_A_BROKER_S)
+        cluster.kafka.resume(victim)
+        scenario.recover_for(SOME)
+
+
+@pytest.mark.long
+def test_two_of_three_are_killed_and_come_back(cluster: Stack, seed: int) -> None:
+    """One alone acknowledges nothing."""
+    with Scenario(cluster, seed) as scenario:
+        scenario.load_for(SOME)
+        victims = scenario.random.sample([1, 2, 3], 2)
+        for victim in victims:
+            cluster.kafka.kill(victim)
+        time.sleep(2.0)  # what was under way
+        _nothing_moves(scenario, 10)
+        for victim in victims:
+            cluster.kafka.restart(victim)
+        scenario.recover_for(2 * SOME)
+
+
+@pytest.mark.long
+def test_leaders_move_away_and_back(cluster: Stack, seed: int) -> None:
+    with Scenario(cluster, seed) as scenario:
+        for broker in scenario.random.sample([1, 2, 3], 3):
+            _move_its_leads(scenario, broker)
+
+
+def _move_its_leads(scenario: Scenario, broker: int) -> None:
+    cluster = scenario.stack
+    observe(lambda: _leads_its_share(cluster, broker), f"{broker} leads what it leads by preference")
+    scenario.load_for(SOME)
+    cluster.kafka.kill(broker)
+    observe(lambda: broker not in _leaders(cluster), f"{broker} leads nothing")
+    scenario.load_for(SOME)
+    cluster.kafka.restart(broker)
+
+
+def _nothing_moves(scenario: Scenario, wait_s: float) -> None:
+    """Raises Void when something comes out meanwhile."""
+    time.sleep(1.0)  # what was under way
+    before = scenario.decided
+    time.sleep(wait_s)
+    if scenario.decided > before:
+        raise Void(f"{scenario.decided - before} records came out meanwhile")
+
+
+def _each_goes_on(scenario: Scenario) -> Iterator[bool]:
+    """Whether records of every partition of the commands were handled since it was first asked."""
+    began = _positions(scenario)
+    while True:
+        now = _positions(scenario)
+        yield all(now.get(partition, -1) > position for partition, position in began.items())
+
+
+def _positions(scenario: Scenario) -> dict[int, int]:
+    sources = [source for worker in scenario.running() for source in scenario.cluster(worker)["sources"]]
+    return {source["partition"]: source["position"] for source in sources if source["topic"] == COMMANDS.name}
+
+
+def _leaders(stack: Stack) -> list[int]:
+    return [_leader(stack, partition) for partition in range(TOPOLOGY.partitions)]
+
+
+def _leads_its_share(stack: Stack, broker: int) -> bool:
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
+    partitions = admin.list_topics(COMMANDS.name, timeout=30).topics[COMMANDS.name].partitions.values()
+    return all(partition.leader == broker for partition in partitions if partition.replicas[0] == broker)
+
+
+def _coordinator(stack: Stack) -> int:
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+    group = admin.describe_consumer_groups([TOPOLOGY.group])[TOPOLOGY.group].result()
+    return int(group.coordinator.id)
+
+
+def _leader(stack: Stack, partition: int) -> int:
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
+    topic = admin.list_topics(COMMANDS.name, timeout=30).topics[COMMANDS.name]
+    return int(topic.partitions[partition].leader)

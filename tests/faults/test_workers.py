@@ -86,9 +86,9 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         scenario.end_load()
         scenario.await_decided()
         victim.resume()
-        if step != "after_commit":
-            observe(lambda: log.tells("batch not committed"), "its batch was refused")
         _await_return(scenario, victim)
+    if step != "after_commit":
+        observe(lambda: log.tells("batch not committed"), "its batch was refused")
 
 
 def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
@@ -123,6 +123,47 @@ def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
         assert victim.exit_code != 0
         _replace(victim, faust_command(TOPOLOGY.service))
         other.start()
+        scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_its_disk_is_full(pair: Stack, seed: int) -> None:
+    """The worker ends itself; with room again it restores what it could not write."""
+    with Scenario(pair, seed, accounts=4_000) as scenario:
+        victim, _ = _shuffled(scenario)
+        log = Log(victim)
+        victim.stop()
+        victim.command = broken.command(broken.fills_its_disk)
+        victim.spawn()
+        observe(lambda: not runs(victim), "it ends")
+        log.must_tell("File too large")
+        assert victim.exit_code != 0
+        _replace(victim, faust_command(TOPOLOGY.service))
+        scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_the_changelog_is_compacted_during_a_restore(pair: Stack, seed: int) -> None:
+    with Scenario(pair, seed) as scenario, scenario.compaction():
+        scenario.load_for(4 * SOME)
+        victim, _ = _shuffled(scenario)
+        for _ in range(3):
+            observe(scenario.is_compacted, "records are gone")
+            victim.stop()
+            shutil.rmtree(pair.settings.data_dir / victim.name)
+            victim.start()
+            scenario.load_for(SOME)
+
+
+@pytest.mark.long
+def test_batches_are_aborted(pair: Stack, seed: int) -> None:
+    """One in ten of a worker's, with its membership intact: it begins again by itself."""
+    with Scenario(pair, seed) as scenario:
+        victim, _ = _shuffled(scenario)
+        log = Log(victim)
+        if victim.command == faust_command(TOPOLOGY.service):
+            _replace(victim, broken.command(broken.aborts_every_tenth_batch))
+        observe(lambda: log.count("batch not committed", "injected") >= 5, "batches are aborted")
         scenario.load_for(SOME)
 
 

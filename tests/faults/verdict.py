@@ -46,6 +46,16 @@ def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
             yield f"acknowledged and lost: {sent}"
 
 
+def uncompacted(followed: Records, outputs: Records) -> Records:
+    """The outputs, with the changelog as it was read along if compaction took nothing but older rows of their keys."""
+    whole = dict(outputs)
+    for place in (place for place in outputs if place[0] == CHANGELOG):
+        then, now = followed[place], set(outputs[place])
+        if now.issubset(then) and now.issuperset({read.key: read for read in then}.values()):
+            whole[place] = then
+    return whole
+
+
 def changed_since(followed: Records, outputs: Records) -> Iterator[str]:
     """What was read during the faults and differs from what is there now."""
     for place, now in outputs.items():

@@ -1,0 +1,87 @@
+"""A TCP proxy that delays what goes through it, holds it back, or cuts every connection."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends RST
+
+
+class Proxy:
+    """Accepts on loopback while it is entered. passed: bytes in either direction."""
+
+    def __init__(self, target: Callable[[], str]) -> None:
+        """target: host:port, asked for at each connection."""
+        self.delay_s = 0.0
+        self.passed = 0
+        self._target = target
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._open = threading.Event()
+        self._open.set()
+        self._sockets: set[socket.socket] = set()
+
+    @property
+    def address(self) -> str:
+        host, port = self._server.getsockname()
+        return f"{host}:{port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread, as closing does not
+        self._server.close()
+        self.heal()
+        self.cut()
+
+    def hold(self) -> None:
+        """From now on nothing passes; connections stay."""
+        self._open.clear()
+
+    def heal(self) -> None:
+        self.delay_s = 0.0
+        self._open.set()
+
+    def cut(self) -> int:
+        """Resets every connection; how many there were. New ones are accepted."""
+        cut, self._sockets = self._sockets, set()
+        for each in cut:
+            with suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                each.shutdown(socket.SHUT_RD)  # wakes who reads, and says nothing to the other side
+            each.close()
+        return len(cut) // 2
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                self._connect(self._server.accept()[0])
+
+    def _connect(self, near: socket.socket) -> None:
+        host, port = self._target().split(":")
+        try:
+            far = socket.create_connection((host, int(port)))
+        except OSError:
+            near.close()
+            return
+        self._sockets.update((near, far))
+        for source, sink in ((near, far), (far, near)):
+            threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                self._open.wait()
+                time.sleep(self.delay_s)
+                sink.sendall(data)
+                self.passed += len(data)
+        for each in (source, sink):
+            each.close()
+            self._sockets.discard(each)
