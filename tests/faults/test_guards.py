@@ -1,6 +1,9 @@
-"""A guard of the engine is taken away, and a scenario on real processes has to be violated by that."""
+"""Each guard of the engine is taken away, and a scenario on real processes has to be violated by that."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -10,11 +13,25 @@ from tests.faults.harness import Violated
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
 
+Faults = Sequence[Callable[[], None]]
+Noticed = Callable[[Stack, int], None]
 
-def test_lost_first_batches_are_missed_without_their_guard(pair: Stack, seed: int) -> None:
+_superseded = partial(test_workers.test_superseded_inside_a_flush, step="before_produce")
+MISSING: Sequence[tuple[Faults, Noticed]] = (
+    ([broken.commits_in_no_generation], _superseded),
+    ([broken.commits_offsets_before_its_records], _superseded),
+    ([broken.believes_any_beginning, broken.drops_first_batches], test_workers.test_restarted_one_after_the_other),
+    ([broken.counts_what_it_fetched_as_done], test_workers.test_restarted_one_after_the_other),
+    ([broken.stores_before_it_commits, broken.aborts_every_tenth_batch], test_workers.test_batches_are_aborted),
+    ([broken.decides_before_it_is_restored], test_workers.test_robbed_of_their_stores),
+)
+
+
+@pytest.mark.parametrize(("faults", "noticed"), MISSING, ids=[",".join(f.__name__ for f in m[0]) for m in MISSING])
+def test_a_missing_guard_is_noticed(pair: Stack, seed: int, faults: Faults, noticed: Noticed) -> None:
     for worker in pair.workers[:2]:
         worker.kill()
-        worker.command = broken.command(broken.believes_any_beginning, broken.drops_first_batches)
+        worker.command = broken.command(*faults)
         worker.start()
     with pytest.raises(Violated):
-        test_workers.test_restarted_one_after_the_other(pair, seed)
+        noticed(pair, seed)
