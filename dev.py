@@ -43,6 +43,8 @@ python3 dev.py VERB [ARGUMENTS]
            what the services could not handle
   reprocess SERVICE/TABLE
            a view, computed again from its first event
+  mirror BROKERS
+           copies commands and events to a second cluster, for `rebuild SERVICE --mirrored` there
   new-service NAME --like SERVICE
            copies a service and its tests under a name of its own
   remove-demo

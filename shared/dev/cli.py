@@ -25,6 +25,8 @@ from shared.dev.variables import variables
 from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
 from shared.kafka.acls import grant, introduce
+from shared.kafka.embedded import lines
+from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.provision import (
     Difference,
     TopicSpec,
@@ -139,6 +141,25 @@ def secrets_() -> None:
     """Make what compose.secure.yml gives its containers, in .onefold/secrets; what is there stays."""
     made = make_secrets(CHECKOUT / ".onefold" / "secrets", found_services())
     print("\n".join(f"created {file}" for file in made) or "all are there")
+
+
+@cli.command()
+def mirror(
+    target: Annotated[str, typer.Argument(help="Brokers of the second cluster.")],
+    show: Annotated[bool, typer.Option("--show", help="Show MirrorMaker's properties, and start nothing.")] = False,
+) -> None:
+    """Copy commands and events to a second cluster as they are committed, by MirrorMaker, until Ctrl-C."""
+    _join_up()
+    settings = load_settings()
+    topics = mirrored_topics(load_topologies())
+    properties = mirror_properties(topics, settings.bootstrap, target, settings.replication)
+    if show:
+        print(lines(properties), end="")
+        return
+    with Mirror(properties, stays.ROOT.parent / "mirror") as running:
+        print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
+        running.wait()
+    sys.exit(f"MirrorMaker ended by itself: see {running.log}")
 
 
 @cli.command()

@@ -40,10 +40,10 @@ _ERROR = re.compile(r" (ERROR|FATAL) |^(Caused by: )?[\w.$]+(Exception|Error): "
 
 # C1 only: on two cores half the CPU over the first 360,000 records, and a start quicker by a third.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_LOG4J = Path(__file__).with_name("log4j2.properties")
+LOG4J = Path(__file__).with_name("log4j2.properties")
 
 # This shell becomes the broker. Its child waits for the end of the input, which comes however the parent dies.
-_END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -TERM $$; kill -CONT $$) & exec "$@" 3<&- </dev/null'
+END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -TERM $$; kill -CONT $$) & exec "$@" 3<&- </dev/null'
 
 
 class BrokerFailed(OnefoldError):
@@ -147,8 +147,8 @@ class EmbeddedKafka:
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
-            config.write_text(_lines(self._configuration(number, client, controller, voters)))
-            command = [*java, f"-Dlog4j2.configurationFile={_LOG4J}", "kafka.Kafka", str(config)]
+            config.write_text(lines(self._configuration(number, client, controller, voters)))
+            command = [*java, f"-Dlog4j2.configurationFile={LOG4J}", "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
         self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
@@ -242,7 +242,7 @@ class _Broker:
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _END_WITH_PARENT, "sh", *self._command],
+                ["/bin/sh", "-c", END_WITH_PARENT, "sh", *self._command],
                 cwd=self._folder,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -348,5 +348,5 @@ def _kafka_uuid() -> str:
     return urlsafe_b64encode((uuid.uuid4().int >> 1).to_bytes(16, "big")).decode().rstrip("=")
 
 
-def _lines(properties: Mapping[str, str | int]) -> str:
+def lines(properties: Mapping[str, str | int]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from shared.es.errors import OnefoldError
 
 KAFKA_JARS = Path(__file__).with_name("kafka-4.1.2.jars")
+MIRROR_JARS = Path(__file__).with_name("mirror-4.1.2.jars")
 REPOSITORY_VARIABLE = "ONEFOLD_MAVEN_REPOSITORY"
 
 _PARALLEL = 8

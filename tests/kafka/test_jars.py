@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka.jars import KAFKA_JARS, REPOSITORY_VARIABLE, JarsUnavailable, fetch_jars, read_list
+from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, REPOSITORY_VARIABLE, JarsUnavailable, fetch_jars, read_list
 
 LIBRARY = "org/example/library/1.0/library-1.0.jar"
 SERVER = "org/example/server/2.1/server-2.1.jar"
@@ -174,3 +174,9 @@ def test_every_pin_of_kafka_is_one_jar() -> None:
     jars = read_list(KAFKA_JARS)
     assert len({jar.path for jar in jars}) == len({jar.sha256 for jar in jars}) == len(jars) == 46
     assert sum(jar.size_bytes for jar in jars) == 44_516_371
+
+
+def test_the_mirror_adds_jars_to_the_broker_s_own() -> None:
+    own, more = read_list(KAFKA_JARS), read_list(MIRROR_JARS)
+    assert len({jar.path for jar in own + more}) == len(own + more) == 94
+    assert sum(jar.size_bytes for jar in more) == 11_430_872

@@ -1,0 +1,109 @@
+"""MirrorMaker 2, from Kafka's own jars: what services wrote, copied to a second cluster as it is committed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from shared.kafka.embedded import END_WITH_PARENT, LOG4J, lines
+from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
+from shared.kafka.java import find_java
+from shared.topology import Topology
+
+_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_KINDS = frozenset({"commands", "events", "timers", "dead"})
+_COPIES = (
+    "replication.factor",
+    "config.storage.replication.factor",
+    "offset.storage.replication.factor",
+    "status.storage.replication.factor",
+    "offset-syncs.topic.replication.factor",
+    "checkpoints.topic.replication.factor",
+    "heartbeats.topic.replication.factor",
+)
+_STOP_DEADLINE_S = 30.0
+
+
+def mirrored_topics(topologies: Iterable[Topology]) -> list[str]:
+    """What cannot be computed again. Changelogs and copies under other keys can, and hold this cluster's offsets."""
+    names = {topic.name for topology in topologies for topic in topology.topics}
+    return sorted(name for name in names if name.split(".")[1] in _KINDS)
+
+
+def mirror_properties(topics: Iterable[str], source: str, target: str, replication: int) -> dict[str, str | int]:
+    """MirrorMaker's configuration: the same names, committed records only, each once. source, target: bootstrap."""
+    return {
+        "clusters": "first, second",
+        "first.bootstrap.servers": source,
+        "second.bootstrap.servers": target,
+        "first->second.enabled": "true",
+        "first->second.topics": ", ".join(topics),
+        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "first.consumer.isolation.level": "read_committed",
+        "second.exactly.once.source.support": "enabled",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": "http://127.0.0.1:0",
+        "tasks.max": 2,
+        "refresh.topics.interval.seconds": 10,
+        "sync.topic.acls.enabled": "false",  # `grant` makes them
+        # the first cluster is only read: heartbeats would also go the other way
+        "offset-syncs.topic.location": "target",
+        "emit.heartbeats.enabled": "false",
+        **dict.fromkeys(_COPIES, replication),
+    }
+
+
+class Mirror:
+    """MirrorMaker as a process of its own, which ends with the one that started it."""
+
+    def __init__(self, properties: dict[str, str | int], folder: Path) -> None:
+        """folder: for its configuration and its log."""
+        self.log = folder / "mirror.log"
+        self._config = folder / "mirror.properties"
+        self._properties = properties
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Returns at once. Raises JavaUnavailable or JarsUnavailable."""
+        java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(MIRROR_JARS)]
+        self._config.parent.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(lines(self._properties))
+        command = [str(java.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars))]
+        command += [f"-Dlog4j2.configurationFile={LOG4J}", "org.apache.kafka.connect.mirror.MirrorMaker"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", END_WITH_PARENT, "sh", *command, str(self._config)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Returns when it has ended by itself."""
+        if self._process is not None:
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, so that it ends its transactions, and SIGKILL if it takes too long."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_DEADLINE_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

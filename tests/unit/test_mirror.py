@@ -1,0 +1,27 @@
+"""What a mirror copies follows from the topologies."""
+
+from __future__ import annotations
+
+from shared.kafka.mirror import mirror_properties, mirrored_topics
+from shared.topology import Table, Topic, Topology
+
+COMMANDS = Topic("books.commands.v1")
+BY_YEAR = Topic("books.by-year.v1")
+BOOKS = Topology(
+    "books",
+    topics=(COMMANDS, Topic("books.events.v1"), Topic("books.dead.v1"), BY_YEAR),
+    tables=(Table("books", source=COMMANDS), Table("years", source=BY_YEAR)),
+)
+
+
+def test_what_can_be_computed_again_is_not_mirrored() -> None:
+    assert mirrored_topics([BOOKS]) == ["books.commands.v1", "books.dead.v1", "books.events.v1"]
+
+
+def test_each_committed_record_is_copied_once_under_its_topic_s_name() -> None:
+    properties = mirror_properties(mirrored_topics([BOOKS]), "first:1", "second:2", 3)
+    assert properties["first->second.topics"] == "books.commands.v1, books.dead.v1, books.events.v1"
+    assert str(properties["replication.policy.class"]).endswith("IdentityReplicationPolicy")
+    assert properties["first.consumer.isolation.level"] == "read_committed"
+    assert properties["second.exactly.once.source.support"] == "enabled"
+    assert {value for name, value in properties.items() if name.endswith("replication.factor")} == {3}
