@@ -29,6 +29,7 @@ from pipelines.insights import (
     revenue_by_sku_and_cohort,
     segments,
 )
+from pipelines.mirrored import MirroredRebuild
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
@@ -116,6 +117,9 @@ def rebuild(
     version: Annotated[int | None, typer.Option(min=2, help="By default the one topology.py declares.")] = None,
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
+    mirrored: Annotated[
+        bool, typer.Option("--mirrored", help="On a second cluster: from the facts that were mirrored there.")
+    ] = False,
     work: Annotated[Path, typer.Option(help="Folder for what is half done.")] = Path(".onefold/rebuild"),
     master: Master = None,
     memory: Memory = "1g",
@@ -129,7 +133,7 @@ def rebuild(
         raise NothingBefore(f"{service} is at version 1: raise `version` in services/{service}/topology.py first")
     history = _history(bootstrap, [each.events.name for each in chosen])
     with spark_session("rebuild", master=master, memory=memory) as spark:
-        build = Rebuild(
+        build = (MirroredRebuild if mirrored else Rebuild)(
             spark, history, chosen, target, work.resolve(), archive=lambda table: _archive(spark, archive, table)
         )
         provision([build.topology], load_settings().model_copy(update={"bootstrap": history.bootstrap}))

@@ -145,6 +145,12 @@ class Rebuild:
             raise GroupIsLive(f"workers of {self._new.group} are running: stop them first")
         if history.positions(self._new.group):
             raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
+        positions = self._positions()
+        return Plan(positions, {topic: history.settled_ends(topic) for topic in sorted(self._folded_topics())})
+
+    def _positions(self) -> dict[str, Positions]:
+        """Where the new version goes on, of every topic that it reads."""
+        history = self._history
         positions = history.positions(self._old.group)
         if not positions:
             raise NothingBefore(f"{self._old.group} never committed a position")
@@ -155,9 +161,7 @@ class Rebuild:
         read = positions.keys() | {table.table.source.name for table in self._tables}
         if self._new.history is not None:
             positions.pop(self._new.history.name, None)  # its chapters, which the engine alone writes, begin anew
-        filled = {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
-        ends = {topic: history.settled_ends(topic) for table in self._aggregates() for topic in self._topics(table)}
-        return Plan(filled, ends)
+        return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""
@@ -167,8 +171,10 @@ class Rebuild:
     def _aggregates(self) -> Iterator[FoldedTable]:
         return (table for table in self._tables if not table.is_view)
 
-    def _topics(self, table: FoldedTable) -> tuple[str, str]:
-        return table.events.name, self._old.changelog(table.table).name
+    def _folded_topics(self) -> set[str]:
+        """What aggregates are folded from, up to its end."""
+        changelogs = {self._old.changelog(table.table).name for table in self._aggregates()}
+        return changelogs | {table.events.name for table in self._aggregates()}
 
     # Folding, partition by partition, into files.
 
@@ -210,11 +216,16 @@ class Rebuild:
         if table.is_view:
             rows = folded.withColumn("row", F.lit(None).cast("binary"))
         else:
-            changelog = self._old.changelog(table.table).name
-            start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
-            old = sources.topic(self._spark, self._history.bootstrap, changelog, {number: start}, {number: end})
-            rows = sources.latest(old).join(folded, "key", "full_outer")
+            rows = self._taken_over(plan, table, number, records).join(folded, "key", "full_outer")
         return rows.select("key", "row", "sequence", "offset", "state", "problem").mapInArrow(encode, _ROWS)
+
+    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: DataFrame) -> DataFrame:
+        """What each key's row says beside the state. key: binary, row: binary. records: the key's events."""
+        changelog = self._old.changelog(table.table).name
+        start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
+        return sources.latest(
+            sources.topic(self._spark, self._history.bootstrap, changelog, {number: start}, {number: end})
+        )
 
     def _refuse_problems(self) -> None:
         told = ["key", "problem", "partition"]

@@ -13,6 +13,10 @@ OUTCOMES_KEPT = 32
 """A command repeated after this many others of its aggregate is decided anew."""
 
 
+UNKNOWN_BODY = ""
+"""The fingerprint of a command of which only its events are left."""
+
+
 class Outcome(NamedTuple):
     """What became of a command: accepted when `code` is None. `sequence` is the aggregate's, afterwards."""
 

@@ -1,0 +1,222 @@
+"""On a second cluster everything that was mirrored is there, and takes effect once, however the first one ended."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from pipelines import parity
+from pipelines.catalog import table_of
+from pipelines.cli import cli
+from pipelines.mirrored import MirroredRebuild
+from services.accounts.domain.commands import Charge, OpenAccount
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import TOPOLOGY
+from shared.dev.stack import Stack
+from shared.dev.worker import Worker
+from shared.es.row import UNKNOWN_BODY
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.history import History, HistoryUnavailable
+from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, read_records
+
+CHARGE = Charge(amount_cents=500)
+CLIENTS = 4
+ACCOUNTS = 40
+CHARGES_EACH = 300  # so that no account takes more commands than its row remembers
+MIRRORED_BEFORE_THE_END = 100
+MIRROR_S = 120.0
+ANSWER_S = 60.0
+
+
+def put_commands(ledger: Any, *commands: tuple[str, str]) -> None:
+    """What was mirrored of the commands: by account and command id."""
+    producer = Producer(producer_config(ledger.bootstrap))
+    for account, command_id in commands:
+        envelope = DECIDER.command_codec.wrap(CHARGE, command_id=command_id, aggregate_id=account, issued_at=FIRST_DAY)
+        value, key = DECIDER.command_codec.encode(envelope), account.encode()
+        producer.produce(ledger.table.table.source.name, value, key, partition_of(key, PARTITIONS))
+    assert producer.flush(30) == 0
+
+
+def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    """(the next command to be decided by the account's partition, its row), of ann, bob and joe."""
+    history = History(ledger.bootstrap)
+    build = MirroredRebuild(spark, history, [ledger.table], 2, work)
+    provision([build.topology], Settings(bootstrap=ledger.bootstrap))
+    build.run(lambda *_: None)
+    positions = history.positions(build.topology.group)[ledger.table.table.source.name]
+    rows = latest(read_records(ledger.bootstrap, build.topology.changelog(ledger.table.table).name))
+    names = ("ann", "bob", "joe")
+    decoded = {key.decode(): DECIDER.row_codec.decode(value) for key, value in rows.items() if value}
+    return {name: positions[partition_of(name.encode(), PARTITIONS)] for name in names}, decoded
+
+
+def test_a_row_is_what_the_events_say_and_its_commands_are_known(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE), ("bob", OpenAccount()), ("ann", CHARGE))
+    ledger.put_row("bob", None)  # rows do not count: neither one that was lost nor one that is ahead
+    _, rows = rebuilt(spark, ledger, tmp_path)
+    assert rows["ann"].state == ledger.rows["ann"].state
+    assert rows["ann"].sequence == 3
+    assert rows["ann"].offset == rows["bob"].offset == -1
+    assert rows["ann"].outcomes == {"c0": [1, UNKNOWN_BODY], "c1": [2, UNKNOWN_BODY], "c3": [3, UNKNOWN_BODY]}
+    assert rows["bob"].outcomes == {"c2": [1, UNKNOWN_BODY]}
+
+
+def test_commands_go_on_behind_the_last_that_an_event_came_from(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    assert len({partition_of(name, PARTITIONS) for name in (b"ann", b"bob", b"joe")}) == PARTITIONS
+    ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("bob", CHARGE))
+    put_commands(ledger, ("ann", "c0"), ("ann", "lost with its event"), ("ann", "c0"))  # the third is a repeat
+    put_commands(ledger, ("bob", "refused"), ("bob", "c1"))  # c2's event arrived, c2 did not
+    put_commands(ledger, ("joe", "nothing was decided for him"))
+    positions, _ = rebuilt(spark, ledger, tmp_path)
+    assert positions == {"ann": 1, "bob": 2, "joe": 0}
+
+
+@dataclass
+class Clients:
+    """Each charges one account after the other, and asks until it is answered or told to end."""
+
+    url: str
+    sent: dict[str, str] = field(default_factory=dict)  # account by command id
+    answered: dict[str, tuple[int, float]] = field(default_factory=dict)  # sequence and time by command id
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        self._threads = [threading.Thread(target=self._run, args=(client,)) for client in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, client: int) -> None:
+        for number in range(CHARGES_EACH):
+            command_id, account = f"{client}-{number}", f"a{(client + number * CLIENTS) % ACCOUNTS}"
+            self.charge(account, command_id)
+
+    def charge(self, account: str, command_id: str) -> None:
+        while not self._ending.is_set() and command_id not in self.answered:
+            self.sent[command_id] = account
+            if (sequence := charge(self.url, account, command_id)) is not None:
+                self.answered[command_id] = sequence, time.monotonic()
+
+    def end(self) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def charge(url: str, account: str, command_id: str) -> int | None:
+    """The account's sequence after it; None when there is no answer."""
+    with suppress(httpx.TransportError):
+        headers = {"Idempotency-Key": command_id}
+        done = httpx.post(f"{url}/accounts/{account}/charges", json={"amount_cents": 1}, headers=headers, timeout=5)
+        if done.status_code == httpx.codes.CREATED:
+            sequence: int = done.json()["sequence"]
+            return sequence
+    return None
+
+
+def charged(url: str, account: str, command_id: str) -> int:
+    deadline = time.monotonic() + ANSWER_S
+    while (sequence := charge(url, account, command_id)) is None:
+        assert time.monotonic() < deadline, f"{command_id} is not answered"
+    return sequence
+
+
+def mirrored_events(bootstrap: str) -> list[Any]:
+    return [DECIDER.event_codec.decode(each.value) for each in read_records(bootstrap, "accounts.events.v1")]
+
+
+def await_events(bootstrap: str, count: int) -> None:
+    deadline = time.monotonic() + MIRROR_S
+    mirrored = 0
+    while mirrored < count:
+        with suppress(HistoryUnavailable):  # the topic is not there yet
+            mirrored = len(read_records(bootstrap, "accounts.events.v1"))
+        assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
+
+
+def abort_an_event(bootstrap: str) -> None:
+    """What a worker leaves that died in its transaction: a record that nobody may see."""
+    producer = Producer(producer_config(bootstrap, transactional_id="died") | {"log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("accounts.events.v1", b"never happened", b"a0", partition_of(b"a0", TOPOLOGY.partitions))
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
+def next_version(service: str) -> list[str]:
+    return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
+
+
+@pytest.mark.parametrize("behind", [0, 20])
+def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
+    spark: Any, tmp_path: Path, behind: int
+) -> None:
+    """behind: how many answers the mirror misses at least."""
+    settings = Settings(session_timeout_s=6, log_format="json")
+    first = Stack(tmp_path / "first", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY])
+    with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs") as second, first:
+        topics = mirrored_topics([TOPOLOGY])
+        with Mirror(mirror_properties(topics, first.bootstrap, second.bootstrap, 1), tmp_path / "mirror") as mirror:
+            url = first.workers[0].url
+            for number in range(ACCOUNTS):
+                httpx.post(
+                    f"{url}/accounts/a{number}", headers={"Idempotency-Key": f"open-{number}"}
+                ).raise_for_status()
+            abort_an_event(first.bootstrap)
+            await_events(second.bootstrap, ACCOUNTS)
+            clients = Clients(url)
+            clients.start()
+            await_events(second.bootstrap, MIRRORED_BEFORE_THE_END)
+            if behind:
+                mirror.stop()
+            for number in range(behind):
+                clients.charge(f"a{number}", f"late-{number}")
+            first.kafka.kill(1)
+            ended = time.monotonic()
+            first.workers[0].kill()
+            clients.end()
+        mirrored = {event.causation_id: event.sequence for event in mirrored_events(second.bootstrap)}
+        lost = {command: at for command, (_, at) in clients.answered.items() if command not in mirrored}
+        lag_ms = round(1000 * (ended - min(lost.values()))) if lost else 0
+        assert len(lost) >= behind
+        sys.stdout.write(f"{len(clients.answered)} answered, {len(lost)} not mirrored, the first {lag_ms} ms old\n")
+        assert all(mirrored[c] == s for c, (s, _) in clients.answered.items() if c in mirrored)
+
+        options = ["--mirrored", "--version", "2", "--bootstrap", second.bootstrap, "--work", str(tmp_path / "work")]
+        done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
+        assert done.output.splitlines()[-1] == f"accounts-v2: {ACCOUNTS} rows are ready; start its workers"
+
+        there = settings.model_copy(update={"bootstrap": second.bootstrap, "data_dir": tmp_path / "second" / "stores"})
+        successor = Worker("accounts", "9", there, tmp_path / "second" / "logs" / "accounts.log", next_version)
+        successor.start()
+        try:
+            again = {command: charged(successor.url, account, command) for command, account in clients.sent.items()}
+            assert all(again[command] == mirrored[command] for command in again.keys() & mirrored.keys())
+            for account, charges in Counter(clients.sent.values()).items():
+                found = httpx.get(f"{successor.url}/accounts/{account}").json()
+                assert (found["balance_cents"], found["sequence"]) == (charges, charges + 1)
+        finally:
+            successor.stop()
+        causes = Counter(event.causation_id for event in mirrored_events(second.bootstrap))
+        assert set(causes.values()) == {1}
+        assert causes.keys() >= clients.sent.keys()
+        table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
+        assert str(parity.audit(spark, History(second.bootstrap), table)) == f"{ACCOUNTS} of {ACCOUNTS} accounts agree"
