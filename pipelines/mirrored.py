@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable
-from pipelines.parked import Place
+from pipelines.parked import Counted
 from pipelines.rebuild import Plan, Rebuild
 from shared.es.errors import OnefoldError
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
@@ -51,8 +51,11 @@ class MirroredRebuild(Rebuild):
     def _folded_topics(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
 
-    def _discarded(self, table: FoldedTable) -> list[Place]:
-        return []  # they are named by the first cluster's offsets
+    def _count(self, table: FoldedTable) -> Counted:
+        return Counted({}, ())  # what operators wished is said in the first cluster's offsets
+
+    def _write_wishes(self) -> None:
+        pass
 
     def _undecided(self, table: FoldedTable) -> Positions:
         """The first command behind those whose events arrived; the end where the commands arrived later than them."""
