@@ -86,6 +86,7 @@ def test_a_twin_stops_the_earlier_worker(bootstrap: str, group: str) -> None:
 def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator has aborted the transaction meanwhile, and says the same as for a twin."""
     monkeypatch.setattr(transactions, "TRANSACTION_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(transactions, "producer_config", partial(producer_config, socket_timeout_ms=1_000))
     with _member(bootstrap, group) as consumer:
         member = group_metadata(group, 1, str(consumer.memberid()))
         producer = TransactionalProducer(bootstrap, group)
