@@ -2,13 +2,18 @@
 
 A mirror copies each partition by itself and numbers it anew: rows and positions of the first cluster mean nothing here.
 What holds is that every partition has the first of its records, in their order. That is enough: the events say the
-state, and which commands they came from. Commands behind the last of those are decided here, as they were there.
+state, and which commands they came from. Commands behind the last of those are decided here, as they were there. What
+policies answer the events with, and what is not among the commands, is sent.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial, reduce
 from importlib.util import find_spec
+from typing import Any
 
 import pyarrow as pa
 from pydantic_core import to_json
@@ -20,33 +25,48 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable
 from pipelines.parked import Counted
 from pipelines.rebuild import Plan, Rebuild
-from shared.es.errors import OnefoldError
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
 from shared.kafka.history import Positions
+from shared.kafka.transactions import Record
+from shared.policy import Reaction
+from shared.topology import Topic
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("row", pa.binary())])
-
-
-class NotFromFactsAlone(OnefoldError):
-    """The service has policies: what they sent and what did not arrive is not known from its own facts.
-
-    Operator action: read in docs/operations/failover.md what cannot fail over.
-    """
+_SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
+_SENT_SCHEMA = pa.schema(
+    [
+        ("reaction", pa.int32()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+        ("topic", pa.string()),
+        ("key", pa.binary()),
+        ("command_id", pa.string()),
+        ("body", pa.binary()),
+    ]
+)
 
 
 class MirroredRebuild(Rebuild):
-    """Needs the commands and the events of the service, and nobody who writes them meanwhile."""
+    """Needs the commands and the events of the service and its neighbours, and nobody who writes them meanwhile."""
 
     def _positions(self) -> dict[str, Positions]:
-        package = self._tables[0].package
-        if find_spec(f"{package}.policies"):
-            raise NotFromFactsAlone(f"{package} has policies")
         history = self._history
         views = {table.events.name for table in self._tables if table.is_view}
-        positions = {topic: history.settled_ends(topic) for topic in views}
+        positions = {topic: history.settled_ends(topic) for topic in views | self._reacted_to()}
         if self._new.history is not None:
             positions[self._new.history.name] = history.starts(self._new.history.name)
+        positions |= {topic: self._not_due(topic) for topic in self._timers()}
         return positions | {table.table.source.name: self._undecided(table) for table in self._aggregates()}
+
+    def _commit(self, plan: Plan) -> None:
+        self._history.begin(self._new.group, plan.positions, self._unsent(plan))
+
+    def _reacted_to(self) -> set[str]:
+        return {reaction.source.name for reaction in reactions_in(self._package)}
+
+    def _timers(self) -> list[str]:
+        return [topic.name for topic in self._new.topics if ".timers." in topic.name]
 
     def _folded_topics(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
@@ -59,20 +79,66 @@ class MirroredRebuild(Rebuild):
 
     def _undecided(self, table: FoldedTable) -> Positions:
         """The first command behind those whose events arrived; the end where the commands arrived later than them."""
-        topic, history = table.table.source.name, self._history
-        commands = sources.whole(self._spark, history, topic).select("partition", "offset", _said("command_id"))
-        events = sources.whole(self._spark, history, table.events.name)
-        causes = events.select("partition", _said("causation_id").alias("command_id")).dropna().distinct()
+        topic = table.table.source.name
+        causes = self._all(table.events.name).select("partition", _said("causation_id").alias("command_id"))
+        reached = self._reached(topic, causes.dropna().distinct())
+        ends = self._history.settled_ends(topic)
+        known = {row.partition: row.next if row.all_arrived else ends[row.partition] for row in reached}
+        return self._history.starts(topic) | known
+
+    def _not_due(self, topic: str) -> Positions:
+        """The first timer behind those whose commands arrived."""
+        commands = [self._all(table.table.source.name) for table in self._aggregates()]
+        due = [records.select("partition", _said("command_id")).distinct() for records in commands]
+        reached = self._reached(topic, reduce(DataFrame.unionByName, due))
+        known = {row.partition: row.next for row in reached if row.next is not None}
+        return self._history.starts(topic) | known
+
+    def _reached(self, topic: str, effects: DataFrame) -> list[Any]:
+        """By partition: behind the last command of `topic` that is among `effects`; whether all of these are its."""
+        commands = self._all(topic).select("partition", "offset", _said("command_id"))
         # the first of each: a repeat may lie behind commands that nobody has decided
         first = commands.groupBy("partition", "command_id").agg(F.min("offset").alias("offset"))
         reached = (
-            causes.join(first, ["partition", "command_id"], "left")
+            effects.join(first, ["partition", "command_id"], "left")
             .groupBy("partition")
             .agg((F.max("offset") + 1).alias("next"), F.bool_and(F.col("offset").isNotNull()).alias("all_arrived"))
         )
-        ends = history.settled_ends(topic)
-        known = {row.partition: row.next if row.all_arrived else ends[row.partition] for row in reached.collect()}
-        return history.starts(topic) | known
+        return list(reached.collect())
+
+    def _unsent(self, plan: Plan) -> list[Record]:
+        """What policies answer the mirrored events with, without what arrived or took effect."""
+        sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
+        if not sent:
+            return []
+        known = [
+            self._all(name).select(_said("causation_id" if ".events." in name else "command_id").alias("command_id"))
+            for name in self._spoken()
+        ]
+        union = partial(reduce, DataFrame.unionByName)
+        missing = union(sent).join(union(known), "command_id", "left_anti")
+        ordered = missing.orderBy("reaction", "partition", "offset", "index").collect()
+        return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
+
+    def _sent(self, plan: Plan, number: int) -> DataFrame:
+        source = reactions_in(self._package)[number].source.name
+        starts, ends = self._history.starts(source), plan.positions[source]
+        events = sources.topic(self._spark, self._history.bootstrap, source, starts, ends)
+        answer = partial(_answers, self._package, number)
+        return events.select("partition", "offset", "value").mapInArrow(answer, _SENT)
+
+    def _spoken(self) -> set[str]:
+        """The commands and events of the service, and of the neighbours that its topology names."""
+        named = vars(importlib.import_module(f"{self._package}.topology")).values()
+        topics = {each.name for each in named if isinstance(each, Topic)}
+        return {name for name in topics if name.split(".")[1] in ("commands", "events", "timers")}
+
+    @property
+    def _package(self) -> str:
+        return self._tables[0].package
+
+    def _all(self, topic: str) -> DataFrame:
+        return sources.whole(self._spark, self._history, topic)
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: DataFrame) -> DataFrame:
         caused = records.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
@@ -91,3 +157,22 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
         rows[key] = row._replace(sequence=sequence) if command is None else row.after(accepted, None, -1)
     yield from as_batches(((key, to_json(row._asdict())) for key, row in rows.items()), _SCHEMA)
+
+
+def reactions_in(package: str) -> tuple[Reaction, ...]:
+    """The policies that `package` declares."""
+    name = f"{package}.policies"
+    found: tuple[Reaction, ...] = importlib.import_module(name).REACTIONS if find_spec(name) else ()
+    return found
+
+
+def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What the policy with this number sends for each event; nothing for one that it cannot answer."""
+    yield from as_batches(_answered(reactions_in(package)[number], number, batches), _SENT_SCHEMA)
+
+
+def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for partition, offset, value in rows_of(batches):
+        with suppress(Exception):  # whatever it is, the event was parked for it, and is a dead letter
+            for index, sent in enumerate(list(reaction.to(value))):
+                yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body

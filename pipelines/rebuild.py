@@ -135,7 +135,7 @@ class Rebuild:
         for table in self._tables:
             self._write(table)
         self._write_wishes()
-        self._history.commit(self._new.group, plan.positions)
+        self._commit(plan)
         shutil.rmtree(self._work)
         return rows
 
@@ -162,6 +162,9 @@ class Rebuild:
         if self._new.history is not None:
             positions.pop(self._new.history.name, None)  # its chapters, which the engine alone writes, begin anew
         return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+
+    def _commit(self, plan: Plan) -> None:
+        self._history.commit(self._new.group, plan.positions)
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""

@@ -1,8 +1,13 @@
-"""What a policy answers an event with."""
+"""What a policy answers an event with, and its bytes: their ids derive from the event's, so none is sent twice."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from shared.es.message import Command
+from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
+from shared.es.errors import UnknownType
+from shared.es.ids import derived_id
+from shared.es.message import Command, Event
+from shared.es.upcasting import Upcasters
 from shared.topology import Topic
 
 
@@ -12,3 +17,48 @@ class Send(NamedTuple):
     topic: Topic
     aggregate_id: str
     command: Command
+
+
+class Sent(NamedTuple):
+    """A command as it travels."""
+
+    topic: str
+    key: bytes
+    command_id: str
+    body: bytes
+
+
+class Reaction:
+    """A policy with what it reads and what it sends. events: others are skipped. commands: every type it can send."""
+
+    def __init__(
+        self,
+        react: Callable[[EventEnvelope[Any]], Sequence[Send]],
+        *,
+        source: Topic,
+        events: Sequence[type[Event]],
+        commands: Sequence[type[Command]],
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        self.react = react
+        self.source = source
+        self._decode = EventCodec(events, upcasters).decode
+        self._commands: CommandCodec[Command] = CommandCodec(commands)
+
+    def to(self, event: bytes | None) -> Iterator[Sent]:
+        """The same whoever asks and however often. Raises BadMessage."""
+        try:
+            envelope = self._decode(event)
+        except UnknownType:
+            return
+        for index, send in enumerate(self.react(envelope)):
+            command_id = derived_id(envelope.event_id, send.topic.name, send.aggregate_id, str(index))
+            body = self._commands.wrap(
+                send.command,
+                command_id=command_id,
+                aggregate_id=send.aggregate_id,
+                issued_at=envelope.occurred_at,
+                correlation_id=envelope.correlation_id,
+                causation_id=envelope.event_id,
+            )
+            yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, self._commands.encode(body))

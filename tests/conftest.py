@@ -12,7 +12,7 @@ from shared.dev.stack import Stack
 from shared.settings import Settings
 
 TESTS = Path(__file__).parent
-LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored.py", "tutorials/")
+LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """Minutes each: run by `dev.py test --long`, so that the usual run stays under half an hour on two cores."""
 
 SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long

@@ -42,11 +42,20 @@ from services.orders.domain.inventory import (
     ShipStock,
     StockReserved,
 )
-from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS, TOPOLOGY
+from services.orders.topology import (
+    ACCOUNTS_COMMANDS,
+    ACCOUNTS_EVENTS,
+    COMMANDS,
+    EVENTS,
+    INVENTORY_COMMANDS,
+    INVENTORY_EVENTS,
+    TIMERS,
+    TOPOLOGY,
+)
 from shared.es.envelope import EventEnvelope
 from shared.es.ids import Reference, reference, referenced
 from shared.es.message import Command
-from shared.policy import Send
+from shared.policy import Reaction, Send
 
 NEXT_STEP_SENDS = (*get_args(InventoryCommand), *get_args(AccountCommand), CheckDeadline)
 INVENTORY_ANSWER_SENDS = (RecordReservation, RecordRefusedReservation)
@@ -122,3 +131,12 @@ def _charge(ours: Reference, customer_id: str, total_cents: int) -> Send:
 
 def _deadline(order_id: str, attempt: int) -> Send:
     return Send(TIMERS, order_id, CheckDeadline(attempt=attempt))
+
+
+REACTIONS = (
+    Reaction(next_step, source=EVENTS, events=get_args(OrderEvent), commands=NEXT_STEP_SENDS),
+    Reaction(
+        record_inventory, source=INVENTORY_EVENTS, events=get_args(InventoryAnswer), commands=INVENTORY_ANSWER_SENDS
+    ),
+    Reaction(record_account, source=ACCOUNTS_EVENTS, events=get_args(AccountAnswer), commands=ACCOUNT_ANSWER_SENDS),
+)

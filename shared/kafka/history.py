@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -17,6 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused
 
 Positions = dict[int, int]
 """Offset by partition."""
@@ -107,6 +110,16 @@ class History:
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         self._answered(lambda: _good(self._admin.alter_consumer_group_offsets(request)[group].result()))
+
+    def begin(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
+        """Lets `group`, which has no members, go on at `positions`, and writes `records`: both or neither."""
+        offsets = {(topic, number): at for topic, offsets in positions.items() for number, at in offsets.items()}
+        with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:
+            try:
+                producer = TransactionalProducer(self.bootstrap, f"{group}-begin")
+                producer.commit(records, offsets, nobody.consumer_group_metadata())
+            except (TransactionAborted, TransactionRefused) as failure:
+                raise HistoryUnavailable(f"{self.bootstrap}: {failure}") from failure
 
     def _listed(
         self,

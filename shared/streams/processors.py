@@ -9,16 +9,15 @@ from typing import Any
 import structlog
 
 from shared.es.decider import Decider
-from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
+from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.errors import BadMessage, UnknownType
-from shared.es.ids import derived_id
-from shared.es.message import Command, Event
+from shared.es.message import Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
-from shared.policy import Send
+from shared.policy import Reaction
 from shared.read_model import ReadModel
 from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
@@ -193,44 +192,16 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
 
 
 class Policy(Processor):
-    """Events in; commands out, in the same transaction. Their ids derive from the event's, so none is sent twice."""
+    """Events in; commands out, in the same transaction."""
 
-    def __init__(
-        self,
-        react: Callable[[EventEnvelope[Any]], Sequence[Send]],
-        *,
-        source: Topic,
-        events: Sequence[type[Event]],
-        commands: Sequence[type[Command]],
-        upcasters: Upcasters | None = None,
-    ) -> None:
-        """events: what it reacts to, others are skipped. commands: every type it can send."""
-        self.name = f"policy.{react.__name__}"
-        self.source = source
-        self._react = react
-        self._decode = EventCodec(events, upcasters).decode
-        self._commands: CommandCodec[Command] = CommandCodec(commands)
+    def __init__(self, reaction: Reaction) -> None:
+        self.name = f"policy.{reaction.react.__name__}"
+        self.source = reaction.source
+        self._reaction = reaction
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        try:
-            event = self._decode(record.value)
-        except UnknownType:
-            return
-        sends = self._react(event)
-        bodies = [self._body(event, send, index) for index, send in enumerate(sends)]
-        for send, body in zip(sends, bodies, strict=True):
-            batch.write(send.topic.name, send.aggregate_id.encode(), body)
-
-    def _body(self, event: EventEnvelope[Any], send: Send, index: int) -> bytes:
-        command = self._commands.wrap(
-            send.command,
-            command_id=derived_id(event.event_id, send.topic.name, send.aggregate_id, str(index)),
-            aggregate_id=send.aggregate_id,
-            issued_at=event.occurred_at,
-            correlation_id=event.correlation_id,
-            causation_id=event.event_id,
-        )
-        return self._commands.encode(command)
+        for sent in list(self._reaction.to(record.value)):
+            batch.write(sent.topic, sent.key, sent.body)
 
 
 class Rekey(Processor):

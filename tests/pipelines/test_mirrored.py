@@ -142,12 +142,12 @@ def mirrored_events(bootstrap: str) -> list[Any]:
     return [DECIDER.event_codec.decode(each.value) for each in read_records(bootstrap, "accounts.events.v1")]
 
 
-def await_events(bootstrap: str, count: int) -> None:
+def await_events(bootstrap: str, count: int, topic: str = "accounts.events.v1") -> None:
     deadline = time.monotonic() + MIRROR_S
     mirrored = 0
     while mirrored < count:
         with suppress(HistoryUnavailable):  # the topic is not there yet
-            mirrored = len(read_records(bootstrap, "accounts.events.v1"))
+            mirrored = len(read_records(bootstrap, topic))
         assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
 
 
@@ -165,6 +165,7 @@ def next_version(service: str) -> list[str]:
     return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("behind", [0, 20])
 def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     spark: Any, tmp_path: Path, behind: int

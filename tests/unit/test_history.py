@@ -21,6 +21,7 @@ from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
 from shared.es.row import Row, RowCodec
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
+from shared.policy import Reaction
 from shared.streams.processors import Aggregate, Policy, with_history
 from shared.worker import service_app
 
@@ -81,7 +82,7 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
 
 def test_a_history_that_a_policy_reads_is_refused_at_the_start() -> None:
     """It would send again what it has sent, when the next version's chapters are read from the log's start."""
-    policy = Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands=[OpenAccount])
+    policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands=[OpenAccount]))
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1"):
         with_history(TOPOLOGY, [aggregate, policy])

@@ -10,6 +10,7 @@ from services.orders import topology as orders
 from services.orders.processors import processors as orders_processors
 from services.sales import topology as sales
 from services.sales.processors import PROCESSORS as SALES
+from shared.policy import Reaction
 from shared.replay import NotReplayable, Replay, replay_of
 from shared.streams.processors import Policy, Projection, Rekey
 from shared.topology import Table, Topic, Topology
@@ -55,7 +56,7 @@ def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
 
 
 def test_a_policy_beside_the_view_would_send_again() -> None:
-    policy = Policy(lambda _: (), source=FACTS, events=(StockReceived,), commands=(ReceiveStock,))
+    policy = Policy(Reaction(lambda _: (), source=FACTS, events=(StockReceived,), commands=(ReceiveStock,)))
     with pytest.raises(NotReplayable, match=r"shop.events.v1 is also read by a policy"):
         replay_of(SHOP, [PROJECTION, policy], "view")
 
