@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 from mode import Service
 
 from shared.es.row import RowCodec
@@ -53,6 +54,7 @@ SWITCH_S = 0.0005  # the commit's thread gives the interpreter back that fast; P
 POLL_WAIT_MS = 100
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
+QUIET_S = 5.0
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # objects made, and not freed by their count: a collection then takes a few milliseconds
 
@@ -110,6 +112,8 @@ class Engine(Service):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
+        self._passed: dict[TopicPartition, int] = {}  # positions beyond the last commit, with no record in between
+        self._committed_s = 0.0
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = f"{topology.service}.dead.v1"
@@ -202,6 +206,12 @@ class Engine(Service):
             await self._turn()
         except StoreFailed as failure:
             await self._heal(failure)
+        except OffsetOutOfRangeError as gone:
+            log.warning("what was to be read is gone, taken over anew", reason=str(gone))
+            await self._flush()
+            await asyncio.sleep(RETRY_PAUSE_S)
+            if self.assignment is not None:
+                await self._take_over(self.assignment)
 
     async def _turn(self) -> None:
         if not self.sources and not self.replicas.held:
@@ -365,6 +375,8 @@ class Engine(Service):
 
     def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
         self._reached |= batch.offsets
+        self._passed = {tp: position for tp, position in self._passed.items() if tp not in batch.offsets}
+        self._committed_s = time.monotonic()
         for partition, rows in batch.rows.items():
             if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
@@ -399,6 +411,7 @@ class Engine(Service):
         """Process nothing. What is restored stays readable: nobody writes it before the group assigns anew."""
         self._batch = Batch(self._dead_letters)
         self._parked.clear()
+        self._passed.clear()
         self.sources.clear()
         if self._consumer is not None:
             self._consumer.unsubscribe()
@@ -459,11 +472,18 @@ class Engine(Service):
         return sources | {tp for tp, replica in held if replica.ours}
 
     async def _advance_sources(self) -> None:
-        """Nothing waits: whatever lies before the consumer's position and is no record needs no handling."""
+        """Nothing waits: whatever lies before the consumer's position and is no record needs no handling.
+
+        In a quiet moment that is committed, too: when retention removes it, no record will seem to be lost.
+        """
         assert self._consumer is not None
         for tp in self.sources.keys() - self._consumer.paused():
-            position = max(self.sources[tp].position, await self._consumer.position(tp))
-            self.sources[tp].position = self._reached[tp] = position
+            position = await self._consumer.position(tp)
+            if position > self.sources[tp].position:
+                self.sources[tp].position = self._reached[tp] = self._passed[tp] = position
+        if time.monotonic() - self._committed_s >= QUIET_S:
+            for tp, position in self._passed.items():
+                self._batch.advance(tp, position, 0)
 
     async def _advance_replicas(self) -> None:
         """The consumer's position also passes what is no record: transaction markers, aborted and compacted ones."""

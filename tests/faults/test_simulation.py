@@ -318,6 +318,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small batches, no pauses, no log."""
     monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
+    monkeypatch.setattr(engine_module, "QUIET_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_RECORDS", 3)
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
     monkeypatch.setattr(engine_module, "SLICE_S", 0.0)

@@ -1,7 +1,6 @@
 """A command is sent once, its place is known, and every failure says whether trying again makes sense."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -53,17 +52,9 @@ def read(bootstrap: str, partition: int, offset: int) -> Any:
 
 
 def test_nothing_is_lost_repeated_or_reordered_by_configuration() -> None:
-    config = producer_config("a:1", transactional_id="accounts-1", linger_ms=5)
-    assert config == {
-        "bootstrap.servers": "a:1",
-        "acks": "all",
-        "enable.idempotence": True,
-        "partitioner": "murmur2_random",
-        "reconnect.backoff.max.ms": 1000,
-        "logger": logging.getLogger("librdkafka"),
-        "transactional.id": "accounts-1",
-        "linger.ms": 5,
-    }
+    config = producer_config("a:1", transactional_id="accounts-1")
+    promised = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
+    assert config.items() >= (promised | {"transactional.id": "accounts-1"}).items()
 
 
 @pytest.mark.broker

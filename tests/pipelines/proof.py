@@ -82,6 +82,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         # events that only the archive still has
         archive = Archive(spark, str(root / "archive"), "accounts", EVENTS.name)
         archive.extend(accounts.history)
+        accounts.await_read(EVENTS.name)
         ends = accounts.history.settled_ends(EVENTS.name)
         accounts.set(EVENTS.name, retention_ms="1")
         _await(lambda: accounts.history.starts(EVENTS.name), lambda starts: starts == ends)
@@ -157,8 +158,11 @@ class _Accounts:
 
     def await_decided(self) -> None:
         self.worker.await_ready(DEADLINE_S)
-        ends = self.history.settled_ends(COMMANDS.name)
-        _await(lambda: self.history.positions(TOPOLOGY.group).get(COMMANDS.name), lambda found: found == ends)
+        self.await_read(COMMANDS.name)
+
+    def await_read(self, topic: str) -> None:
+        ends = self.history.settled_ends(topic)
+        _await(lambda: self.history.positions(TOPOLOGY.group).get(topic), lambda found: found == ends)
 
     def agree(self, archive: Archive | None = None) -> None:
         """All four: the fold here, the changelog, the answers over HTTP, and Spark."""

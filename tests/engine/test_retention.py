@@ -1,0 +1,65 @@
+"""Retention removes what was read, which is no matter, and what was not, which stops the worker with the range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from shared.dev.stack import Stack
+from shared.kafka.history import History
+from shared.kafka.producer import producer_config
+from shared.settings import Settings
+from tests.conftest import SHORTEST_SESSION_S
+from tests.faults.harness import Log, observe
+
+pytestmark = pytest.mark.broker
+
+PARTITIONS = range(TOPOLOGY.partitions)
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One worker; its log is cut."""
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
+    with Stack(tmp_path_factory.mktemp("lone"), {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
+        yield stack
+
+
+def test_what_was_read_may_be_removed_with_the_markers_behind_it(lone: Stack) -> None:
+    (worker,), history = lone.workers, History(lone.bootstrap)
+    for number in range(50):
+        httpx.post(f"{worker.url}/accounts/a{number}", timeout=60.0).raise_for_status()
+    ends = history.settled_ends(EVENTS.name)
+    observe(lambda: history.positions(TOPOLOGY.group).get(EVENTS.name) == ends, "every marker is passed")
+    worker.stop()
+    _remove(lone.bootstrap, EVENTS.name)
+    worker.start()
+    httpx.post(f"{worker.url}/accounts/later", timeout=60.0).raise_for_status()
+
+
+def test_what_was_not_read_stops_the_worker(lone: Stack) -> None:
+    (worker,) = lone.workers
+    log = Log(worker)
+    worker.pause()
+    producer = Producer(producer_config(lone.bootstrap))
+    for partition in PARTITIONS:
+        producer.produce(COMMANDS.name, b"{}", b"key", partition)
+    assert producer.flush(60.0) == 0
+    _remove(lone.bootstrap, COMMANDS.name)
+    worker.resume()
+    observe(lambda: worker.exit_code, "it ends")
+    log.must_tell("the worker stops", f"{COMMANDS.name}/", "were removed before they were read")
+
+
+def _remove(bootstrap: str, topic: str) -> None:
+    """All that is there now."""
+    ends = History(bootstrap).settled_ends(topic)
+    wanted = [TopicPartition(topic, partition, ends[partition]) for partition in PARTITIONS]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_records(wanted).values():
+        done.result()
