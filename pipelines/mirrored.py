@@ -31,6 +31,8 @@ from shared.kafka.transactions import Record
 from shared.policy import Reaction
 from shared.topology import Topic
 
+# where a record says which command it is, or came from
+_ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
 _SCHEMA = pa.schema([("key", pa.binary()), ("row", pa.binary())])
 _SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
 _SENT_SCHEMA = pa.schema(
@@ -66,7 +68,7 @@ class MirroredRebuild(Rebuild):
         return {reaction.source.name for reaction in reactions_in(self._package)}
 
     def _timers(self) -> list[str]:
-        return [topic.name for topic in self._new.topics if ".timers." in topic.name]
+        return [topic.name for topic in self._new.topics if topic.kind == "timers"]
 
     def _folded_topics(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
@@ -112,8 +114,7 @@ class MirroredRebuild(Rebuild):
         if not sent:
             return []
         known = [
-            self._all(name).select(_said("causation_id" if ".events." in name else "command_id").alias("command_id"))
-            for name in self._spoken()
+            self._all(topic.name).select(_said(_ID_IN[topic.kind]).alias("command_id")) for topic in self._spoken()
         ]
         union = partial(reduce, DataFrame.unionByName)
         missing = union(sent).join(union(known), "command_id", "left_anti")
@@ -127,11 +128,10 @@ class MirroredRebuild(Rebuild):
         answer = partial(_answers, self._package, number)
         return events.select("partition", "offset", "value").mapInArrow(answer, _SENT)
 
-    def _spoken(self) -> set[str]:
+    def _spoken(self) -> set[Topic]:
         """The commands and events of the service, and of the neighbours that its topology names."""
         named = vars(importlib.import_module(f"{self._package}.topology")).values()
-        topics = {each.name for each in named if isinstance(each, Topic)}
-        return {name for name in topics if name.split(".")[1] in ("commands", "events", "timers")}
+        return {each for each in named if isinstance(each, Topic) and each.kind in _ID_IN}
 
     @property
     def _package(self) -> str:

@@ -21,6 +21,11 @@ class Topic:
     def __post_init__(self) -> None:
         _check_name(self.name)
 
+    @property
+    def kind(self) -> str:
+        """What its records are: commands, events, timers, results, dead, …"""
+        return self.name.split(".")[1]
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

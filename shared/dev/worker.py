@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+from shared.child import Child
 from shared.dev.stages import StageFailed
 from shared.settings import PREFIX, Settings
 
@@ -29,9 +29,6 @@ _HOST = "127.0.0.1"
 
 # Below every system's ephemeral range and beside the embedded brokers' own: no client's socket takes a port meanwhile.
 _PORTS = range(30_000, 32_768)
-
-# This shell becomes the worker. Its child waits for the end of the input, which comes however the parent dies.
-_END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -TERM $$; kill -CONT $$) & exec "$@" 3<&- </dev/null'
 
 Command = Callable[[str], Sequence[str]]
 
@@ -52,7 +49,7 @@ class Worker:
         self.log = log
         self.command = command(service)
         self._settings = settings.model_copy(update={"instance": instance, "http_port": free_port()})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._has_served = False
 
     @property
@@ -72,12 +69,12 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs, and after stop() or kill(); negative: the signal that ended it."""
-        return self._process.poll() if self._process else None
+        return self._process.exit_code if self._process else None
 
     def change(self, **settings: object) -> None:
         """Settings that it has from its next start on."""
@@ -91,19 +88,9 @@ class Worker:
     def spawn(self) -> None:
         """Starts the process without waiting for it."""
         self._bury()
-        shell = ["/bin/sh", "-c", _END_WITH_PARENT, "sh"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*shell, *self.command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=CHECKOUT,
-                env=environment | self._settings.environment(),
-                start_new_session=True,
-            )
+        self._process = Child(self.command, self.log, CHECKOUT, environment | self._settings.environment())
 
     def await_ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
         """Returns when GET /readyz answers 200. Raises StageFailed as soon as the process is dead."""
@@ -132,14 +119,12 @@ class Worker:
         """SIGTERM without waiting; also ends a paused worker."""
         if self._process:
             # SIGKILL before it was ever ready: it has nothing to hand over, and Faust can hang while it starts
-            self._process.send_signal(signal.SIGTERM if self._has_served else signal.SIGKILL)
-            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate(signal.SIGTERM if self._has_served else signal.SIGKILL)
 
     def await_end(self, deadline_s: float) -> None:
         """Waits for its end, and forces it at the deadline."""
         if self._process:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(deadline_s)
+            self._process.wait(deadline_s)
         self._bury()
 
     def pause(self) -> None:
@@ -150,15 +135,9 @@ class Worker:
         os.kill(self.pid, signal.SIGCONT)
 
     def _bury(self) -> None:
-        """Ends the process and the shell beside it."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdin
-        process.stdin.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
     def _failed(self, problem: str) -> StageFailed:
         lines = self.log.read_text(errors="replace").splitlines()

@@ -58,7 +58,7 @@ def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBin
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.READ)
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.WRITE)
     for topic in neighbours:
-        operation = AclOperation.WRITE if ".commands." in topic.name else AclOperation.READ
+        operation = AclOperation.WRITE if topic.kind == "commands" else AclOperation.READ
         yield _allow(topology, ResourceType.TOPIC, topic.name, operation)
     yield _allow(topology, ResourceType.GROUP, topology.group, AclOperation.READ)
     prefix = ResourcePatternType.PREFIXED

@@ -14,14 +14,16 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Set
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from shared.child import Child
 from shared.es.errors import OnefoldError
 from shared.kafka.jars import KAFKA_JARS, fetch_jars
 from shared.kafka.java import find_java
@@ -37,13 +39,6 @@ _PAUSE_S = 0.05
 _FULL_BYTES = 1 << 20
 _ERROR_LINES = 8
 _ERROR = re.compile(r" (ERROR|FATAL) |^(Caused by: )?[\w.$]+(Exception|Error): ")
-
-# C1 only: on two cores half the CPU over the first 360,000 records, and a start quicker by a third.
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-LOG4J = Path(__file__).with_name("log4j2.properties")
-
-# This shell becomes the broker. Its child waits for the end of the input, which comes however the parent dies.
-END_WITH_PARENT = 'exec 3<&0; (read _ <&3; kill -TERM $$; kill -CONT $$) & exec "$@" 3<&- </dev/null'
 
 
 class BrokerFailed(OnefoldError):
@@ -97,8 +92,7 @@ class EmbeddedKafka:
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                classpath = os.pathsep.join(map(str, jars))
-                self._prepare([str(java.executable), *_JVM, "-cp", classpath], self._lock)
+                self._prepare(partial(java.kafka, jars), self._lock)
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -142,16 +136,16 @@ class EmbeddedKafka:
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
 
-    def _prepare(self, java: list[str], lock: int) -> None:
+    def _prepare(self, java: Callable[..., list[str]], lock: int) -> None:
         cluster_id, ports = self._identity()
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(lines(self._configuration(number, client, controller, voters)))
-            command = [*java, f"-Dlog4j2.configurationFile={LOG4J}", "kafka.Kafka", str(config)]
+            command = java("kafka.Kafka", str(config))
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
-        self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
+        self._format(java("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"))
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and, broker by broker, its client and its controller port; the earlier ones if free."""
@@ -232,24 +226,16 @@ class _Broker:
         self._log = log
         self._folder = folder
         self._lock = lock
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._log_start = 0
 
     def spawn(self) -> None:
         with ExitStack() as held:
             if taken := [port for port in self._ports if not _is_free(port, held)]:
                 raise BrokerFailed(f"broker {self._number} cannot start: another program has its port {taken[0]}")
-        with self._log.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", END_WITH_PARENT, "sh", *self._command],
-                cwd=self._folder,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent, which ends the clients first
-                pass_fds=[self._lock],
-            )
+        self._log.touch()
+        self._log_start = self._log.stat().st_size
+        self._process = Child(self._command, self._log, self._folder, inherited=[self._lock])
 
     def await_ready(self, peers: Set[int]) -> None:
         """Returns when this broker has answered and knows its peers."""
@@ -262,29 +248,25 @@ class _Broker:
             time.sleep(_PAUSE_S)
 
     def check(self) -> None:
-        if self._process and self._process.poll() is not None:
-            raise self._failure(f"ended with code {self._process.returncode}")
+        if self._process and self._process.exit_code is not None:
+            raise self._failure(f"ended with code {self._process.exit_code}")
 
     def signal(self, number: signal.Signals) -> None:
         if self._process:
             self._process.send_signal(number)
 
     def terminate(self) -> None:
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)
+        if self._process:
+            self._process.terminate()
 
     def await_end(self, deadline: float) -> None:
         if self._process:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, deadline - time.monotonic()))
+            self._process.wait(max(0.0, deadline - time.monotonic()))
             self.kill()
 
     def kill(self) -> None:
         if self._process:
-            # The shell beside the broker keeps the group's id theirs; EPERM is how macOS says that none is left.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
+            self._process.kill()
             self._process = None
 
     def _failure(self, what: str) -> BrokerFailed:
@@ -313,7 +295,7 @@ def _known_brokers(admin: AdminClient) -> Set[int]:
 def _exclusive(file: Path) -> int:
     """A locked descriptor. The brokers inherit it: the lock is free when the last of them has ended."""
     with file.open("a") as opened:
-        lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)  # the brokers' shell uses the lower ones
+        lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)  # a child's shell uses the lower ones
     deadline = time.monotonic() + _LOCK_DEADLINE_S
     while True:
         try:

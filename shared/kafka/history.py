@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
+from shared.kafka.offsets import REQUEST_TIMEOUT_S, OffsetsUnknown, list_offsets
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused
 
 Positions = dict[int, int]
@@ -26,7 +27,6 @@ Positions = dict[int, int]
 
 Answer = TypeVar("Answer")
 
-REQUEST_TIMEOUT_S = 10.0
 SETTLE_DEADLINE_S = 60.0  # an engine's transaction is over, or timed out by the broker, long before
 _PAUSE_S = 0.1
 _PASSING = frozenset(
@@ -127,19 +127,12 @@ class History:
         spec: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Positions:
-        wanted = {TopicPartition(topic, partition): spec() for partition in range(self.partitions(topic))}
-
-        def ask() -> Positions:
-            futures: Mapping[TopicPartition, Any] = self._admin.list_offsets(
-                wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
-            )
-            return {tp.partition: future.result().offset for tp, future in futures.items()}
-
-        found = self._answered(ask)
-        # a leader that does not answer in time leaves its partitions at -1, and no error
-        if silent := [partition for partition, offset in found.items() if offset < 0]:
-            raise HistoryUnavailable(f"{self.bootstrap}: no leader answers for {topic}/{silent[0]}. Try again.")
-        return found
+        partitions = [(topic, partition) for partition in range(self.partitions(topic))]
+        try:
+            found = self._answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
+        except OffsetsUnknown as failure:
+            raise HistoryUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
+        return {partition: offset for (_, partition), offset in found.items()}
 
     def _members(self, group: str) -> tuple[str, ...]:
         future = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from shared.kafka.embedded import END_WITH_PARENT, LOG4J, lines
+from shared.child import Child
+from shared.kafka.embedded import lines
 from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
 from shared.kafka.java import find_java
 from shared.topology import Topology
 
-_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _KINDS = frozenset({"commands", "events", "timers", "dead"})
 _COPIES = (
     "replication.factor",
@@ -31,8 +27,8 @@ _STOP_DEADLINE_S = 30.0
 
 def mirrored_topics(topologies: Iterable[Topology]) -> list[str]:
     """What cannot be computed again. Changelogs and copies under other keys can, and hold this cluster's offsets."""
-    names = {topic.name for topology in topologies for topic in topology.topics}
-    return sorted(name for name in names if name.split(".")[1] in _KINDS)
+    topics = {topic for topology in topologies for topic in topology.topics}
+    return sorted(topic.name for topic in topics if topic.kind in _KINDS)
 
 
 def mirror_properties(topics: Iterable[str], source: str, target: str, replication: int) -> dict[str, str | int]:
@@ -66,7 +62,7 @@ class Mirror:
         self.log = folder / "mirror.log"
         self._config = folder / "mirror.properties"
         self._properties = properties
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -80,16 +76,8 @@ class Mirror:
         java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(MIRROR_JARS)]
         self._config.parent.mkdir(parents=True, exist_ok=True)
         self._config.write_text(lines(self._properties))
-        command = [str(java.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars))]
-        command += [f"-Dlog4j2.configurationFile={LOG4J}", "org.apache.kafka.connect.mirror.MirrorMaker"]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", END_WITH_PARENT, "sh", *command, str(self._config)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        command = java.kafka(jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config))
+        self._process = Child(command, self.log)
 
     def wait(self) -> None:
         """Returns when it has ended by itself."""
@@ -98,12 +86,8 @@ class Mirror:
 
     def stop(self) -> None:
         """SIGTERM, so that it ends its transactions, and SIGKILL if it takes too long."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_DEADLINE_S)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(_STOP_DEADLINE_S)
+            self._process.kill()
+            self._process = None

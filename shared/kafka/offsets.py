@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from shared.kafka.access import client_config
 
 Partition = tuple[str, int]
+Answer = TypeVar("Answer")
+
 REQUEST_TIMEOUT_S = 10.0
 
 
@@ -55,21 +57,31 @@ class Offsets:
         return self._listed(partitions, OffsetSpec.earliest)
 
     def _listed(self, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec]) -> dict[Partition, int]:
-        wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
-        if not wanted:
-            return {}
         admin = AdminClient(self._config)
-        futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = {(tp.topic, tp.partition): _answer(future.result).offset for tp, future in futures.items()}
-        # a leader that does not answer in time leaves its partitions at -1, and no error
-        if silent := [partition for partition, offset in found.items() if offset < 0]:
-            raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
-        return found
+        return _answer(lambda: list_offsets(admin, partitions, spec))
 
 
-def _answer(ask: Callable[[], Any]) -> Any:
+def list_offsets(
+    admin: AdminClient,
+    partitions: Iterable[Partition],
+    spec: Callable[[], OffsetSpec],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[Partition, int]:
+    """The offset of each partition that `spec` asks for. Raises KafkaException or OffsetsUnknown."""
+    wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
+    if not wanted:
+        return {}
+    futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
+        wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+    )
+    found = {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+    # a leader that does not answer in time leaves its partitions at -1, and no error
+    if silent := [partition for partition, offset in found.items() if offset < 0]:
+        raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
+    return found
+
+
+def _answer(ask: Callable[[], Answer]) -> Answer:
     try:
         return ask()
     except KafkaException as failure:

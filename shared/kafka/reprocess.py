@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -29,18 +28,14 @@ from pydantic import ValidationError
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
-from shared.kafka.history import GroupIsLive, History, HistoryUnavailable, explained
-from shared.kafka.offsets import Offsets, OffsetsUnknown, Partition
+from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, HistoryUnavailable, explained
+from shared.kafka.offsets import REQUEST_TIMEOUT_S, Partition
 from shared.kafka.producer import producer_config
 from shared.parking import Wish, partition_of_id
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 
 Positions = Mapping[Partition, int]
-Answer = TypeVar("Answer")
-
-REQUEST_TIMEOUT_S = 10.0
-SETTLE_DEADLINE_S = 60.0  # a dead worker's transaction is over, or timed out by the broker, long before
 _PAUSE_S = 0.2
 _BATCH = 500
 
@@ -96,7 +91,6 @@ class Reprocessing:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._history = History(bootstrap)
-        self._offsets = Offsets(bootstrap)
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def plan(self, topology: Topology, replay: Replay) -> Plan:
@@ -106,7 +100,8 @@ class Reprocessing:
         again = self._starts(replay.again, noted)
         rewound = self._starts(replay.sources, noted)
         skipped = self._each(replay.skipped, self._history.settled_ends)
-        before = self._settled(lambda: self._offsets.committed(group, again | skipped))
+        known = self._history.positions(group)
+        before = {(topic, p): known.get(topic, {}).get(p) for topic, p in again | skipped}
         moves = (Move(*tp, before[tp], after) for tp, after in sorted((again | skipped).items()))
         return Plan(
             group,
@@ -238,17 +233,6 @@ class Reprocessing:
                 if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
                     raise explained(self._bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
-
-    def _settled(self, ask: Callable[[], Answer]) -> Answer:
-        """The answer once no transaction of the group is open."""
-        deadline = time.monotonic() + SETTLE_DEADLINE_S
-        while True:
-            try:
-                return ask()
-            except OffsetsUnknown as failure:
-                if time.monotonic() > deadline:
-                    raise HistoryUnavailable(f"{self._bootstrap}: {failure}") from failure
-                time.sleep(_PAUSE_S)
 
 
 def _notes(replay: Replay, begins: Positions) -> Iterator[Wish]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shared.dev.keeper import Keeper
 from shared.dev.processes import Process, identify
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, is_ready
+from tests.dev.waiting import wait_until
 
 
 class Scripted(Worker):
@@ -125,13 +126,6 @@ cli.main()
 def root(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "up"
     stays.down(tmp_path / "up")
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 40.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def processes_of(root: Path) -> list[Process]:

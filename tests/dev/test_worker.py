@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, free_port
 from shared.settings import Settings
+from tests.dev.waiting import wait_until
 
 Command = Callable[[str], list[str]]
 New = Callable[[str], Worker]
@@ -35,13 +35,6 @@ def new(tmp_path: Path, fake_command: Command) -> Iterator[New]:
     yield make
     for worker in started:
         worker.kill()
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_its_settings_are_those_it_was_given_and_none_of_ours(
@@ -125,6 +118,7 @@ import time
 from pathlib import Path
 from shared.dev.worker import Worker
 from shared.settings import Settings
+from tests.dev.waiting import wait_until
 log = Path({str(tmp_path / "worker.log")!r})
 worker = Worker("ready", "1", Settings(), log, lambda _: {fake_command("ready")})
 worker.start()

@@ -1,0 +1,85 @@
+"""A process that ends with the one that started it, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+GRACE_S = 30
+
+# This shell becomes the child. The one beside it waits for the end of the input, which comes however the parent dies.
+# It belongs to the child's group, so that nobody else can have got the child's id when the last signal is sent.
+_END_WITH_PARENT = """
+exec 3<&0
+(
+    read _ <&3
+    kill -TERM $$
+    kill -CONT $$
+    left={grace_s}
+    while [ $((left -= 1)) -ge 0 ] && kill -0 $$; do sleep 1; done
+    kill -KILL $$
+) 2>/dev/null &
+exec "$@" 3<&- </dev/null
+"""
+
+
+class Child:
+    """Runs from here on, in a group of its own: Ctrl-C in a terminal is for the parent, which ends its children."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        inherited: Sequence[int] = (),
+        grace_s: int = GRACE_S,
+    ) -> None:
+        """log: what it prints is appended. inherited: descriptors, from 10 on.
+
+        grace_s: how long after its parent it is killed, where SIGTERM does not end it.
+        """
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _END_WITH_PARENT.format(grace_s=grace_s), "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def terminate(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Without waiting; reaches a paused one, too."""
+        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, deadline_s: float | None = None) -> None:
+        """Until it has ended, or the deadline has come."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(deadline_s)
+
+    def kill(self) -> None:
+        """SIGKILL for it and the shell beside it; returns when it has ended."""
+        # EPERM is how macOS says that none of the group is left
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()

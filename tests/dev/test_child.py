@@ -1,0 +1,25 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from shared.dev.processes import identify
+from tests.dev.waiting import wait_until
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from shared.child import Child
+stubborn = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]
+print(Child(stubborn, Path(sys.argv[1]), grace_s=1).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_that_ignores_the_end_of_its_parent_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "child.log"
+    with subprocess.Popen([sys.executable, "-c", PARENT, log], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        child = identify(int(parent.stdout.readline()))
+        wait_until(lambda: log.exists() and "ready" in log.read_text())
+        parent.kill()
+    wait_until(lambda: not child.running)
