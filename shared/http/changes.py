@@ -25,7 +25,7 @@ from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.es.row import Row
 from shared.http.auth import Authority
-from shared.http.guard import Caller, owned_by
+from shared.http.guard import authenticated, owned_by
 from shared.http.node import Node
 from shared.http.problems import Problem
 from shared.topology import Table
@@ -92,14 +92,13 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
 
     async def opened(
         request: Request,
-        caller: Caller,
         key: Annotated[AggregateId | None, Query(description="only this row's changes")] = None,
         last_event_id: Annotated[
             str | None, Header(max_length=MAX_ID_CHARS, description="go on behind this event")
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
-        after = _after(last_event_id, partitions)
+        after, caller = _after(last_event_id, partitions), await authenticated(request)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
                 yield _events(feed, key, present, partial(_ended, request.app.state.closing, caller))

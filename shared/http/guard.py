@@ -7,11 +7,11 @@ runs it. Where aggregates have owners, a caller touches its own;
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import unquote
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
 from shared.http.auth import Authority, Tokens
 from shared.http.errors import Forbidden, TooMany, Unauthenticated
@@ -25,24 +25,26 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": "Too many requests of this client; see Retry-After"},
 }
 
-bearer = HTTPBearer(bearerFormat="JWT", description="RS256 or ES256, of the configured issuer", auto_error=False)
+_bearer = HTTPBearer(auto_error=False)
 
 
-async def authenticated(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-) -> Authority | None:
-    """Who asks, also for `request.state`; None when anybody may do anything."""
-    request.state.authority = authority = await _authority(request, credentials)
-    return authority
+# Called, not depended on: FastAPI goes through every dependency's own dependencies at each request.
+async def authenticated(request: Request) -> Authority | None:
+    """Who asks, found out once a request; None when anybody may do anything."""
+    if not hasattr(request.state, "authority"):
+        request.state.authority = await _authority(request)
+    found: Authority | None = request.state.authority
+    return found
 
 
-async def _authority(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Authority | None:
+async def _authority(request: Request) -> Authority | None:
     tokens: Tokens | None = request.app.state.tokens
     if tokens is None:
         return None
     call = peer_call(request)
     if call is not None and call.authority is not None:
         return call.authority
+    credentials = await _bearer(request)
     if credentials is None:
         raise Unauthenticated("a bearer token is needed")
     authority = await tokens.verify(credentials.credentials)
@@ -53,29 +55,27 @@ async def _authority(request: Request, credentials: HTTPAuthorizationCredentials
     return authority
 
 
-Caller = Annotated[Authority | None, Depends(authenticated)]
-
-
-async def service_scope(request: Request, caller: Caller) -> None:
+async def service_scope(request: Request) -> None:
     """Of every route of a service: read for GET, write for all else."""
-    if caller is not None:
-        caller.check_scope(f"{request.app.state.service}:{_action(request)}")
+    await _check_scope(request, request.app.state.service)
 
 
-async def operations_scope(request: Request, caller: Caller) -> None:
+async def operations_scope(request: Request) -> None:
     """Of the routes that tell of the workers and mend what is parked."""
+    await _check_scope(request, "operations")
+
+
+async def _check_scope(request: Request, on: str) -> None:
+    caller = await authenticated(request)
     if caller is not None:
-        caller.check_scope(f"operations:{_action(request)}")
-
-
-def _action(request: Request) -> str:
-    return "read" if request.method in ("GET", "HEAD") else "write"
+        caller.check_scope(f"{on}:{'read' if request.method in ('GET', 'HEAD') else 'write'}")
 
 
 def owned_by(parameter: str) -> Any:
     """For a router whose path, or query, has an aggregate's id in `parameter`: its owner only, or `<service>:any`."""
 
-    async def check(request: Request, caller: Caller) -> None:
+    async def check(request: Request) -> None:
+        caller = await authenticated(request)
         if caller is None or f"{request.app.state.service}:any" in caller.scopes:
             return
         asked = _asked(request, parameter)

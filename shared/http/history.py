@@ -13,7 +13,7 @@ from http import HTTPStatus
 from itertools import takewhile
 from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Query, Request, Response
+from fastapi import HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.es.decider import Decider, fold
@@ -28,7 +28,7 @@ from shared.http.errors import Archived
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem
-from shared.http.queries import MinPosition, Queries, Reading, ReadingQuery, Wait
+from shared.http.queries import MinPosition, Queries, Reading, Wait
 from shared.topology import Table, Topic
 
 MAX_PAGE = 100
@@ -73,16 +73,17 @@ class PastEvents(BaseModel):
     cursor: int | None
 
 
-async def past_reading(
-    reading: ReadingQuery,
-    as_of: Annotated[
-        AsOf | None, Query(description="a sequence; or a time, for all before the first event that occurred later")
-    ] = None,
-) -> Reading:
-    return reading.model_copy(update={"as_of": as_of})
+class PastReading(Reading):
+    as_of: AsOf | None = Field(
+        None, description="a sequence; or a time, for all before the first event that occurred later"
+    )
+
+    @property
+    def by_standby(self) -> bool:
+        return super().by_standby and self.as_of is None
 
 
-PastReadingQuery = Annotated[Reading, Depends(past_reading)]
+PastReadingQuery = Annotated[PastReading, Query()]
 
 
 class History(Queries):
@@ -126,12 +127,13 @@ class History(Queries):
     async def _as_wanted(
         self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
     ) -> Row[Any] | None:
-        if row is None or row.sequence == 0 or reading.as_of is None:
+        as_of = reading.as_of if isinstance(reading, PastReading) else None
+        if row is None or row.sequence == 0 or as_of is None:
             return row
-        if isinstance(reading.as_of, int) and reading.as_of > row.sequence:
+        if isinstance(as_of, int) and as_of > row.sequence:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
         past = await self._past(aggregate_id, partition, row.sequence, deadline)
-        then = await past.at(reading.as_of)
+        then = await past.at(as_of)
         self._check_still_served(partition)
         return then
 

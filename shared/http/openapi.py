@@ -34,6 +34,12 @@ _EXAMPLES: dict[str, Json] = {
     "503": {"code": "not_ready", "detail": "the owner of this key is moving"},
 }
 _TITLES = {"404": "Not Found", "409": "Conflict", "422": "Unprocessable Entity", "503": "Service Unavailable"}
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "JWT",
+    "description": "RS256 or ES256, of the configured issuer",
+}
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 
 
@@ -50,7 +56,9 @@ def install(api: FastAPI) -> None:
 
 def _document(api: FastAPI) -> Json:
     document = get_openapi(title=api.title, version="1", description=DESCRIPTION, routes=api.routes)
-    schemas: Json = document.setdefault("components", {}).setdefault("schemas", {})
+    components: Json = document.setdefault("components", {})
+    components["securitySchemes"] = {"HTTPBearer": _BEARER}
+    schemas: Json = components.setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     for name in _FASTAPIS_OWN:
         schemas.pop(name, None)
@@ -58,6 +66,8 @@ def _document(api: FastAPI) -> Json:
         for parameter in operation.get("parameters", ()):
             parameter["schema"] = _never_null(parameter["schema"])
         responses: Json = operation["responses"]
+        if "401" in responses:
+            operation["security"] = [{"HTTPBearer": []}]
         for status, description in EVERYWHERE.items():
             responses.setdefault(status, {"description": description})
         for status, response in responses.items():

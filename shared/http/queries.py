@@ -6,12 +6,11 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request, Response
-from pydantic import AfterValidator, BaseModel
+from fastapi import Query, Request, Response
+from pydantic import AfterValidator, BaseModel, Field
 
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
@@ -33,25 +32,6 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Reading(BaseModel):
-    """How fresh a read must be, and what to wait for."""
-
-    min_position: str | None = None
-    max_lag: int | None = None
-    until: str | None = None
-    wait_s: float = 0.0
-    as_of: int | datetime | None = None
-
-    @property
-    def by_standby(self) -> bool:
-        """Whether a standby may answer; it can't tell where it is, so never by position."""
-        return self.max_lag is not None and self.min_position is None and self.as_of is None
-
-    def allows(self, lag: int) -> bool:
-        """Whether a standby so many records behind may answer."""
-        return self.by_standby and self.max_lag is not None and lag <= self.max_lag
-
-
 def _checked_position(text: str | None) -> str | None:
     if text is not None:
         parse_positions(text)
@@ -60,26 +40,31 @@ def _checked_position(text: str | None) -> str | None:
 
 MinPosition = Annotated[
     str | None,
-    Query(description="an Onefold-Position; the answer is never older", max_length=2000, pattern=POSITIONS),
+    Field(description="an Onefold-Position; the answer is never older", max_length=2000, pattern=POSITIONS),
     AfterValidator(_checked_position),
 ]
-Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for what is asked for")]
+Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait for what is asked for")]
 
 
-async def reading(
-    min_position: MinPosition = None,
-    max_lag: Annotated[
-        int | None, Query(ge=0, description="a standby may answer if it is at most so many records behind")
-    ] = None,
-    until: Annotated[
-        str | None, Query(pattern=r"^[a-z][a-z0-9_.]*:[^:]{1,200}$", description="field:value to wait for")
-    ] = None,
-    wait: Wait = 0.0,
-) -> Reading:
-    return Reading(min_position=min_position, max_lag=max_lag, until=until, wait_s=wait)
+class Reading(BaseModel):
+    """How fresh a read must be, and what to wait for."""
+
+    min_position: MinPosition = None
+    max_lag: int | None = Field(None, ge=0, description="a standby may answer if it is at most so many records behind")
+    until: str | None = Field(None, pattern=r"^[a-z][a-z0-9_.]*:[^:]{1,200}$", description="field:value to wait for")
+    wait: Wait = 0.0
+
+    @property
+    def by_standby(self) -> bool:
+        """Whether a standby may answer; it can't tell where it is, so never by position."""
+        return self.max_lag is not None and self.min_position is None
+
+    def allows(self, lag: int) -> bool:
+        """Whether a standby so many records behind may answer."""
+        return self.by_standby and self.max_lag is not None and lag <= self.max_lag
 
 
-ReadingQuery = Annotated[Reading, Depends(reading)]
+ReadingQuery = Annotated[Reading, Query()]
 
 
 class Queries:
@@ -98,7 +83,7 @@ class Queries:
         partition = self._node.partition(key)
         if self._node.serves(self._table, partition):
             owned = self._owned(request, aggregate_id, partition, reading)
-            return await (self._awaited(request, owned) if reading.wait_s else owned)
+            return await (self._awaited(request, owned) if reading.wait else owned)
         lag = self._node.standby_lag(self._table, partition)
         if lag is not None and reading.allows(lag):
             row = self._node.read(self._table, partition, key)
@@ -113,7 +98,7 @@ class Queries:
         """The owner's answer; while it has none, and the caller allows a lag, that of a worker with a standby."""
         owner = self._node.owner(self._table, partition)
         try:
-            return await self._peers.forward(request, owner, reading.wait_s)
+            return await self._peers.forward(request, owner, reading.wait)
         except NotReady:
             if not reading.by_standby or is_hop(request):
                 raise
@@ -125,7 +110,7 @@ class Queries:
         raise NotReady(f"no owner and no standby within {reading.max_lag} records answers for this key")
 
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
-        deadline = asyncio.get_running_loop().time() + reading.wait_s
+        deadline = asyncio.get_running_loop().time() + reading.wait
         await self._reach(partition, reading.min_position, deadline)
         headers = {"Onefold-Lag": "0"}
         if reading.until is not None:
