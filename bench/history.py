@@ -20,16 +20,18 @@ _SHOWN_CHARACTERS = 2_000
 
 
 def spark(lab: Lab, begin: Begin, load: Load) -> Report:
-    """A tenth of the events, all of them, and all of them on one core. A rebuild's time begins before Spark does."""
+    """A tenth of the events, all, ten times as many, and all on one core. A rebuild's time begins before Spark does."""
     cores = os.cpu_count() or 1
-    tenth, whole = (lab.events(begin, count, load.keys) for count in (load.events // 10, load.events))
+    counts = (load.events // 10, load.events, 10 * load.events)
+    tenth, whole, tenfold = (lab.events(begin, count, load.keys) for count in counts)
     report = Report([_rebuild(lab, begin, tenth, cores), _rebuild(lab, begin, whole, 1)])
-    ours = _rebuild(lab, begin, whole, cores)
-    standings = race(lab, [(STOCK_FAUST, whole), (ENGINE, whole)], 1, begin)
-    report.results += [ours, *(standing.result("_beside_rebuild") for standing in standings)]
-    size = f"{load.events:.0e}".replace("e+0", "e")
-    for standing in standings:
-        report.ratios[f"rebuild_vs_{standing.side.name}_{size}"] = _rate(ours) / standing.rates[0]
+    ours = {source.count: _rebuild(lab, begin, source, cores) for source in (whole, tenfold)}
+    report.results += ours.values()
+    for standing in race(lab, [(STOCK_FAUST, whole), (ENGINE, whole), (ENGINE, tenfold)], 1, begin):
+        size = f"{standing.source.count:.0e}".replace("e+0", "e")
+        report.results.append(standing.result(f"_beside_rebuild_{size}"))
+        beside = _rate(ours[standing.source.count])
+        report.ratios[f"rebuild_vs_{standing.side.name}_{size}"] = beside / standing.rates[0]
     return report
 
 

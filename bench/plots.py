@@ -15,7 +15,7 @@ _SIDES = ("stock_faust", "quix_eos", "kafka_streams_eos", "engine_raw", "engine"
 
 
 def draw(report: Report, folder: Path) -> None:
-    """speed.svg, speed_wide.svg, restore.svg, growth.svg and parts.svg, as far as they were measured."""
+    """speed.svg, speed_wide.svg, restore.svg, growth.svg, rebuild.svg and parts.svg, as far as they were measured."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {result.name: result for result in report.results}
     for suffix in ("", "_wide"):
@@ -33,7 +33,10 @@ def draw(report: Report, folder: Path) -> None:
     parts = [result for name, result in found.items() if name.startswith("part_")]
     if parts:
         _bars(parts, "cpu_us", "microseconds of CPU", folder / "parts.svg")
-    growth = [result for name, result in found.items() if "_events_" in name]
+    rebuilds = [result for name, result in found.items() if name.startswith("rebuild_")]
+    if rebuilds:
+        _growth(rebuilds, ("total_s", "peak_mb"), folder / "rebuild.svg")
+    growth = [result for name, result in found.items() if "_events_" in name and result not in rebuilds]
     if growth:
         _bars(growth, "events_per_s", "events a second", folder / "growth.svg")
 
@@ -48,4 +51,26 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
     axes.set_xlim(0, max(values) * 1.15)
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
+    picture.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
+def _growth(results: Sequence[Result], figures: Sequence[str], file: Path) -> None:
+    """Each figure over the number of events, a line for each number of cores."""
+    picture = Figure(figsize=_SIZE)
+    all_cores = max(int(str(result.figures["cores"])) for result in results)
+    for place, figure in enumerate(figures, start=1):
+        axes = picture.add_subplot(1, len(figures), place)
+        for cores, colour in ((all_cores, _OURS), (1, _THEIRS)):
+            mine = sorted(
+                (int(str(result.figures["events"])), float(str(result.figures[figure])))
+                for result in results
+                if result.figures["cores"] == cores
+            )
+            axes.plot(*zip(*mine, strict=True), marker="o", color=colour, label=f"cores: {cores}")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("events")
+        axes.set_ylabel(figure)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
     picture.savefig(file, bbox_inches="tight", metadata={"Date": None})

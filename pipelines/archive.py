@@ -95,7 +95,7 @@ class Archive:
         return Archived(self._added(), ends)
 
     def between(self, history: History, starts: Positions, ends: Positions) -> DataFrame:
-        return sources.topic(self._spark, history.bootstrap, self.topic, starts, ends)
+        return sources.topic(self._spark, history.bootstrap, self.topic, starts, ends).frame
 
     def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
         """Adds `records`, which are all from `starts` to `ends`, unless a run from `starts` did."""

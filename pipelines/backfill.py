@@ -27,6 +27,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.events import until
 from pipelines.sinks import to_topic
+from pipelines.sources import Flow
 from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError
 from shared.es.ids import check_aggregate_id, derived_id
@@ -164,19 +165,19 @@ class Backfill:
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
         return each.select("key", "at", number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
 
-    def _history_so_far(self) -> DataFrame:
+    def _history_so_far(self) -> Flow:
         topic = self._table.events.name
         return until(self._spark, self._history, topic, self._history.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
         """What the topic has already: key, sequence, known."""
         sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
-        return self._history_so_far().select("key", sequence.alias("sequence"), F.col("value").alias("known"))
+        return self._history_so_far().frame.select("key", sequence.alias("sequence"), F.col("value").alias("known"))
 
     def _rows(self) -> DataFrame:
         """Of every key that has events and no row."""
         rows = sources.latest(sources.whole(self._spark, self._history, self._table.changelog))
-        folded = folds.states(self._history_so_far(), self._table).join(rows, "key", "left_anti")
+        folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left_anti")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (
             folded.where("sequence > 0 AND problem IS NULL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -208,7 +209,8 @@ def insights(
 
 def _facts(spark: SparkSession, history: History, table: FoldedTable, archive: str | None) -> DataFrame:
     ends = history.settled_ends(table.events.name)
-    return facts(until(spark, history, table.events.name, ends, _archive(spark, archive, table)), table)
+    records = until(spark, history, table.events.name, ends, _archive(spark, archive, table))
+    return facts(records.frame, table)
 
 
 def _show(done: Done, count: int, total: int, took_s: float) -> None:
@@ -251,5 +253,7 @@ def cause(report: str) -> str:
     """The one line of a Java stack trace that says why."""
     if "No space left on device" in report:
         return "the disk is full. Free some space; what is half done is not visible and is made anew"
+    if told := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
+        return told[1]  # by a Python worker
     causes = [line.removeprefix("Caused by: ") for line in report.splitlines() if line.startswith("Caused by: ")]
     return (causes or report.strip().splitlines() or ["without a word"])[-1 if causes else 0]

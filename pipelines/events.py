@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.archive import Archive
+from pipelines.sources import Flow
 from shared.es.errors import OnefoldError
 from shared.kafka.history import History, Positions
 
@@ -20,8 +21,8 @@ class HistoryIncomplete(OnefoldError):
     """
 
 
-def until(spark: SparkSession, history: History, topic: str, ends: Positions, archive: Archive | None) -> DataFrame:
-    """Every committed record below `ends`, of its partitions: sources.RECORDS, one in one task, by offset.
+def until(spark: SparkSession, history: History, topic: str, ends: Positions, archive: Archive | None) -> Flow:
+    """Every committed record below `ends`, of its partitions.
 
     Raises HistoryIncomplete or HistoryUnavailable.
     """
@@ -34,8 +35,10 @@ def until(spark: SparkSession, history: History, topic: str, ends: Positions, ar
             missing = f"{topic}, partition {partition}: offsets {archived.get(partition, 0)} to {start - 1}"
             raise HistoryIncomplete(f"{missing} are not in the topic any more, and not in an archive that was named")
     assert archive is not None
-    tail = sources.topic(spark, history.bootstrap, topic, {p: min(archived[p], end) for p, end in ends.items()}, ends)
+    begins = {partition: min(archived[partition], end) for partition, end in ends.items()}
+    tail = sources.topic(spark, history.bootstrap, topic, begins, ends).frame
     limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
     kept = archive.records().where(F.col("partition").isin([*ends]) & (F.col("offset") < limits[F.col("partition")]))
     both = kept.select(*tail.columns).unionByName(tail)
-    return both.repartition(_TASKS_A_PARTITION * len(first), "partition").sortWithinPartitions("partition", "offset")
+    tasks = _TASKS_A_PARTITION * len(first)
+    return Flow(both.repartition(tasks, "partition").sortWithinPartitions("partition", "offset"))

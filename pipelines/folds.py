@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic_core import to_json
-from pyspark.sql import DataFrame
 
 from pipelines.arrow import as_batches
 from pipelines.catalog import FoldedTable, table_in
+from pipelines.sources import Flow
 from shared.es.decider import Decider
 from shared.es.errors import BadMessage, UnknownType
 from shared.read_model import ReadModel
@@ -66,12 +66,13 @@ class SequenceBroken(Exception):
     """An event is missing, or is there twice."""
 
 
-def states(records: DataFrame, table: FoldedTable, since: Mapping[int, int] | None = None) -> DataFrame:
-    """Every key's fold, one row each: STATES. records: sorted as `sources` gives them.
+def states(records: Flow, table: FoldedTable, since: Mapping[int, int] | None = None) -> Flow:
+    """Every key's fold, one row each: STATES.
 
     since: offset by partition from which on every single state is told, too.
     """
-    return records.mapInArrow(partial(fold_batches, table.package, table.table.name, dict(since or {})), STATES)
+    fold = partial(fold_batches, table.package, table.table.name, dict(since or {}))
+    return records.then(fold, STATES)
 
 
 def fold_batches(

@@ -25,6 +25,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable
 from pipelines.parked import Counted
 from pipelines.rebuild import Plan, Rebuild
+from pipelines.sources import Flow
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
 from shared.kafka.history import Positions
 from shared.kafka.transactions import Record
@@ -125,8 +126,7 @@ class MirroredRebuild(Rebuild):
         source = reactions_in(self._package)[number].source.name
         starts, ends = self._history.starts(source), plan.positions[source]
         events = sources.topic(self._spark, self._history.bootstrap, source, starts, ends)
-        answer = partial(_answers, self._package, number)
-        return events.select("partition", "offset", "value").mapInArrow(answer, _SENT)
+        return events.then(partial(_answers, self._package, number), _SENT).frame
 
     def _spoken(self) -> set[Topic]:
         """The commands and events of the service, and of the neighbours that its topology names."""
@@ -138,10 +138,10 @@ class MirroredRebuild(Rebuild):
         return self._tables[0].package
 
     def _all(self, topic: str) -> DataFrame:
-        return sources.whole(self._spark, self._history, topic)
+        return sources.whole(self._spark, self._history, topic).frame
 
-    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: DataFrame) -> DataFrame:
-        caused = records.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
+    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
+        caused = records.frame.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
         return caused.mapInArrow(_decided, "key binary, row binary")
 
 
@@ -172,7 +172,7 @@ def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    for partition, offset, value in rows_of(batches):
+    for partition, offset, _, _, value in rows_of(batches):
         with suppress(Exception):  # whatever it is, the event was parked for it, and is a dead letter
             for index, sent in enumerate(list(reaction.to(value))):
                 yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body

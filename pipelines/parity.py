@@ -84,18 +84,18 @@ def audit(
     changelog = sources.topic(spark, history.bootstrap, changelog_topic, history.starts(changelog_topic), ends)
     rows = sources.latest(changelog)
     answers = _answers(url, table, rows, sample) if url else {}
-    parked = parked_keys(spark, history, table)
+    parked = parked_keys(history, table)
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
     if table.is_view:
         waiting = [(each.partition, offset) for each in parked for offset in each.offsets]
-        events = without(within(events, counted(spark, history, table)), waiting)
+        events = without(within(events, counted(history, table)), waiting)
 
-    folded = folds.states(events, table, since=settled)
+    folded = folds.states(events, table, since=settled).frame
     judged = compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
-    divergences = first_divergences(table, events, changelog, first) if first else ()
+    divergences = first_divergences(table, events.frame, changelog.frame, first) if first else ()
     return Verdict(table.table.name, agree, differ, len(answers), len(parked), divergences)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+import pyarrow as pa
 
-from pipelines import sources
 from pipelines.catalog import FoldedTable
+from pipelines.sources import RECORDS, Batches, Flow
 from shared.es.row import RowCodec
 from shared.kafka.history import History, Positions
+from shared.kafka.spans import read_all
 from shared.parking import Parked, Wish, partition_of_id
 
 Place = tuple[int, int]
@@ -21,11 +22,12 @@ Place = tuple[int, int]
 _CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
-def parked_keys(spark: SparkSession, history: History, table: FoldedTable) -> list[Parked]:
+def parked_keys(history: History, table: FoldedTable) -> list[Parked]:
     """What waits before it can go into `table`, a key each. The engine parks under the table's name."""
-    records = sources.whole(spark, history, table.topology.changelog(table.topology.parked).name)
-    rows = (_CODEC.decode(bytes(row.row)).state for row in sources.latest(records).collect())
-    return [parked for parked in rows if parked.processor == table.table.name]
+    changelog = table.topology.changelog(table.topology.parked).name
+    rows = {key: value for _, key, value in read_all(history, changelog)}
+    states = (_CODEC.decode(row).state for row in rows.values() if row is not None)
+    return [parked for parked in states if parked.processor == table.table.name]
 
 
 class Counted(NamedTuple):
@@ -35,13 +37,13 @@ class Counted(NamedTuple):
     discarded: tuple[Place, ...]
 
 
-def counted(spark: SparkSession, history: History, table: FoldedTable) -> Counted:
+def counted(history: History, table: FoldedTable) -> Counted:
     """As the view was last computed: `reprocess` reads again what was discarded before, and may begin later."""
     starts: Positions = {}
     discarded: list[Place] = []
-    for record in sources.whole(spark, history, table.topology.parking.name).collect():
+    for _, _, value in read_all(history, table.topology.parking.name):
         with suppress(ValueError):  # the engine has made a dead letter of it
-            wish = Wish.model_validate_json(bytes(record.value))
+            wish = Wish.model_validate_json(value or b"")
             partition = partition_of_id(wish.id)
             if wish.offset is None or not wish.id.startswith(f"{table.table.name}/"):
                 continue
@@ -53,17 +55,19 @@ def counted(spark: SparkSession, history: History, table: FoldedTable) -> Counte
     return Counted(starts, tuple(discarded))
 
 
-def within(records: DataFrame, counted: Counted) -> DataFrame:
+def within(records: Flow, counted: Counted) -> Flow:
     """The records that count, in the same order."""
-    rest = without(records, counted.discarded)
-    if not counted.starts:
-        return rest
-    starts = F.create_map(*(F.lit(number) for pair in counted.starts.items() for number in pair))
-    return rest.where(F.col("offset") >= F.coalesce(starts[F.col("partition")], F.lit(0)))
+    return records.then(partial(_counted, counted), RECORDS) if counted.starts or counted.discarded else records
 
 
-def without(records: DataFrame, places: Iterable[Place]) -> DataFrame:
+def without(records: Flow, places: Iterable[Place]) -> Flow:
     """The other records, in the same order."""
-    named = [f"{partition}/{offset}" for partition, offset in places]
-    place = F.concat_ws("/", F.col("partition").cast("string"), F.col("offset").cast("string"))
-    return records.where(~place.isin(named)) if named else records
+    return within(records, Counted({}, tuple(places)))
+
+
+def _counted(counted: Counted, batches: Batches) -> Iterator[pa.RecordBatch]:
+    discarded = set(counted.discarded)
+    for batch in batches:
+        places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+        kept = [place[1] >= counted.starts.get(place[0], 0) and place not in discarded for place in places]
+        yield batch.filter(pa.array(kept, pa.bool_()))

@@ -15,14 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pydantic_core import from_json
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
@@ -30,6 +28,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import Counted, counted, within
 from pipelines.sinks import to_topic
+from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History, Positions
@@ -204,7 +203,7 @@ class Rebuild:
         return Done(table.table.name, number, len(counts), sum(counts))
 
     def _count(self, table: FoldedTable) -> Counted:
-        return counted(self._spark, self._history, replace(table, topology=self._old))
+        return counted(self._history, replace(table, topology=self._old))
 
     def _staged(self, table: FoldedTable) -> Path:
         return self._work / table.table.name
@@ -214,15 +213,15 @@ class Rebuild:
         records = events.until(
             self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
         )
-        folded = folds.states(within(records, self._counted[table.table.name]) if table.is_view else records, table)
-        encode = partial(_encode, table.package, table.table.name, number)
         if table.is_view:
-            rows = folded.withColumn("row", F.lit(None).cast("binary"))
-        else:
-            rows = self._taken_over(plan, table, number, records).join(folded, "key", "full_outer")
-        return rows.select("key", "row", "sequence", "offset", "state", "problem").mapInArrow(encode, _ROWS)
+            folded = folds.states(within(records, self._counted[table.table.name]), table)
+            return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
+        old = self._taken_over(plan, table, number, records)
+        both = old.join(folds.states(records, table).frame, "key", "full_outer")
+        encode = partial(_of_aggregate, table.package, table.table.name, number)
+        return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
 
-    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: DataFrame) -> DataFrame:
+    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """What each key's row says beside the state. key: binary, row: binary. records: the key's events."""
         changelog = self._old.changelog(table.table).name
         start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
@@ -252,7 +251,7 @@ class Rebuild:
 
     def _write_wishes(self) -> None:
         """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
-        wishes = sources.whole(self._spark, self._history, self._old.parking.name)
+        wishes = sources.whole(self._spark, self._history, self._old.parking.name).frame
         columns = wishes.select("partition", "key", "value")
         to_topic(columns.write, self._history.bootstrap, self._new.parking.name).save()
 
@@ -262,31 +261,33 @@ def _read(folder: Path) -> ds.Dataset:
     return ds.dataset(folder, schema=_SCHEMA, format="parquet")
 
 
-def _encode(package: str, name: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows as the engine writes them, of partition `number`."""
+def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatch]:
+    """Rows as the engine writes them."""
+    codec = table_in(package, name).row_codec
+    rows = (
+        (partition, key, codec.encode(Row(count, from_json(state), {}, offset)), count, problem)
+        for partition, key, count, offset, state, _, problem in rows_of(states)
+    )
+    return as_batches(rows, _SCHEMA)
+
+
+def _of_aggregate(package: str, name: str, number: int, both: Batches) -> Iterator[pa.RecordBatch]:
+    """The same, of partition `number`."""
     table = table_in(package, name)
-    return as_batches(((number, *_encoded(table, *fields)) for fields in rows_of(batches)), _SCHEMA)
+    return as_batches(((number, *_taking_over(table, *fields)) for fields in rows_of(both)), _SCHEMA)
 
 
-def _encoded(
-    table: FoldedTable,
-    key: bytes,
-    old: bytes | None,
-    sequence: int | None,
-    offset: int | None,
-    state: bytes | None,
-    problem: str | None,
+def _taking_over(
+    table: FoldedTable, key: bytes, old: bytes | None, sequence: int | None, state: bytes | None, problem: str | None
 ) -> tuple[bytes, bytes | None, int, str | None]:
-    """(key, row, events, problem). Of an aggregate, what was decided for whom is taken over from its old row."""
+    """(key, row, events, problem): what was decided for whom is taken over from the old row."""
     count = sequence or 0
-    folded = table.initial if state is None else from_json(state)
-    if problem is not None or table.is_view:
-        row: Row[Any] = Row(count, folded, {}, -1 if offset is None else offset)
-    elif old is None:
+    if problem is not None:
+        return key, None, count, problem
+    if old is None:
         return key, None, count, f"{count} events, but no row"
-    else:
-        fields = from_json(old)
-        if fields["sequence"] != count:
-            return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
-        row = Row(count, folded, fields["outcomes"], fields["offset"])
-    return key, table.row_codec.encode(row), count, problem
+    fields = from_json(old)
+    if fields["sequence"] != count:
+        return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
+    folded = table.initial if state is None else from_json(state)
+    return key, table.row_codec.encode(Row(count, folded, fields["outcomes"], fields["offset"])), count, None

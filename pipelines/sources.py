@@ -1,54 +1,96 @@
-"""History as DataFrames of raw records: from a topic between fixed offsets."""
+"""History as raw records: from a topic between fixed offsets."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.kafka.access import spark_options
+from pipelines.arrow import rows_of
+from shared.kafka.access import client_config, spark_options
 from shared.kafka.history import History
+from shared.kafka.spans import Chunk, Span, read
 
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
 """The columns of every source. (partition, offset) is unique within a topic."""
 
-_FETCH_BYTES = 8 << 20
+_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+Batches = Iterable[pa.RecordBatch]
+Step = Callable[[Batches], Iterator[pa.RecordBatch]]
+"""What a Python worker makes of the batches of one Spark partition."""
 
 
-def topic(
-    spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, int], ends: Mapping[int, int]
-) -> DataFrame:
-    """Committed records from `starts` up to, not including, `ends`.
+class Flow:
+    """Arrow batches, and what one Python worker makes of them, step by step: the JVM is only given the outcome.
 
-    One Spark partition holds one Kafka partition, in the order of its offsets.
+    Where it is of records, one Spark partition holds whole Kafka partitions, each in the order of its offsets.
     """
-    spans = {partition: (start, ends[partition]) for partition, start in starts.items() if start < ends[partition]}
-    if not spans:
-        return spark.createDataFrame([], RECORDS)
-    records = (
-        spark.read.format("kafka")
-        .options(**spark_options(bootstrap))
-        .option("kafka.isolation.level", "read_committed")
-        .option("kafka.max.partition.fetch.bytes", _FETCH_BYTES)
-        .option("assign", json.dumps({name: sorted(spans)}))
-        .option("startingOffsets", json.dumps({name: {str(p): start for p, (start, _) in spans.items()}}))
-        .option("endingOffsets", json.dumps({name: {str(p): end for p, (_, end) in spans.items()}}))
-        .option("failOnDataLoss", "true")
-        .load()
-    )
-    return records.select("partition", "offset", "timestamp", "key", "value")
+
+    def __init__(self, frame: DataFrame, steps: Sequence[Step] = (), schema: str = RECORDS) -> None:
+        self._given = frame
+        self._steps = steps
+        self._schema = schema
+
+    def then(self, step: Step, schema: str) -> Flow:
+        """schema: of what `step` gives."""
+        return Flow(self._given, (*self._steps, step), schema)
+
+    @property
+    def frame(self) -> DataFrame:
+        return self._given.mapInArrow(partial(_through, self._steps), self._schema) if self._steps else self._given
 
 
-def whole(spark: SparkSession, history: History, name: str) -> DataFrame:
+def _through(steps: Sequence[Step], batches: Batches) -> Batches:
+    return reduce(lambda given, step: step(given), steps, batches)
+
+
+def topic(spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Flow:
+    """Committed records from `starts` up to, not including, `ends`: RECORDS, one Spark partition to each of theirs."""
+    spans = [Span(name, partition, start, ends[partition]) for partition, start in starts.items()]
+    filled = [span for span in spans if span.start < span.end]
+    numbers = spark.range(0, len(filled), 1, max(1, len(filled)))
+    return Flow(numbers, [partial(_read, client_config(bootstrap), filled)])
+
+
+def _read(client: Mapping[str, Any], spans: Sequence[Span], numbers: Batches) -> Iterator[pa.RecordBatch]:
+    for (number,) in rows_of(numbers):
+        for chunk in read(client, spans[number]):
+            yield _batch(spans[number].partition, chunk)
+
+
+def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:
+    count = len(chunk.offsets)
+    columns = [
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(chunk.offsets, pa.int64()),
+        pa.array(chunk.timestamps, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        pa.array(chunk.keys, pa.binary()),
+        pa.array(chunk.values, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def whole(spark: SparkSession, history: History, name: str) -> Flow:
     """Everything that was committed by now."""
     return topic(spark, history.bootstrap, name, history.starts(name), history.settled_ends(name))
 
 
-def latest(changelog: DataFrame) -> DataFrame:
+def latest(changelog: Flow) -> DataFrame:
     """The last value of each key, without the deleted ones. key: binary, row: binary."""
-    last = changelog.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
+    last = changelog.frame.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
     return last.where(F.col("row").isNotNull())
 
 

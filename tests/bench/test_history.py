@@ -22,6 +22,7 @@ def test_a_rebuild_is_measured_beside_a_replay(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab") as lab:
         report = spark(lab, numbered(), Load(events=20_000, keys=10, wide_keys=10, rounds=1))
     sizes = {(result.figures["events"], result.figures.get("cores")) for result in report.results}
-    assert sizes >= {(2_000, os.cpu_count()), (20_000, 1), (20_000, None)}
-    assert report.ratios.keys() == {"rebuild_vs_stock_faust_2e4", "rebuild_vs_engine_2e4"}
+    assert sizes >= {(2_000, os.cpu_count()), (20_000, 1), (20_000, None), (200_000, os.cpu_count()), (200_000, None)}
+    expected = {"rebuild_vs_stock_faust_2e4", "rebuild_vs_engine_2e4", "rebuild_vs_engine_2e5"}
+    assert report.ratios.keys() == expected
     assert all(result.figures["rows"] == 10 for result in report.results if "rows" in result.figures)

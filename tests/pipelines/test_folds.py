@@ -158,6 +158,10 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
         ("job aborted\n\tat x\nCaused by: java.io.IOException: gone\n\tat y", "java.io.IOException: gone"),
         ("job aborted\n\tat x", "job aborted"),
         ("a\nCaused by: java.io.IOException: No space left on device", "the disk is full"),
+        (
+            "job aborted\nCaused by: Traceback:\n  File x\nshared.kafka.history.HistoryUnavailable: gone\n\n\tat y",
+            "gone",
+        ),
         ("", "without a word"),
     ],
 )

@@ -123,6 +123,6 @@ def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: 
     assert followed() == [("1997-01-01", 570), ("1997-01-01", 600)]
 
     name = ledger.table.events.name
-    whole = sources.topic(spark, ledger.bootstrap, name, history.starts(name), history.settled_ends(name))
+    whole = sources.topic(spark, ledger.bootstrap, name, history.starts(name), history.settled_ends(name)).frame
     batch = revenue_by_day(charges(facts(whole, ledger.table))).collect()
     assert [(str(row.day), row.cents) for row in batch] == followed()[-1:]

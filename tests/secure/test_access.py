@@ -19,6 +19,7 @@ from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr
 from shared.dev.worker import CHECKOUT, Worker
 from shared.kafka.access import signed_in
 from shared.kafka.provision import load_topologies
+from shared.kafka.spans import Span, read
 from shared.settings import Settings
 from tests.secure.conftest import Secured, password_of
 
@@ -65,6 +66,14 @@ def test_a_service_takes_the_place_of_no_other_services_producer(secured: Secure
     anothers = Producer(client(secured, "accounts") | {"transactional.id": "orders-1"})
     failed = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refusal(lambda: anothers.init_transactions(TIMEOUT_S)) == failed
+
+
+def test_history_is_read_without_the_right_to_any_group(secured: Secured) -> None:
+    producer = Producer(client(secured, "accounts"))
+    producer.produce("accounts.dead.v1", b"read", b"a-1", 0)
+    assert producer.flush(TIMEOUT_S) == 0
+    (chunk,) = read(client(secured, "accounts"), Span("accounts.dead.v1", 0, 0, 1))
+    assert chunk.values == [b"read"]
 
 
 def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Path) -> None:

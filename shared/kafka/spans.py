@@ -1,0 +1,100 @@
+"""Committed records between two offsets of a partition, read by whichever process they are needed in."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from shared.kafka.access import client_config
+from shared.kafka.history import SETTLE_DEADLINE_S, History, HistoryUnavailable, explained
+
+_RECORDS_A_CHUNK = 2_000
+_WAIT_S = 0.05  # for a chunk to be full; also how long the last one takes
+_READER = {
+    "group.id": "nobody",  # has to be named, is never joined
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",  # what retention removed is missing, not passed over
+    "max.partition.fetch.bytes": 8 << 20,
+    "queued.max.messages.kbytes": 16 << 10,
+    "log_level": 0,
+}
+# librdkafka looks for the coordinator of its group, also where nothing is committed
+_OF_THE_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
+
+
+class Span(NamedTuple):
+    """Offsets of a partition from `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Chunk(NamedTuple):
+    """Records by offset, each field in a list. timestamps: in ms since the epoch."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+
+def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADLINE_S) -> Iterator[Chunk]:
+    """The records of `span`, below which nothing is open any more. client: `client_config` of its brokers.
+
+    deadline_s: how long the brokers may tell nothing. Raises HistoryUnavailable.
+    """
+    with closing(Consumer({**client, **_READER})) as consumer:
+        consumer.assign([TopicPartition(span.topic, span.partition, span.start)])
+        position, heard_at = span.start, time.monotonic()
+        while position < span.end:
+            messages: list[Any] = consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
+            records = [message for message in messages if message.error() is None]
+            ends = [_end(message, client) for message in messages if message.error() is not None]
+            if records:
+                yield _chunk(records, span.end)
+                ends.append(records[-1].offset() + 1)
+            if (reached := max(ends, default=position)) > position:
+                position, heard_at = reached, time.monotonic()
+            elif time.monotonic() > heard_at + deadline_s:
+                raise HistoryUnavailable(f"{span.topic}/{span.partition}: no broker tells of offset {position}")
+
+
+def read_all(history: History, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """(partition, key, value) of all that is committed by now in a small topic, each partition in its order."""
+    ends = history.settled_ends(topic)
+    for partition, start in history.starts(topic).items():
+        span = Span(topic, partition, start, ends[partition])
+        for chunk in read(client_config(history.bootstrap), span) if start < span.end else ():
+            yield from zip(repeat(partition), chunk.keys, chunk.values)
+
+
+def _end(message: Any, client: Mapping[str, Any]) -> int:
+    """The end of the partition, when it is what the message tells of."""
+    error = message.error()
+    if error.code() == KafkaError._PARTITION_EOF:
+        offset: int = message.offset()
+        return offset
+    if error.code() in _OF_THE_GROUP:
+        return -1
+    raise explained(client["bootstrap.servers"], KafkaException(error))
+
+
+def _chunk(records: Sequence[Any], end: int) -> Chunk:
+    offsets = [record.offset() for record in records]
+    inside = records[: bisect_left(offsets, end)]
+    return Chunk(
+        offsets[: len(inside)],
+        [record.timestamp()[1] for record in inside],
+        [record.key() for record in inside],
+        [record.value() for record in inside],
+    )

@@ -1,0 +1,91 @@
+"""A span is read whole, of committed records only, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from shared.kafka.access import client_config
+from shared.kafka.history import History, HistoryUnavailable
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
+from shared.kafka.spans import Span, read, read_all
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+pytestmark = pytest.mark.broker
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    topic = Topic(f"spans{next(_NUMBERS)}.events.v1")
+    provision([Topology("spans", (topic,), partitions=2)], Settings(bootstrap=bootstrap))
+    return topic.name
+
+
+@pytest.fixture
+def put(bootstrap: str, topic: str) -> Callable[..., None]:
+    """Writes values, or None, under their own bytes in one transaction."""
+    producer = Producer(producer_config(bootstrap, transactional_id=topic))
+    producer.init_transactions(30)
+
+    def put(*values: bytes | None, partition: int = 0, abort: bool = False) -> None:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, value or b"gone", partition)
+        producer.flush(30)
+        producer.abort_transaction(30) if abort else producer.commit_transaction(30)
+
+    return put
+
+
+def values(bootstrap: str, span: Span) -> dict[int, bytes | None]:
+    chunks = list(read(client_config(bootstrap), span))
+    return {offset: value for chunk in chunks for offset, value in zip(chunk.offsets, chunk.values, strict=True)}
+
+
+def test_what_was_committed_between_the_offsets_is_read(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    put(b"a", b"b")  # and the transaction's marker, which has offset 2
+    put(b"never", abort=True)
+    put(None, b"c", b"d")
+    put(b"another partition's", partition=1)
+    whole = Span(topic, 0, 0, 9)
+    assert values(bootstrap, whole) == {0: b"a", 1: b"b", 5: None, 6: b"c", 7: b"d"}
+    assert values(bootstrap, whole._replace(start=1, end=7)) == {1: b"b", 5: None, 6: b"c"}
+    assert values(bootstrap, whole._replace(start=3, end=5)) == {}
+    assert list(read_all(History(bootstrap), topic)) == [
+        *((0, value or b"gone", value) for value in (b"a", b"b", None, b"c", b"d")),
+        (1, b"another partition's", b"another partition's"),
+    ]
+
+
+def test_a_long_span_comes_in_order_and_in_chunks(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    put(*(b"%d" % number for number in range(5_000)))
+    chunks = list(read(client_config(bootstrap), Span(topic, 0, 0, 5_001)))
+    assert len(chunks) > 1
+    assert [offset for chunk in chunks for offset in chunk.offsets] == list(range(5_000))
+    assert {len(chunk.keys) - len(chunk.timestamps) for chunk in chunks} == {0}
+    assert all(timestamp > 1.6e12 for chunk in chunks for timestamp in chunk.timestamps)
+
+
+def test_what_retention_removed_is_missed(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    put(b"a", b"b")
+    put(b"c")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        deleted.result(30)
+    with pytest.raises(HistoryUnavailable):
+        values(bootstrap, Span(topic, 0, 0, 5))
+    assert values(bootstrap, Span(topic, 0, 2, 5)) == {3: b"c"}
+
+
+def test_an_end_that_is_never_reached_is_told_of(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    put(b"a")
+    with pytest.raises(HistoryUnavailable, match=f"{topic}/0: no broker tells of offset 2"):
+        list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=0.5))
