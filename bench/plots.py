@@ -44,7 +44,7 @@ def draw(report: Report, folder: Path) -> None:
 def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> None:
     picture = Figure(figsize=_SIZE)
     axes = picture.subplots()
-    values = [float(str(result.figures[figure])) for result in results]
+    values = [_number(result, figure) for result in results]
     colours = [_OURS if "engine" in result.name else _THEIRS for result in results]
     bars = axes.barh([result.name for result in results], values, color=colours)
     axes.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values], padding=4)
@@ -56,21 +56,24 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
 
 def _growth(results: Sequence[Result], figures: Sequence[str], file: Path) -> None:
     """Each figure over the number of events, a line for each number of cores."""
-    picture = Figure(figsize=_SIZE)
-    all_cores = max(int(str(result.figures["cores"])) for result in results)
-    for place, figure in enumerate(figures, start=1):
-        axes = picture.add_subplot(1, len(figures), place)
-        for cores, colour in ((all_cores, _OURS), (1, _THEIRS)):
+    picture = Figure(figsize=_SIZE, layout="constrained")
+    all_cores = sorted({_number(result, "cores") for result in results}, reverse=True)
+    for axes, figure in zip(picture.subplots(1, len(figures)), figures, strict=True):
+        for cores, colour in zip(all_cores, (_OURS, _THEIRS), strict=False):
             mine = sorted(
-                (int(str(result.figures["events"])), float(str(result.figures[figure])))
+                (_number(result, "events"), _number(result, figure))
                 for result in results
                 if result.figures["cores"] == cores
             )
-            axes.plot(*zip(*mine, strict=True), marker="o", color=colour, label=f"cores: {cores}")
+            axes.plot(*zip(*mine, strict=True), marker="o", color=colour, label=f"cores: {cores:.0f}")
         axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(_number(result, figure) for result in results))
         axes.set_xlabel("events")
         axes.set_ylabel(figure)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-    picture.savefig(file, bbox_inches="tight", metadata={"Date": None})
+        axes.legend(frameon=False, loc="lower right")
+    picture.savefig(file, metadata={"Date": None})
+
+
+def _number(result: Result, figure: str) -> float:
+    return float(str(result.figures[figure]))

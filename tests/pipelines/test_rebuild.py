@@ -116,6 +116,14 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
 
 
+def test_what_retention_removed_is_missed(ledger: Any, rebuild: Rebuild) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    ledger.forget()
+    with pytest.raises(HistoryIncomplete, match="not in an archive that was named"):
+        rebuild.run(ignore)
+
+
+@pytest.mark.long  # in the usual run the proof tells the same
 def test_history_is_the_archive_and_the_tail_of_the_topic(
     spark: Any, ledger: Any, history: History, rebuild: Rebuild, tmp_path: Path
 ) -> None:
