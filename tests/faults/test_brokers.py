@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.worker import Worker
 from tests.faults.conftest import Cut
-from tests.faults.harness import Scenario, Void, observe
+from tests.faults.harness import Log, Scenario, Void, observe
+from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 SOME = 2_000  # records at the outputs
 WITHOUT_A_BROKER_S = 30.0
+TRIES = 10
 
 
 def test_the_only_broker_is_killed_and_comes_back(pair: Stack, seed: int) -> None:
@@ -114,6 +119,43 @@ def test_leaders_move_away_and_back(cluster: Stack, seed: int) -> None:
             _move_its_leads(scenario, broker)
 
 
+@pytest.mark.long
+def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
+    with Scenario(cluster, seed) as scenario:
+        scenario.load_for(4 * SOME)
+        victim = scenario.random.choice(scenario.running())
+        log = _frozen_while_it_restores(scenario, victim)
+        broker = scenario.random.choice([1, 2, 3])
+        led = [p for p, leader in enumerate(_leaders(cluster, CHANGELOG)) if leader == broker]
+        cluster.kafka.kill(broker)
+        observe(lambda: broker not in _leaders(cluster, CHANGELOG), "other brokers lead")
+        victim.resume()
+        observe(partial(_restored, log, led), "a partition that it led is restored")
+        scenario.load_for(SOME)
+        cluster.kafka.restart(broker)
+        scenario.recover_for(SOME)
+
+
+def _frozen_while_it_restores(scenario: Scenario, victim: Worker) -> Log:
+    """Its log since then; nothing of the accounts is restored."""
+    for _ in range(TRIES):
+        victim.stop()
+        shutil.rmtree(scenario.stack.settings.data_dir / victim.name)
+        log = Log(victim)
+        victim.spawn()
+        observe(partial(log.tells, "took over"), f"{victim.name} restores")
+        scenario.freeze(victim)
+        if not log.tells("restored", CHANGELOG):
+            return log
+        victim.resume()
+        victim.await_ready()
+    raise Void(f"{victim.name} was never frozen before it had restored something")
+
+
+def _restored(log: Log, partitions: Iterable[int]) -> bool:
+    return any(log.tells("restored", f'"{CHANGELOG}", {partition}]') for partition in partitions)
+
+
 def _move_its_leads(scenario: Scenario, broker: int) -> None:
     cluster = scenario.stack
     observe(lambda: _leads_its_share(cluster, broker), f"{broker} leads what it leads by preference")
@@ -146,8 +188,8 @@ def _positions(scenario: Scenario) -> dict[int, int]:
     return {source["partition"]: source["position"] for source in sources if source["topic"] == COMMANDS.name}
 
 
-def _leaders(stack: Stack) -> list[int]:
-    return [_leader(stack, partition) for partition in range(TOPOLOGY.partitions)]
+def _leaders(stack: Stack, topic: str = COMMANDS.name) -> list[int]:
+    return [_leader(stack, partition, topic) for partition in range(TOPOLOGY.partitions)]
 
 
 def _leads_its_share(stack: Stack, broker: int) -> bool:
@@ -162,7 +204,6 @@ def _coordinator(stack: Stack) -> int:
     return int(group.coordinator.id)
 
 
-def _leader(stack: Stack, partition: int) -> int:
+def _leader(stack: Stack, partition: int, topic: str = COMMANDS.name) -> int:
     admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
-    topic = admin.list_topics(COMMANDS.name, timeout=30).topics[COMMANDS.name]
-    return int(topic.partitions[partition].leader)
+    return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
