@@ -73,6 +73,7 @@ def test_the_tutorial_speaks_of_nothing_else() -> None:
 @pytest.mark.broker
 @pytest.mark.timeout(1200)
 def test_the_tutorial_can_be_followed_to_the_letter(checkout: Checkout) -> None:
+    checkout.know_types()
     todo = list(steps())
     start = [step.name for step in todo].index(UP)
     follow(checkout, todo[:start], "")
