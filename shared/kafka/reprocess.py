@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -31,13 +31,13 @@ from shared.kafka.access import client_config
 from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, HistoryUnavailable, explained
 from shared.kafka.offsets import REQUEST_TIMEOUT_S, Partition
 from shared.kafka.producer import producer_config
+from shared.kafka.spans import read_all
 from shared.parking import Wish, partition_of_id
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 
 Positions = Mapping[Partition, int]
 _PAUSE_S = 0.2
-_BATCH = 500
 
 
 class HistoryIsCut(OnefoldError):
@@ -147,31 +147,11 @@ class Reprocessing:
         sources = {table.name: table.source.name for table in replay.tables}
         return {
             (sources[table], int(partition)): wish.offset
-            for wish in self._wishes(topology)
+            for wish in _wishes(read_all(self._history, topology.parking.name))
             if wish.action == "reprocess" and wish.offset is not None
             for table, partition in [wish.id.split("/")]
             if table in sources
         }
-
-    def _wishes(self, topology: Topology) -> Iterator[Wish]:
-        """All that lie in the topic, each partition's in their order."""
-        topic, deadline = topology.parking.name, time.monotonic() + SETTLE_DEADLINE_S
-        places = [TopicPartition(topic, part.partition, part.start) for part in self._filled(topic)]
-        left: set[int | None] = {place.partition for place in places}
-        config = {"group.id": topology.group, "enable.auto.commit": False, "enable.partition.eof": True}
-        with closing(Consumer(client_config(self._bootstrap) | config | {"log_level": 0})) as consumer:
-            consumer.assign(places)
-            while left:
-                if time.monotonic() > deadline:
-                    raise HistoryUnavailable(f"{topic} can't be read to its end")
-                for message in consumer.consume(_BATCH, _PAUSE_S):
-                    if error := message.error():
-                        if error.code() != KafkaError._PARTITION_EOF:
-                            raise explained(self._bootstrap, KafkaException(error))
-                        left.discard(message.partition())
-                        continue
-                    with suppress(ValidationError):  # the engine has made a dead letter of it
-                        yield Wish.model_validate_json(message.value() or b"")
 
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Mapping[int, int]]) -> dict[Partition, int]:
         return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
@@ -233,6 +213,12 @@ class Reprocessing:
                 if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
                     raise explained(self._bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
+
+
+def _wishes(records: Iterable[tuple[int, bytes | None, bytes | None]]) -> Iterator[Wish]:
+    for _, _, value in records:
+        with suppress(ValidationError):  # the engine has made a dead letter of it
+            yield Wish.model_validate_json(value or b"")
 
 
 def _notes(replay: Replay, begins: Positions) -> Iterator[Wish]:
