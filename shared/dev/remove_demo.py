@@ -39,7 +39,10 @@ _EDITS = (
     ("Makefile", r"(?<=help )demo ", ""),
     ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
     ("README.md", r"^python3 dev\.py demo\n", ""),
-    ("compose.secure.yml", rf"^  (?:{'|'.join(SERVICES)}):.*\n(?:    .*\n)*\n?", ""),
+    *(
+        (file, rf"^  (?:{'|'.join(SERVICES)}):.*\n(?:    .*\n)*\n?", "")
+        for file in ("compose.dev.yml", "compose.secure.yml")
+    ),
     ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("remove-demo"), ""),

@@ -27,6 +27,7 @@ from shared.dev.stages import StageFailed
 
 COMPOSE = "docker-compose.yml"
 SECURE = "compose.secure.yml"
+DEV = "compose.dev.yml"
 PROMETHEUS = "deploy/prometheus.yml"
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
@@ -75,7 +76,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     folders = (f"services/{like}", f"tests/unit/{like}")
     texts = {file: file.read_text() for folder in folders for file in _files(root / folder)}
     _check_unmistakable(texts, old, new)
-    additions = [each for add in (_compose_block, _principal, _scrape) if (each := add(root, like, name))]
+    additions = [each for add in (_compose_block, _principal, _watch, _scrape) if (each := add(root, like, name))]
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
@@ -332,10 +333,20 @@ def _compose_block(root: Path, like: str, name: str) -> _Addition | None:
 
 def _principal(root: Path, like: str, name: str) -> _Addition | None:
     """Signs in as `like` does, with a password of its own; None where `like` has none."""
+    return _copied(root, SECURE, like, name, "a principal")
+
+
+def _watch(root: Path, like: str, name: str) -> _Addition | None:
+    """Runs what is edited, if `like` does."""
+    return _copied(root, DEV, like, name, "watched")
+
+
+def _copied(root: Path, file: str, like: str, name: str, what: str) -> _Addition | None:
+    """Each entry of `like` in `file`, followed by the same for `name`."""
     rename = _renaming(Noun(like, None), Noun(name, None))
-    blocks = re.compile(rf"^  {like}:.*\n(?:    .*\n)*\n?", re.MULTILINE)
-    text, times = blocks.subn(lambda block: block[0] + rename(block[0]), _text(root / SECURE))
-    return _Addition(SECURE, text, f"{name}, a principal") if times else None
+    entries = re.compile(rf"^  {like}:.*\n(?:    .*\n)*\n?", re.MULTILINE)
+    text, times = entries.subn(lambda entry: entry[0] + rename(entry[0]), _text(root / file))
+    return _Addition(file, text, f"{name}, {what}") if times else None
 
 
 def _scrape(root: Path, like: str, name: str) -> _Addition | None:

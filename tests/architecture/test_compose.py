@@ -26,9 +26,14 @@ def test_every_service_signs_in_by_its_own_name() -> None:
     assert sorted(users) == found_services()
 
 
+def test_every_service_can_be_edited_while_it_runs() -> None:
+    watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
+    assert sorted(watched) == found_services()
+
+
 def test_every_image_has_a_version() -> None:
     files = "\n".join(file.read_text() for file in sorted(ROOT.glob("*compose*.yml")))
-    ours = {"onefold-worker", "onefold-demo", "onefold-spark"}
+    ours = {"onefold-worker", "onefold-demo", "onefold-mirror", "onefold-spark"}
     images = set(re.findall(r"^\s+image: (\S+)", files, re.MULTILINE)) - ours
     images |= set(re.findall(r"^FROM (\S+/\S+|\S+:\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert images

@@ -6,10 +6,11 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.compose.project import Project
+from tests.compose.project import ROOT, Project
 
 FIRST_PORT = 28_100
 
@@ -42,8 +43,8 @@ def project(engine: None) -> Iterator[Projects]:
     """Makes a project of Compose files, which ends with the module."""
     with ExitStack() as stack:
 
-        def make(name: str, *files: str) -> Project:
-            made = Project(name, files, os.environ | ports())
+        def make(name: str, *files: str, checkout: Path = ROOT, **environment: str) -> Project:
+            made = Project(name, files, os.environ | ports() | environment, checkout)
             stack.callback(made.run, "--profile", "*", "down", "--volumes", "--remove-orphans")
             made.run("--profile", "*", "build")
             return made
@@ -55,7 +56,7 @@ def ports() -> dict[str, str]:
     """Host ports that a project of this checkout does not take by default."""
     services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES")
     ranges = {f"{name}_PORTS": _range(FIRST_PORT + 10 * place) for place, name in enumerate(services)}
-    return ranges | {"BROKER_PORT": "28092", "BROKER_2_PORT": "28093", "BROKER_3_PORT": "28094"}
+    return ranges | {"BROKER_PORT": "28092", "BROKER_2_PORT": "28093", "BROKER_3_PORT": "28094", "SECOND_PORT": "28095"}
 
 
 def _range(first: int) -> str:

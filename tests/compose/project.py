@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,24 +63,25 @@ class Container:
 
 
 class Project:
-    """`docker compose` with these files; `environment` names its host ports."""
+    """`docker compose` with these files of a checkout; `environment` names its host ports."""
 
-    def __init__(self, name: str, files: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, files: Sequence[str], environment: Mapping[str, str], checkout: Path = ROOT) -> None:
         self._command = [
             "docker",
             "compose",
             "-p",
             name,
-            *(part for file in files for part in ("-f", str(ROOT / file))),
+            *(part for file in files for part in ("-f", str(checkout / file))),
         ]
         self._environment = environment
+        self._checkout = checkout
 
     def run(self, *arguments: str, deadline_s: float = DEADLINE_S) -> str:
         """What it printed. Raises AssertionError with its last lines when it fails."""
         done = subprocess.run(
             [*self._command, *arguments],
             env=self._environment,
-            cwd=ROOT,
+            cwd=self._checkout,
             capture_output=True,
             text=True,
             timeout=deadline_s,
@@ -91,6 +93,23 @@ class Project:
     def up(self, *arguments: str) -> None:
         """Returns when everything is healthy. Raises AssertionError with the logs of what is not."""
         self._with_logs("up", "--detach", "--wait", *arguments)
+
+    @contextmanager
+    def watched(self, *services: str) -> Iterator[None]:
+        """Edits of the checkout reach them meanwhile."""
+        command = [*self._command, "watch", "--no-up", *services]
+        with subprocess.Popen(
+            command,
+            env=self._environment,
+            cwd=self._checkout,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as watch:
+            assert watch.stdout
+            assert any("Watch enabled" in line for line in watch.stdout)
+            yield
+            watch.terminate()
 
     def config(self) -> dict[str, Any]:
         """The files as Compose understands them."""
@@ -109,7 +128,9 @@ class Project:
     def in_container(self, service: str, script: str, index: int = 1) -> str:
         """What a shell in it prints; it may fail."""
         command = [*self._command, "exec", "--no-TTY", "--index", str(index), service, "sh", "-c", script]
-        done = subprocess.run(command, env=self._environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, env=self._environment, cwd=self._checkout, capture_output=True, text=True, timeout=120
+        )
         return done.stdout.strip()
 
     def demo(self, purchases: int) -> str:

@@ -198,6 +198,20 @@ def test_a_new_service_signs_in_with_a_password_of_its_own(checkout: Checkout) -
     )
 
 
+WATCHED = """\
+services:
+  accounts:
+    develop: {watch: [{action: rebuild, path: services/accounts}]}
+"""
+
+
+def test_a_new_service_is_watched_as_the_others_are(checkout: Checkout) -> None:
+    watched = checkout.root / "compose.dev.yml"
+    watched.write_text(WATCHED)
+    new_service(checkout.root, "wallets", "accounts")
+    assert watched.read_text() == WATCHED + WATCHED.removeprefix("services:\n").replace("accounts", "wallets")
+
+
 def test_a_new_service_is_scraped_as_the_others_are(checkout: Checkout) -> None:
     scraped = checkout.root / "deploy" / "prometheus.yml"
     scraped.write_text("      - names: [accounts, other]\n        type: A\n")
