@@ -6,9 +6,12 @@ import subprocess
 import time
 
 import pytest
+from confluent_kafka import Producer
 
+from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared.dev.stack import found_services
-from tests.compose.conftest import Projects
+from shared.kafka.producer import producer_config
+from tests.compose.conftest import Projects, ports
 from tests.compose.project import Project, eventually, get
 
 NAME = "onefold-test"
@@ -20,7 +23,7 @@ PURCHASES = 200
 
 @pytest.fixture(scope="module")
 def system(project: Projects) -> Project:
-    made = project(NAME, "docker-compose.yml")
+    made = project(NAME, "docker-compose.yml", PARITY_EVERY_S="1")
     made.up()
     return made
 
@@ -34,6 +37,13 @@ def owners(system: Project) -> list[set[str]]:
 def urls(system: Project) -> set[str]:
     """What the replicas of accounts call themselves."""
     return {f"http://{each.hostname}:8000" for each in system.containers("accounts")}
+
+
+def put_row(row: bytes | None) -> None:
+    """Into the changelog of accounts, for a key that nobody has."""
+    producer = Producer(producer_config(f"127.0.0.1:{ports()['BROKER_PORT']}"))
+    producer.produce(TOPOLOGY.changelog(ACCOUNTS).name, row, b"nobody")
+    assert producer.flush(30) == 0
 
 
 def test_up_ends_when_everything_is_healthy_and_the_topics_are_made(system: Project) -> None:
@@ -85,7 +95,17 @@ def test_every_purchase_is_confirmed_and_every_balance_right(system: Project) ->
 def test_spark_computes_the_same_tables_from_the_events(system: Project) -> None:
     told = system.run("run", "--rm", "spark", "parity", deadline_s=SPARK_S).splitlines()[-1]
     assert told.startswith("Spark and the live tables agree: ")
-    system.run("--profile", "spark", "rm", "--stop", "--force", "spark-master", "spark-worker")
+
+
+def test_parity_is_healthy_while_the_last_run_agreed(system: Project) -> None:
+    def state() -> str:
+        return system.containers("parity")[0].state
+
+    system.up("parity")
+    put_row(b"a row that no event made")
+    eventually(state, lambda now: now == "unhealthy", SPARK_S)
+    put_row(None)
+    system.run("--profile", "spark", "rm", "--stop", "--force", "parity", "spark-master", "spark-worker")
 
 
 def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
