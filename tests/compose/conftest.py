@@ -56,7 +56,8 @@ def ports() -> dict[str, str]:
     """Host ports that a project of this checkout does not take by default."""
     services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES")
     ranges = {f"{name}_PORTS": _range(FIRST_PORT + 10 * place) for place, name in enumerate(services)}
-    return ranges | {"BROKER_PORT": "28092", "BROKER_2_PORT": "28093", "BROKER_3_PORT": "28094", "SECOND_PORT": "28095"}
+    others = ("BROKER_PORT", "BROKER_2_PORT", "BROKER_3_PORT", "SECOND_PORT", "PROMETHEUS_PORT")
+    return ranges | {name: str(FIRST_PORT - 10 + place) for place, name in enumerate(others)}
 
 
 def _range(first: int) -> str:

@@ -1,0 +1,52 @@
+"""The second cluster has what was committed on the first, each record once, also when the mirror is killed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+
+import pytest
+
+from shared.kafka.mirror import mirrored_topics
+from shared.kafka.provision import load_topologies
+from tests.compose.conftest import Projects, ports
+from tests.compose.project import Project, eventually
+from tests.shop.market import read
+
+NAME = "onefold-test-mirror"
+PURCHASES = 100
+
+
+@pytest.fixture(scope="module")
+def system(project: Projects) -> Project:
+    made = project(NAME, "docker-compose.yml", COMPOSE_PROFILES="mirror")
+    made.up()
+    return made
+
+
+def records(port: str) -> Counter[tuple[str, bytes, bytes]]:
+    """By topic, key and value, how often it is committed on the cluster behind this port."""
+    bootstrap = f"127.0.0.1:{ports()[port]}"
+    topics = mirrored_topics(load_topologies())
+    return Counter((topic, said.key, said.value) for topic in topics for said in read(bootstrap, topic))
+
+
+def differences() -> dict[tuple[str, bytes, bytes], int]:
+    """What one cluster has and the other has not, or not as often, while the services may still be at work."""
+    here, there = records("BROKER_PORT"), records("SECOND_PORT")
+    return (here - there) + (there - here)
+
+
+def test_what_was_committed_is_there(system: Project) -> None:
+    assert system.demo(PURCHASES).startswith("verdict: ok")
+    eventually(differences, lambda found: not found)
+    topics = {topic for topic, _, _ in records("SECOND_PORT")}
+    assert topics >= {"orders.commands.v1", "orders.events.v1", "accounts.events.v1"}
+
+
+def test_a_killed_mirror_goes_on_where_it_was(system: Project) -> None:
+    (mirror,) = system.containers("mirror")
+    subprocess.run(["docker", "exec", mirror.id, "sh", "-c", "kill -s KILL -- -1"], check=False, capture_output=True)
+    assert system.demo(2 * PURCHASES).startswith("verdict: ok")
+    eventually(differences, lambda found: not found)
+    assert system.containers("mirror")[0].facts["RestartCount"] == 1
