@@ -45,6 +45,8 @@ python3 dev.py VERB [ARGUMENTS]
            a view, computed again from its first event
   mirror BROKERS
            copies commands and events to a second cluster, for `rebuild SERVICE --mirrored` there
+  failover-drill
+           loses a cluster under traffic and goes on at a second one; --purchases N
   new-service NAME --like SERVICE
            copies a service and its tests under a name of its own
   remove-demo
@@ -61,6 +63,7 @@ LOCKS = {
     "bench": ["worker", "pipelines"],
     "check": ["dev"],
     "new-service": ["dev"],
+    "failover-drill": ["worker", "pipelines"],
     "insights": ["worker", "pipelines"],
     "parity": ["worker", "pipelines"],
     "rebuild": ["worker", "pipelines"],

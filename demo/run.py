@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import shutil
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from itertools import count
-from pathlib import Path
 
 import httpx
 
 from demo import spark
 from demo.books import Books, expected_books
-from demo.cdnow import BadData, Purchase, read_purchases
+from demo.cdnow import Purchase
 from demo.report import happened, suggestions
 from demo.shop import SERVICES, Shop
+from demo.staging import Begin, ignore_signals, purchases_until, staged
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
-from shared.dev.environment import explain_os_error
 from shared.dev.keeper import keep_running
 from shared.dev.stack import Stack
-from shared.dev.stages import Stage, StageFailed, stage
 from shared.dev.worker import CHECKOUT
-from shared.es.errors import OnefoldError
 from shared.kafka.producer import CommandProducer
 from shared.kafka.provision import load_topologies
 
 ROOT = CHECKOUT / ".onefold" / "demo"
 STAGES = 11
 _WORKERS = dict.fromkeys(SERVICES, 1) | {"orders": 2}
-_PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
-_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
 
-Begin = Callable[[str], AbstractContextManager[Stage]]
 Expect = Callable[[Iterable[Purchase]], Books]
 
 
@@ -47,23 +37,13 @@ def run(limit: int | None, stay: bool, expect: Expect = expected_books) -> Verdi
 
     expect: what the books should say. Leaves no process behind, and its data and logs in ROOT.
     """
-    _end_on_signals()
-    try:
-        with _only_one(ROOT):
-            return _run(limit, stay, expect)
-    except KeyboardInterrupt:
-        return Verdict(False, "verdict: FAILED interrupted")
-    except (OnefoldError, StageFailed, OSError) as error:
-        failure = explain_os_error(error) if isinstance(error, OSError) else error
-        print(failure)
-        return Verdict(False, f"verdict: FAILED {str(failure).strip().splitlines()[0]}")
+    return staged(ROOT, STAGES, lambda begin: _run(begin, limit, stay, expect))
 
 
-def _run(limit: int | None, stay: bool, expect: Expect) -> Verdict:
-    begin = _numbered()
-    purchases = _purchases(begin, limit)
+def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict:
+    purchases = purchases_until(limit, begin)
     expected = expect(purchases)
-    os.environ.update(_PATIENCE)
+    os.environ.update(PATIENCE)
     stack = Stack(ROOT, _WORKERS, topologies=[each for each in load_topologies() if each.service in SERVICES])
     try:
         _start(stack, begin)
@@ -78,57 +58,8 @@ def _run(limit: int | None, stay: bool, expect: Expect) -> Verdict:
             _stay(stack, largest)
         return verdict
     finally:
-        for number in _END_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        ignore_signals()
         stack.stop()
-
-
-def _end_on_signals() -> None:
-    """Whatever ends this process does it as Ctrl-C, which asyncio turns into a cancellation while its loop runs."""
-    for number in _END_SIGNALS:
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _numbered() -> Begin:
-    numbers = count(1)
-    return lambda name: _stage(f"[{next(numbers):>2}/{STAGES}]", name)
-
-
-@contextmanager
-def _stage(mark: str, name: str) -> Iterator[Stage]:
-    with stage(mark, name, sys.stdout) as now:
-        try:
-            yield now
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def _purchases(begin: Begin, limit: int | None) -> list[Purchase]:
-    """In the order they happened."""
-    with begin("purchases") as now:
-        try:
-            purchases = sorted(read_purchases(), key=lambda purchase: purchase.date)[:limit]
-        except (BadData, OSError) as error:
-            raise StageFailed(str(error), "restore the file: git checkout demo/data") from error
-        customers = len({purchase.customer for purchase in purchases})
-        days = f"{purchases[0].date:%Y-%m-%d} to {purchases[-1].date:%Y-%m-%d}"
-        now.done = f"{len(purchases):,} by {customers:,} customers, {days}"
-    return purchases
-
-
-@contextmanager
-def _only_one(root: Path) -> Iterator[None]:
-    """Holds `root`, empty, for one demo."""
-    root.parent.mkdir(exist_ok=True)
-    with root.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StageFailed("a demo of this checkout runs already", "end it with Ctrl-C, then run again") from None
-        if root.exists():
-            shutil.rmtree(root)
-        yield
 
 
 def _start(stack: Stack, begin: Begin) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -14,11 +15,13 @@ from demo.cdnow import Purchase
 from demo.client import Answer, Client
 from demo.replay import Message, order_of
 from demo.rules import order_id
+from services.orders.topology import COMMANDS
 from shared.dev.stack import Stack
 
 SERVICES = ("accounts", "inventory", "orders", "sales")
 _UNDER_WAY = ("reserving", "charging")
 _SAMPLED = 100
+_SETTLED_S = 15.0  # after its end, an order is still shipped, settled and counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,23 @@ class Shop:
     async def sold(self) -> Sold:
         hours = (await self._sales.get("/sales/hours?limit=168&complete=true")).body["items"]
         return Sold(sum(hour["orders"] for hour in hours), sum(hour["revenue_cents"] for hour in hours))
+
+    async def has(self, purchase: Purchase) -> bool:
+        """Whether its order is known."""
+        return (await self._orders.get(f"/orders/{order_id(purchase)}")).status == HTTPStatus.OK
+
+    async def orders_waiting(self) -> int:
+        """Commands to orders that are not decided yet."""
+        sources = (await self._orders.get("/cluster")).body["topics"]
+        return sum(partition["lag_records"] for partition in sources[COMMANDS.name])
+
+    async def found_as(self, expected: Books) -> Found:
+        """What is found once it is as expected, or when nothing can be on its way any more."""
+        deadline = time.monotonic() + _SETTLED_S
+        while True:
+            found = await self.found()
+            if asdict(found.books) == asdict(expected) or time.monotonic() > deadline:
+                return found
 
     async def found(self) -> Found:
         accounts, items, orders, days = await asyncio.gather(

@@ -25,7 +25,6 @@ _PLACED_AT_ONCE = 500
 _INTO_THE_LOAD_S = 0.5
 _TICK_S = 0.1
 _LOOK_S = 0.5
-_SETTLED_S = 15.0  # after its end, an order is still shipped, settled and counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,7 @@ class Story:
         return f"all {count:,} orders have ended, {count / self._seconds:,.0f}/s since the first"
 
     async def compare(self, now: Stage) -> str:
-        """Asks again until all is as expected, for as long as something may still be on its way."""
-        while True:
-            self._found = found = await self._shop.found()
-            if asdict(found.books) == asdict(self._expected) or now.seconds > _SETTLED_S:
-                break
+        self._found = found = await self._shop.found_as(self._expected)
         rows = sum(map(len, asdict(found.books).values()))
         return f"{rows:,} rows read over HTTP, {rate(rows, now)}: orders, accounts, items, days"
 

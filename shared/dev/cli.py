@@ -248,6 +248,12 @@ def demo(context: typer.Context) -> None:
     _become("demo", context.args)
 
 
+@cli.command("failover-drill", context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def failover_drill(context: typer.Context) -> None:
+    """Lose a cluster under the traffic of real purchases, and go on at a second one; `--purchases` says how many."""
+    _become("demo.drill", context.args)
+
+
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def bench(context: typer.Context) -> None:
     """Measure this checkout on this machine; `bench --help` says what can be measured."""

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 FEW, CUSTOMERS = 700, 681
 TAMPERED = f"""
 from dataclasses import replace
-from demo import spark, story
+from demo import shop, spark
 from demo.books import expected_books
 from demo.run import run
 
@@ -31,7 +31,7 @@ def tampered(purchases):
     books = expected_books(purchases)
     return replace(books, accounts=books.accounts | {{"00189": 1}})
 
-story._SETTLED_S = 5.0
+shop._SETTLED_S = 5.0
 spark.parity = lambda _: spark.left_out("another test has it")
 print(run({FEW}, stay=True, expect=tampered).line)
 """

@@ -142,12 +142,12 @@ def mirrored_events(bootstrap: str) -> list[Any]:
     return [DECIDER.event_codec.decode(each.value) for each in read_records(bootstrap, "accounts.events.v1")]
 
 
-def await_events(bootstrap: str, count: int, topic: str = "accounts.events.v1") -> None:
+def await_events(bootstrap: str, count: int) -> None:
     deadline = time.monotonic() + MIRROR_S
     mirrored = 0
     while mirrored < count:
         with suppress(HistoryUnavailable):  # the topic is not there yet
-            mirrored = len(read_records(bootstrap, topic))
+            mirrored = len(read_records(bootstrap, "accounts.events.v1"))
         assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
 
 

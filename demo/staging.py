@@ -1,0 +1,92 @@
+"""How the demo and the drill are run: one at a time, a numbered line a stage, and ended by any signal as by Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from pathlib import Path
+
+from demo.cdnow import BadData, Purchase, read_purchases
+from demo.verdict import Verdict
+from shared.dev.environment import explain_os_error
+from shared.dev.stages import Stage, StageFailed, stage
+from shared.es.errors import OnefoldError
+
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Begin = Callable[[str], AbstractContextManager[Stage]]
+
+
+def staged(root: Path, stages: int, perform: Callable[[Begin], Verdict]) -> Verdict:
+    """The verdict of `perform`, which alone has `root`, empty, and begins so many stages; or why there is none."""
+    _end_on_signals()
+    try:
+        with _only_one(root):
+            return perform(_numbered(stages))
+    except KeyboardInterrupt:
+        return Verdict(False, "verdict: FAILED interrupted")
+    except (OnefoldError, StageFailed, OSError) as error:
+        failure = explain_os_error(error) if isinstance(error, OSError) else error
+        print(failure)
+        return Verdict(False, f"verdict: FAILED {str(failure).strip().splitlines()[0]}")
+
+
+def ignore_signals() -> None:
+    """From here on nothing interrupts: what was started is being ended."""
+    for number in _END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def purchases_until(limit: int | None, begin: Begin) -> list[Purchase]:
+    """The first so many, in the order they happened."""
+    with begin("purchases") as now:
+        try:
+            purchases = sorted(read_purchases(), key=lambda purchase: purchase.date)[:limit]
+        except (BadData, OSError) as error:
+            raise StageFailed(str(error), "restore the file: git checkout demo/data") from error
+        customers = len({purchase.customer for purchase in purchases})
+        days = f"{purchases[0].date:%Y-%m-%d} to {purchases[-1].date:%Y-%m-%d}"
+        now.done = f"{len(purchases):,} by {customers:,} customers, {days}"
+    return purchases
+
+
+def _end_on_signals() -> None:
+    """Whatever ends this process does it as Ctrl-C, which asyncio turns into a cancellation while its loop runs."""
+    for number in _END_SIGNALS:
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _numbered(stages: int) -> Begin:
+    numbers = count(1)
+    return lambda name: _stage(f"[{next(numbers):>2}/{stages}]", name)
+
+
+@contextmanager
+def _stage(mark: str, name: str) -> Iterator[Stage]:
+    with stage(mark, name, sys.stdout) as now:
+        try:
+            yield now
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+@contextmanager
+def _only_one(root: Path) -> Iterator[None]:
+    """Holds `root`, empty, for one of its kind."""
+    root.parent.mkdir(exist_ok=True)
+    with root.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"a {root.name} of this checkout runs already"
+            raise StageFailed(problem, "end it with Ctrl-C, then run again") from None
+        if root.exists():
+            shutil.rmtree(root)
+        yield
