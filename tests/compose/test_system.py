@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import time
 
+import httpx
 import pytest
 from confluent_kafka import Producer
 
@@ -12,13 +15,15 @@ from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared.dev.stack import found_services
 from shared.kafka.producer import producer_config
 from tests.compose.conftest import Projects, ports
-from tests.compose.project import Project, eventually, get
+from tests.compose.project import ROOT, Project, eventually, get
 
 NAME = "onefold-test"
 MEMORY_BYTES = 3 * 2**30
 STOP_S = 20
 SPARK_S = 1200.0
 PURCHASES = 200
+PROMETHEUS = "prom/prometheus:v3.5.0"
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "onefold.json"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,20 @@ def put_row(row: bytes | None) -> None:
     producer = Producer(producer_config(f"127.0.0.1:{ports()['BROKER_PORT']}"))
     producer.produce(TOPOLOGY.changelog(ACCOUNTS).name, row, b"nobody")
     assert producer.flush(30) == 0
+
+
+def empty_panels() -> set[str]:
+    """Those with a query that Prometheus answers with nothing, or with no number."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return {panel["title"] for panel in panels for target in panel["targets"] if not numbers(target["expr"])}
+
+
+def numbers(query: str) -> list[float]:
+    """What Prometheus finds for a panel's query, for all services."""
+    url = f"http://127.0.0.1:{ports()['PROMETHEUS_PORT']}/api/v1/query"
+    answer = httpx.get(url, params={"query": query.replace("$service", ".*")}).raise_for_status().json()
+    values = (float(found["value"][1]) for found in answer["data"]["result"])
+    return [value for value in values if not math.isnan(value)]
 
 
 def test_up_ends_when_everything_is_healthy_and_the_topics_are_made(system: Project) -> None:
@@ -106,6 +125,16 @@ def test_parity_is_healthy_while_the_last_run_agreed(system: Project) -> None:
     eventually(state, lambda now: now == "unhealthy", SPARK_S)
     put_row(None)
     system.run("--profile", "spark", "rm", "--stop", "--force", "parity", "spark-master", "spark-worker")
+
+
+def test_every_panel_of_the_dashboard_finds_data(system: Project) -> None:
+    pulled = subprocess.run(["docker", "image", "inspect", PROMETHEUS], capture_output=True).returncode == 0
+    if not pulled and subprocess.run(["docker", "pull", "--quiet", PROMETHEUS], capture_output=True).returncode:
+        pytest.skip(f"{PROMETHEUS} cannot be had here")
+    system.up("prometheus")
+    assert system.demo(PURCHASES).startswith("verdict: ok")
+    eventually(empty_panels, lambda empty: empty == {"Standbys behind"})  # no service has any here
+    system.run("--profile", "obs", "rm", "--stop", "--force", "prometheus")
 
 
 def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
