@@ -6,8 +6,9 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,7 +108,9 @@ class Project:
             text=True,
         ) as watch:
             assert watch.stdout
-            assert any("Watch enabled" in line for line in watch.stdout)
+            said = list(takewhile(lambda line: "Watch enabled" not in line, watch.stdout))
+            with suppress(subprocess.TimeoutExpired):
+                raise AssertionError(f"it ended with {watch.wait(_PAUSE_S)}: {''.join(said)}")
             yield
             watch.terminate()
 

@@ -181,7 +181,7 @@ def test_what_was_stopped_comes_back_with_its_state(system: Project) -> None:
 
 
 def test_down_leaves_nothing(system: Project) -> None:
-    system.run("down", "--volumes")
+    system.run("--profile", "*", "down", "--volumes")
     for kind in ("container", "volume", "network"):
         listed = ["docker", kind, "ls", "--quiet", "--filter", f"label=com.docker.compose.project={NAME}"]
         assert subprocess.run(listed, check=True, capture_output=True, text=True).stdout == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from tests.compose.conftest import FIRST_PORT, Projects
 from tests.compose.project import ROOT, Project, eventually, get
 
-NAME = "onefold-test-watch"
+NAME = f"onefold-test-watch-{os.getpid()}"  # Compose leaves a watch's lock behind, with an id that others get
 URL = f"http://127.0.0.1:{FIRST_PORT}"
 NOT_CODE = shutil.ignore_patterns(".venv", ".git", ".onefold", ".*_cache", "__pycache__", "docs", "tests")
 
