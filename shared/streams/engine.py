@@ -428,12 +428,12 @@ class Engine(Service):
         committed = await self._ask(self._offsets.committed, self.topology.group, sources)
         starts = await self._ask(self._offsets.starts, sources + actives + standbys)
         ends = await self._ask(self._offsets.ends, sources + actives + standbys)
-        self.replicas.hold(actives, standbys, starts, ends)
         for tp in sources:
             if committed[tp] is None and self._feeds_next_version(tp):
                 raise NotRebuilt(f"{self.topology.group} has no position in {tp.topic}/{tp.partition}")
             position = first_position(tp, committed[tp], starts[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
+        self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         await self._follow()
         log.info(
