@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,17 @@ Fact = tuple[int, Account]
 
 def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: Path) -> None:
     """What is folded here, the live table over HTTP, its changelog and Spark are the same in the end."""
-    first, second, third = _thirds(histories)
+    first, second, third, fourth = _quarters(histories)
     with _running(root, spark) as accounts:
-        accounts.set(CHANGELOG, segment_ms="100", min_cleanable_dirty_ratio="0.01", min_compaction_lag_ms="86400000")
+        accounts.set(CHANGELOG, segment_ms="1", min_cleanable_dirty_ratio="0.01", min_compaction_lag_ms="86400000")
 
         # a first release, and one with an upcaster that is killed in the middle of a transaction
         accounts.start("tests.pipelines.first_accounts")
-        accounts.ask(first)
-        accounts.await_decided()
+        for part in (first, second):  # so that of most accounts a row lies behind another, and not in the last segment
+            accounts.ask(part)
+            accounts.await_decided()
         accounts.worker.kill()
-        accounts.ask(second)
+        accounts.ask(third)
         accounts.start(failpoint="after_offsets:kill:1")
         _await(lambda: accounts.worker.exit_code, lambda code: code is not None)
         accounts.start()
@@ -87,7 +88,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.set(EVENTS.name, retention_ms="1")
         _await(lambda: accounts.history.starts(EVENTS.name), lambda starts: starts == ends)
         accounts.set(EVENTS.name, retention_ms="-1")
-        accounts.ask(third)
+        accounts.ask(fourth)
         accounts.agree(archive)
 
         # what the next version begins with
@@ -99,12 +100,12 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         assert latest(rebuilt) == latest(read_records(accounts.bootstrap, CHANGELOG))
 
 
-def _thirds(histories: Mapping[str, Sequence[AccountCommand]]) -> tuple[Asked, Asked, Asked]:
+def _quarters(histories: Mapping[str, Sequence[AccountCommand]]) -> list[Asked]:
     """All accounts in turns."""
     turns = [[(name, command) for command in history] for name, history in histories.items()]
     asked = [each for turn in zip_longest(*turns) for each in turn if each]
-    one, two = len(asked) // 3, 2 * len(asked) // 3
-    return asked[:one], asked[one:two], asked[two:]
+    bounds = [quarter * len(asked) // 4 for quarter in range(5)]
+    return [asked[start:end] for start, end in pairwise(bounds)]
 
 
 def _folded(asked: Asked) -> dict[str, Fact]:
