@@ -38,7 +38,7 @@ def missing() -> list[str]:
 
 
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.long
 def test_peers_that_cannot_be_built_are_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(race, "PEERS", dict.fromkeys(race.PEERS, missing))
     with Lab(tmp_path / "lab") as lab:

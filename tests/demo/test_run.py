@@ -72,6 +72,7 @@ def listens(url: str) -> bool:
     return True
 
 
+@pytest.mark.long  # the README's demo, which every run sees, goes through one, too
 def test_it_runs_through_a_crash_to_its_verdict() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "demo", "--ci", "--purchases", str(FEW)], capture_output=True, text=True, timeout=600

@@ -22,6 +22,7 @@ def test_a_restart_changes_nothing(stack: Stack) -> None:
         scenario.load_for(RECORDS)
 
 
+@pytest.mark.long
 def test_a_kill_under_load_changes_nothing(stack: Stack) -> None:
     with Scenario(stack, new_seed(), **ENOUGH) as scenario:
         killed, other = scenario.workers

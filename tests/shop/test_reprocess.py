@@ -154,7 +154,10 @@ def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str
     assert not [line for line in lines if re.search(r"commands|items", line)]
 
 
-@pytest.mark.parametrize("here", [True, False], ids=["stores-here", "stores-elsewhere"])
+@pytest.mark.parametrize(
+    "here",
+    [pytest.param(True, id="stores-here"), pytest.param(False, id="stores-elsewhere", marks=pytest.mark.long)],
+)
 def test_a_wrong_view_is_right_again_and_the_log_as_it_was(
     market: Market, sold: str, here: bool, tmp_path: Path
 ) -> None:
