@@ -40,6 +40,11 @@ def read_purchases(file: Path = MASTER) -> list[Purchase]:
     return parse(lines)
 
 
+def first_purchases(limit: int | None) -> list[Purchase]:
+    """The first so many, or all, in the order they happened. Raises BadData, OSError."""
+    return sorted(read_purchases(), key=lambda purchase: purchase.date)[:limit]
+
+
 def parse(lines: Sequence[str]) -> list[Purchase]:
     """The purchases below the header. Raises BadData."""
     header = lines[0] if lines else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,7 +26,6 @@ from shared.kafka.provision import load_topologies
 ROOT = CHECKOUT / ".onefold" / "demo"
 STAGES = 11
 _WORKERS = dict.fromkeys(SERVICES, 1) | {"orders": 2}
-PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
 
 Expect = Callable[[Iterable[Purchase]], Books]
 
@@ -43,7 +41,6 @@ def run(limit: int | None, stay: bool, expect: Expect = expected_books) -> Verdi
 def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict:
     purchases = purchases_until(limit, begin)
     expected = expect(purchases)
-    os.environ.update(PATIENCE)
     stack = Stack(ROOT, _WORKERS, topologies=[each for each in load_topologies() if each.service in SERVICES])
     try:
         _start(stack, begin)

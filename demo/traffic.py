@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from demo.cdnow import Purchase, balances, read_purchases
+from demo.cdnow import Purchase, balances, first_purchases
 from demo.client import Client
 from demo.progress import for_each, rate
 from demo.replay import order_of
@@ -40,7 +40,7 @@ def traffic(
 
     A second run repeats the same orders, which changes nothing; one with more purchases adds to them.
     """
-    chosen = sorted(read_purchases(), key=lambda purchase: purchase.date)[:purchases]
+    chosen = first_purchases(purchases)
     try:
         verdict = asyncio.run(_send(chosen, accounts, inventory, orders))
     except StageFailed as failure:

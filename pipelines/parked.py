@@ -14,7 +14,8 @@ from pipelines.sources import RECORDS, Batches, Flow
 from shared.es.row import RowCodec
 from shared.kafka.history import History, Positions
 from shared.kafka.spans import read_all
-from shared.parking import Parked, Wish, partition_of_id
+from shared.kafka.wishes import wishes
+from shared.parking import Parked, partition_of_id
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -41,9 +42,8 @@ def counted(history: History, table: FoldedTable) -> Counted:
     """As the view was last computed: `reprocess` reads again what was discarded before, and may begin later."""
     starts: Positions = {}
     discarded: list[Place] = []
-    for _, _, value in read_all(history, table.topology.parking.name):
-        with suppress(ValueError):  # the engine has made a dead letter of it
-            wish = Wish.model_validate_json(value or b"")
+    for wish in wishes(history, table.topology):
+        with suppress(ValueError):  # its id names no partition
             partition = partition_of_id(wish.id)
             if wish.offset is None or not wish.id.startswith(f"{table.table.name}/"):
                 continue

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-GRACE_S = 30
-
 # This shell becomes the child. The one beside it waits for the end of the input, which comes however the parent dies.
 # It belongs to the child's group, so that nobody else can have got the child's id when the last signal is sent.
 _END_WITH_PARENT = """
@@ -37,7 +35,7 @@ class Child:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         inherited: Sequence[int] = (),
-        grace_s: int = GRACE_S,
+        grace_s: int = 30,
     ) -> None:
         """log: what it prints is appended. inherited: descriptors, from 10 on.
 

@@ -14,9 +14,8 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -92,7 +91,7 @@ class EmbeddedKafka:
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                self._prepare(partial(java.kafka, jars), self._lock)
+                self._prepare(java.kafka(jars), self._lock)
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -136,16 +135,16 @@ class EmbeddedKafka:
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
 
-    def _prepare(self, java: Callable[..., list[str]], lock: int) -> None:
+    def _prepare(self, java: list[str], lock: int) -> None:
         cluster_id, ports = self._identity()
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(lines(self._configuration(number, client, controller, voters)))
-            command = java("kafka.Kafka", str(config))
+            command = [*java, "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
-        self._format(java("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"))
+        self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and, broker by broker, its client and its controller port; the earlier ones if free."""

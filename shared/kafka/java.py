@@ -46,9 +46,9 @@ class Java:
     executable: Path
     release: int
 
-    def kafka(self, jars: Iterable[Path], *arguments: str) -> list[str]:
-        """The command that runs a main class of Kafka's; its log is its output."""
-        return [str(self.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars)), _LOGGING, *arguments]
+    def kafka(self, jars: Iterable[Path]) -> list[str]:
+        """The command that runs a main class of Kafka's, which comes next; its log is its output."""
+        return [str(self.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars)), _LOGGING]
 
 
 def find_java(newest: int = sys.maxsize) -> Java:

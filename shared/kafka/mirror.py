@@ -76,7 +76,7 @@ class Mirror:
         java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(MIRROR_JARS)]
         self._config.parent.mkdir(parents=True, exist_ok=True)
         self._config.write_text(lines(self._properties))
-        command = java.kafka(jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config))
+        command = [*java.kafka(jars), "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config)]
         self._process = Child(command, self.log)
 
     def wait(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -24,14 +23,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     ResourceType,
 )
-from pydantic import ValidationError
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, HistoryUnavailable, explained
 from shared.kafka.offsets import REQUEST_TIMEOUT_S, Partition
 from shared.kafka.producer import producer_config
-from shared.kafka.spans import read_all
+from shared.kafka.wishes import wishes
 from shared.parking import Wish, partition_of_id
 from shared.replay import Replay
 from shared.topology import Topic, Topology
@@ -147,7 +145,7 @@ class Reprocessing:
         sources = {table.name: table.source.name for table in replay.tables}
         return {
             (sources[table], int(partition)): wish.offset
-            for wish in _wishes(read_all(self._history, topology.parking.name))
+            for wish in wishes(self._history, topology)
             if wish.action == "reprocess" and wish.offset is not None
             for table, partition in [wish.id.split("/")]
             if table in sources
@@ -213,12 +211,6 @@ class Reprocessing:
                 if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
                     raise explained(self._bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
-
-
-def _wishes(records: Iterable[tuple[int, bytes | None, bytes | None]]) -> Iterator[Wish]:
-    for _, _, value in records:
-        with suppress(ValidationError):  # the engine has made a dead letter of it
-            yield Wish.model_validate_json(value or b"")
 
 
 def _notes(replay: Replay, begins: Positions) -> Iterator[Wish]:

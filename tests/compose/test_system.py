@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import time
 
@@ -22,7 +23,7 @@ MEMORY_BYTES = 3 * 2**30
 STOP_S = 20
 SPARK_S = 1200.0
 PURCHASES = 200
-PROMETHEUS = "prom/prometheus:v3.5.0"
+(PROMETHEUS,) = re.findall(r"image: (prom/prometheus:\S+)", (ROOT / "docker-compose.yml").read_text())
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "onefold.json"
 
 

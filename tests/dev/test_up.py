@@ -166,8 +166,8 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
         killed = identify(worker["pid"])
         os.kill(killed.pid, signal.SIGKILL)
-        wait_until(lambda: not killed.running)
-        wait_until(lambda: is_ready(worker["url"]))
+        wait_until(lambda: not killed.running, 40.0)
+        wait_until(lambda: is_ready(worker["url"]), 40.0)
         assert "accounts-1 ended with -9" in (root.parent / "stderr").read_text()
 
         assert CliRunner().invoke(cli.cli, ["stop", "accounts"]).output == f"stopped {worker['url']}\n"

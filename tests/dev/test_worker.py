@@ -118,7 +118,6 @@ import time
 from pathlib import Path
 from shared.dev.worker import Worker
 from shared.settings import Settings
-from tests.dev.waiting import wait_until
 log = Path({str(tmp_path / "worker.log")!r})
 worker = Worker("ready", "1", Settings(), log, lambda _: {fake_command("ready")})
 worker.start()

@@ -2,7 +2,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], deadline_s: float = 40.0) -> None:
+def wait_until(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
     deadline = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < deadline
