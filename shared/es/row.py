@@ -1,6 +1,5 @@
 """What the table keeps of one aggregate, as JSON that a person, Spark and the engine read alike."""
 
-from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
@@ -41,7 +40,7 @@ class Row(NamedTuple, Generic[S]):
 
     sequence: int
     state: S
-    outcomes: Mapping[str, Recorded]
+    outcomes: dict[str, Recorded]
     offset: int
 
     def outcome(self, command_id: str) -> Outcome | None:
@@ -54,7 +53,8 @@ class Row(NamedTuple, Generic[S]):
 
     def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
         """The row with `outcome` as its latest, in place of the oldest when there are too many."""
-        outcomes = {**self.outcomes, outcome.command_id: _record(outcome)}
+        outcomes = self.outcomes.copy()  # once an entry is deleted, {**outcomes} takes five times as long
+        outcomes[outcome.command_id] = _record(outcome)
         if len(outcomes) > OUTCOMES_KEPT:
             del outcomes[next(iter(outcomes))]
         return Row(outcome.sequence, state, outcomes, offset)
