@@ -133,7 +133,7 @@ class Lab:
 
 
 def _event(key: str, number: int, amount_cents: int) -> bytes:
-    event = EVENT_CODEC.wrap(
+    return EVENT_CODEC.write(
         Sold(amount_cents=amount_cents),
         event_id=_id("event", number),
         aggregate_id=key,
@@ -142,7 +142,6 @@ def _event(key: str, number: int, amount_cents: int) -> bytes:
         correlation_id=_id("story", number),
         causation_id=_id("cause", number),
     )
-    return EVENT_CODEC.encode(event)
 
 
 def _command(key: str, number: int, amount_cents: int) -> bytes:

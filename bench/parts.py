@@ -34,7 +34,6 @@ def parts(lab: Lab, begin: Begin, load: Load) -> Report:
         view, rows = Sales(count=1, sum_cents=1), RowCodec[Sales](Sales)
         row = Row(1, view, {}, 1)
         encoded = rows.encode(row)
-        decided = [step(DECIDER, DECIDER.initial_row, command, 1).events[0] for command in ordered]
         found = {
             "read": read_us,
             "decode_event": _each(lambda record: EVENT_CODEC.decode(record.value), sold),
@@ -43,7 +42,6 @@ def parts(lab: Lab, begin: Begin, load: Load) -> Report:
             "encode_row": _each(rows.encode, [row] * len(sold)),
             "decode_command": _each(lambda record: DECIDER.command_codec.decode(record.value), sell),
             "decide_and_evolve": _each(lambda command: step(DECIDER, DECIDER.initial_row, command, 1), ordered),
-            "encode_event": _each(EVENT_CODEC.encode, decided),
         }
     return Report([Result(f"part_{name}", {"cpu_us": round(cpu_us, 2)}) for name, cpu_us in found.items()])
 

@@ -7,23 +7,23 @@ from typing import Generic, NamedTuple
 from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
-from shared.es.envelope import C, CommandEnvelope, E, EventEnvelope
+from shared.es.envelope import C, CommandEnvelope, E
 from shared.es.errors import DomainError
 from shared.es.ids import derived_id
 from shared.es.message import Command
 from shared.es.row import Outcome, Row, S
 
 
-class Step(NamedTuple, Generic[E, S]):
-    """What a command led to; a `repeated` one leaves the row as it is and causes no event."""
+class Step(NamedTuple, Generic[S]):
+    """What a command led to, its events as they are written. A `repeated` one leaves the row as it is."""
 
     row: Row[S]
-    events: tuple[EventEnvelope[E], ...]
+    events: tuple[bytes, ...]
     outcome: Outcome
     repeated: bool
 
 
-def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[E, S]:
+def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
     """What `command`, found at `offset` of its topic, leads to. A refusal is an outcome without events."""
     known = row.outcome(command.command_id)
     if known is not None:
@@ -36,7 +36,7 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
         return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
     after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
-    return Step(after, _envelopes(decider, facts, row.sequence, command), outcome, repeated=False)
+    return Step(after, _written(decider, facts, row.sequence, command), outcome, repeated=False)
 
 
 def fingerprint(command: Command) -> str:
@@ -44,13 +44,13 @@ def fingerprint(command: Command) -> str:
     return blake2b(command.TYPE.encode() + to_json(command), digest_size=8).hexdigest()
 
 
-def _envelopes(
+def _written(
     decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
-) -> tuple[EventEnvelope[E], ...]:
-    wrap = decider.event_codec.wrap
+) -> tuple[bytes, ...]:
+    write = decider.event_codec.write
     aggregate_id, command_id = command.aggregate_id, command.command_id
-    envelopes = [
-        wrap(
+    written = [
+        write(
             fact,
             event_id=derived_id(aggregate_id, command_id, str(index)),
             aggregate_id=aggregate_id,
@@ -61,4 +61,4 @@ def _envelopes(
         )
         for index, fact in enumerate(facts, start=1)
     ]
-    return tuple(envelopes)
+    return tuple(written)

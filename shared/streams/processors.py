@@ -82,7 +82,6 @@ class Aggregate(Processor):
         self.decider = decider
         self.events = events
         self._decode = decider.command_codec.decode
-        self._encode = decider.event_codec.encode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
@@ -94,10 +93,9 @@ class Aggregate(Processor):
         if record.offset <= row.offset:
             return  # the row already holds it
         done = step(self.decider, row, command, record.offset)
-        events = [self._encode(event) for event in done.events]
         if not done.repeated:
             rows.changed[key] = done.row
-        for event in events:
+        for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 

@@ -107,16 +107,13 @@ class Ledger:
         self.rows[account] = row._replace(state=Open(balance_cents=row.state.balance_cents + cents))
 
     def event(self, account: str, sequence: int) -> bytes:
-        codec = DECIDER.event_codec
-        return codec.encode(
-            codec.wrap(
-                AccountOpened(),
-                event_id="e",
-                aggregate_id=account,
-                sequence=sequence,
-                occurred_at=FIRST_DAY,
-                correlation_id="c",
-            )
+        return DECIDER.event_codec.write(
+            AccountOpened(),
+            event_id="e",
+            aggregate_id=account,
+            sequence=sequence,
+            occurred_at=FIRST_DAY,
+            correlation_id="c",
         )
 
     def forget(self) -> None:
@@ -148,8 +145,7 @@ class Ledger:
             done = step(DECIDER, self.rows.get(account, DECIDER.initial_row), envelope, self._next(partition))
             self.rows[account] = done.row
             for event in done.events:
-                value = DECIDER.event_codec.encode(event)
-                self._producer.produce(self.table.events.name, value, key, partition)
+                self._producer.produce(self.table.events.name, event, key, partition)
             self._producer.produce(self.table.changelog, self.encoded_row(account), key, partition)
         self._producer.flush()
 

@@ -1,30 +1,29 @@
 """The worker of accounts at its first release: a charge was in dollars then, and nobody had written an upcaster."""
 
 import json
-from typing import Any
 
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.es.envelope import EventEnvelope
+from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.processors import Aggregate
 from shared.worker import service_app
 
 
 class FirstAccounts(Aggregate):
-    def __init__(self) -> None:
-        super().__init__(DECIDER, table=ACCOUNTS, events=EVENTS)
-        self._encode = encode
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        start = len(batch.records)
+        super().handle(record, rows, batch)
+        batch.records[start:] = [event._replace(value=as_first(event.value)) for event in batch.records[start:]]
 
 
-def encode(envelope: EventEnvelope[Any]) -> bytes:
-    raw = DECIDER.event_codec.encode(envelope)
-    if not isinstance(envelope.data, AccountCharged):
-        return raw
-    dollars, cents = divmod(envelope.data.amount_cents, 100)
-    first = {"schema_version": 1, "data": {"amount": f"{dollars}.{cents:02d}"}}
-    return json.dumps(json.loads(raw) | first).encode()
+def as_first(event: bytes | None) -> bytes:
+    fields = json.loads(event or b"")
+    if fields["type"] == AccountCharged.TYPE:
+        dollars, cents = divmod(fields["data"]["amount_cents"], 100)
+        fields |= {"schema_version": 1, "data": {"amount": f"{dollars}.{cents:02d}"}}
+    return json.dumps(fields).encode()
 
 
-app = service_app(TOPOLOGY, [FirstAccounts()], routes)
+app = service_app(TOPOLOGY, [FirstAccounts(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)

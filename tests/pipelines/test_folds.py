@@ -21,15 +21,13 @@ OPENED, CHARGED = AccountOpened(), AccountCharged(amount_cents=5)
 
 
 def value(account: str, sequence: int, event: AccountEvent) -> bytes:
-    return CODEC.encode(
-        CODEC.wrap(
-            event,
-            event_id=f"{account}-{sequence}",
-            aggregate_id=account,
-            sequence=sequence,
-            occurred_at=FIRST_DAY,
-            correlation_id="c",
-        )
+    return CODEC.write(
+        event,
+        event_id=f"{account}-{sequence}",
+        aggregate_id=account,
+        sequence=sequence,
+        occurred_at=FIRST_DAY,
+        correlation_id="c",
     )
 
 
@@ -133,8 +131,8 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
         customer_id="ann", lines=(Line(sku="cd-1", quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
     )
     codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
-    confirmed = codec.encode(
-        codec.wrap(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
+    confirmed = codec.write(
+        order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c"
     )
     rows = folded(
         batch(

@@ -128,6 +128,4 @@ def confirmed(sku: str) -> bytes:
     codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
     line = Line(sku=sku, quantity=2, amount_cents=2998)
     order = OrderConfirmed(customer_id="ann", lines=(line,), placed_at=FIRST_DAY)
-    return codec.encode(
-        codec.wrap(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
-    )
+    return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")

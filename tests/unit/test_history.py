@@ -29,7 +29,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def event(sequence: int, hours: int = 0) -> EventEnvelope[AccountEvent]:
-    return DECIDER.event_codec.wrap(
+    raw = DECIDER.event_codec.write(
         AccountOpened() if sequence == 1 else AccountCharged(amount_cents=sequence),
         event_id=f"e{sequence}",
         aggregate_id="ann",
@@ -37,6 +37,7 @@ def event(sequence: int, hours: int = 0) -> EventEnvelope[AccountEvent]:
         occurred_at=BEGIN + timedelta(hours=hours),
         correlation_id="c",
     )
+    return DECIDER.event_codec.decode(raw)
 
 
 def written(hours: list[int], first: int = 1) -> dict[int, Chapter[Open]]:

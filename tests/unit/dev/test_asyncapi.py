@@ -55,15 +55,13 @@ def test_a_real_record_is_valid_and_one_of_another_version_is_not() -> None:
     payload = document["components"]["messages"][AccountCharged.TYPE]["payload"]
     validator = jsonschema_rs.validator_for({**payload, "components": document["components"]})
     record = json.loads(
-        DECIDER.event_codec.encode(
-            DECIDER.event_codec.wrap(
-                AccountCharged(amount_cents=5),
-                event_id=derived_id("e"),
-                aggregate_id="ann",
-                sequence=1,
-                occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
-                correlation_id="c",
-            )
+        DECIDER.event_codec.write(
+            AccountCharged(amount_cents=5),
+            event_id=derived_id("e"),
+            aggregate_id="ann",
+            sequence=1,
+            occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
+            correlation_id="c",
         )
     )
     assert validator.is_valid(record)

@@ -95,7 +95,7 @@ def test_a_new_command_starts_its_own_story() -> None:
 
 
 @given(ids, st.text(), st.integers(min_value=1), utc_times, ids, ids | st.none(), st.text(), st.integers())
-def test_what_is_wrapped_survives_the_wire(
+def test_an_event_is_read_as_it_was_written(
     event_id: str,
     aggregate_id: str,
     sequence: int,
@@ -105,16 +105,36 @@ def test_what_is_wrapped_survives_the_wire(
     text: str,
     count: int,
 ) -> None:
-    envelope = EVENTS.wrap(
-        Noted(text=text, count=count),
-        event_id=event_id,
-        aggregate_id=aggregate_id,
-        sequence=sequence,
-        occurred_at=occurred_at,
-        correlation_id=correlation_id,
-        causation_id=causation_id,
-    )
-    assert EVENTS.decode(EVENTS.encode(envelope)) == envelope
+    event = Noted(text=text, count=count)
+    fields: dict[str, Any] = {
+        "event_id": event_id,
+        "aggregate_id": aggregate_id,
+        "sequence": sequence,
+        "occurred_at": occurred_at,
+        "correlation_id": correlation_id,
+        "causation_id": causation_id,
+    }
+    written = EVENTS.write(event, **fields)
+    envelope = EVENTS.decode(written)
+    assert envelope.model_dump(exclude={"type", "schema_version", "data"}) == fields
+    assert (envelope.type, envelope.schema_version, envelope.data) == (Noted.TYPE, Noted.VERSION, event)
+    assert EVENTS.encode(envelope) == written
+
+
+def test_an_event_that_is_not_declared_is_not_written() -> None:
+    class Other(Noted):
+        pass
+
+    for event in (Weighed(grams=1.0), Other(text="", count=1), Note(text="")):
+        with pytest.raises(TypeError, match="not declared"):
+            EVENTS.write(
+                event,  # type: ignore[arg-type]
+                event_id="e-1",
+                aggregate_id="n-1",
+                sequence=1,
+                occurred_at=datetime(1997, 1, 12, 8, 30, tzinfo=UTC),
+                correlation_id="c-1",
+            )
 
 
 def test_an_event_ignores_a_field_it_does_not_know() -> None:
