@@ -124,7 +124,7 @@ async def test_a_client_that_asks_too_fast_is_429_and_no_other_is() -> None:
 
     greedy = await statuses("10.0.0.1", 100)
     assert greedy[:10] == [200] * 10
-    assert greedy[-1] == 429
+    assert 429 in greedy[10:]  # not the last for certain: one passes every 0.2 s
     assert await statuses("10.0.0.2", 10) == [200] * 10
 
 
