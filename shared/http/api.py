@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.http import dead_letters, guard, openapi, problems
+from shared.http import dead_letters, openapi, problems
 from shared.http.auth import tokens_of
 from shared.http.changes import Streams
-from shared.http.guard import operations_scope, service_scope
+from shared.http.guard import Guard
 from shared.http.health import health_routes, operator_routes
 from shared.http.limits import BodyLimit, Buckets, RateLimit, SecureHeaders, TargetLimit, TimeLimit, Unbroken
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
+from shared.http.routing import routes_of
 
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
@@ -45,19 +46,18 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams)
     api.state.service = service
-    api.state.tokens = tokens_of(settings)
-    api.state.buckets = buckets
     api.state.streams = streams
     api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)
     openapi.install(api)
     _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), dev)
-    api.include_router(health_routes(node, peers))
-    for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
-        api.include_router(router, dependencies=[Depends(operations_scope)], responses=guard.RESPONSES)
+    guard = Guard(tokens_of(settings), buckets)
     for router in routes(node, peers):
-        api.include_router(router, dependencies=[Depends(service_scope)], responses=guard.RESPONSES)
+        api.router.routes += guard.around(routes_of(router), service)
+    for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
+        api.router.routes += guard.around(routes_of(router), "operations")
+    api.include_router(health_routes(node, peers))
     return api
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import aiohttp
 import jwt
 import structlog
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict
 
 from shared.es.errors import NotReady
@@ -47,6 +48,12 @@ class Authority(BaseModel):
         """Raises Forbidden."""
         if scope not in self.scopes:
             raise Forbidden("scope.missing", f"this needs the scope {scope}")
+
+
+def caller_of(request: Request) -> Authority | None:
+    """Who asks, as the route's guard found out; None when anybody may do anything."""
+    found: Authority | None = request.scope.get("onefold.caller")
+    return found
 
 
 class Keys(Protocol):

@@ -24,8 +24,8 @@ from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.es.row import Row
-from shared.http.auth import Authority
-from shared.http.guard import authenticated, owned_by
+from shared.http.auth import Authority, caller_of
+from shared.http.guard import owned_by
 from shared.http.node import Node
 from shared.http.problems import Problem
 from shared.topology import Table
@@ -98,7 +98,7 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
-        after, caller = _after(last_event_id, partitions), await authenticated(request)
+        after, caller = _after(last_event_id, partitions), caller_of(request)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
                 yield _events(feed, key, present, partial(_ended, request.app.state.closing, caller))

@@ -1,4 +1,4 @@
-"""What a caller may do, as dependencies of routes: default is no.
+"""What a caller may do, asked before each route: default is no.
 
 `<service>:read` and `<service>:write` open a service's routes, `operations:read` and `operations:write` those of who
 runs it. Where aggregates have owners, a caller touches its own;
@@ -7,13 +7,16 @@ runs it. Where aggregates have owners, a caller touches its own;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.http.auth import Authority, Tokens
+from shared.http.auth import Authority, Tokens, caller_of
 from shared.http.errors import Forbidden, TooMany, Unauthenticated
 from shared.http.limits import Buckets
 from shared.http.peers import peer_call
@@ -28,54 +31,51 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 _bearer = HTTPBearer(auto_error=False)
 
 
-# Called, not depended on: FastAPI goes through every dependency's own dependencies at each request.
-async def authenticated(request: Request) -> Authority | None:
-    """Who asks, found out once a request; None when anybody may do anything."""
-    if not hasattr(request.state, "authority"):
-        request.state.authority = await _authority(request)
-    found: Authority | None = request.state.authority
-    return found
+class Guard:
+    """Lets callers through whose token has a route's scope; everybody where nobody is asked for a token."""
 
+    def __init__(self, tokens: Tokens | None, buckets: Buckets) -> None:
+        self._tokens = tokens
+        self._buckets = buckets
 
-async def _authority(request: Request) -> Authority | None:
-    tokens: Tokens | None = request.app.state.tokens
-    if tokens is None:
-        return None
-    call = peer_call(request)
-    if call is not None and call.authority is not None:
-        return call.authority
-    credentials = await _bearer(request)
-    if credentials is None:
-        raise Unauthenticated("a bearer token is needed")
-    authority = await tokens.verify(credentials.credentials)
-    buckets: Buckets = request.app.state.buckets
-    wait_s = buckets.take(f"subject {authority.subject}")
-    if wait_s > 0:
-        raise TooMany(wait_s)
-    return authority
+    def around(self, routes: Iterable[APIRoute], on: str) -> list[APIRoute]:
+        """The routes, which now need `on`:read for GET, `on`:write for all else, and say so in the OpenAPI."""
+        return [self._guarded(route, on) for route in routes]
 
+    def _guarded(self, route: APIRoute, on: str) -> APIRoute:
+        route.responses = RESPONSES | route.responses
+        if self._tokens is not None:
+            route.app = self._asking(route.app, on, self._tokens)  # no dependency: those cost FastAPI ten times as much
+        return route
 
-async def service_scope(request: Request) -> None:
-    """Of every route of a service: read for GET, write for all else."""
-    await _check_scope(request, request.app.state.service)
+    def _asking(self, app: ASGIApp, on: str, tokens: Tokens) -> ASGIApp:
+        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+            caller = await self._caller(Request(scope), tokens)
+            caller.check_scope(f"{on}:{'read' if scope['method'] in ('GET', 'HEAD') else 'write'}")
+            scope["onefold.caller"] = caller
+            await app(scope, receive, send)
 
+        return ask
 
-async def operations_scope(request: Request) -> None:
-    """Of the routes that tell of the workers and mend what is parked."""
-    await _check_scope(request, "operations")
-
-
-async def _check_scope(request: Request, on: str) -> None:
-    caller = await authenticated(request)
-    if caller is not None:
-        caller.check_scope(f"{on}:{'read' if request.method in ('GET', 'HEAD') else 'write'}")
+    async def _caller(self, request: Request, tokens: Tokens) -> Authority:
+        call = peer_call(request)
+        if call is not None and call.authority is not None:
+            return call.authority
+        credentials = await _bearer(request)
+        if credentials is None:
+            raise Unauthenticated("a bearer token is needed")
+        authority = await tokens.verify(credentials.credentials)
+        wait_s = self._buckets.take(f"subject {authority.subject}")
+        if wait_s > 0:
+            raise TooMany(wait_s)
+        return authority
 
 
 def owned_by(parameter: str) -> Any:
     """For a router whose path, or query, has an aggregate's id in `parameter`: its owner only, or `<service>:any`."""
 
     async def check(request: Request) -> None:
-        caller = await authenticated(request)
+        caller = caller_of(request)
         if caller is None or f"{request.app.state.service}:any" in caller.scopes:
             return
         asked = _asked(request, parameter)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from shared.es.errors import NotReady
-from shared.http.auth import Authority
+from shared.http.auth import Authority, caller_of
 from shared.http.problems import problem
 from shared.settings import Settings
 
@@ -211,8 +211,7 @@ class Peers:
         return URL(owner + target, encoded=True)
 
     def _signed(self, request: Request, method: str, url: URL) -> dict[str, str]:
-        authority: Authority | None = getattr(request.state, "authority", None)
-        return {PEER_HEADER: self._tokens.sign(authority, method, url.raw_path_qs)}
+        return {PEER_HEADER: self._tokens.sign(caller_of(request), method, url.raw_path_qs)}
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:

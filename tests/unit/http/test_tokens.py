@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from shared.dev.issuer import KEY_ID, DevIssuer
+from shared.http import auth
 from shared.settings import DEV_ISSUER, Settings
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
@@ -205,7 +206,7 @@ def test_every_route_is_in_the_openapi(service: str) -> None:
     assert served - PAGES == set(api.openapi()["paths"])
 
 
-async def test_an_issuers_new_key_is_found(tmp_path: Path) -> None:
+async def test_an_issuers_new_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     issuer = DevIssuer(tmp_path / "issuer")
     api = api_of("accounts", issuer_settings(issuer.key_set.parent, "accounts"))
     route = Route("accounts", "GET", "/accounts/{id}")
@@ -215,7 +216,8 @@ async def test_an_issuers_new_key_is_found(tmp_path: Path) -> None:
         file.unlink()
     other = issuer.token("accounts", scopes, "ann")
     assert (await asked(api, route, other)).status_code == 401
-    api.state.tokens._keys._read_at -= 3600
+    monkeypatch.setattr(auth, "REFRESH_S", 0.0)
+    monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
     assert (await asked(api, route, other)).status_code == 404
 
 
