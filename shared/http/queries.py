@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
@@ -47,7 +47,9 @@ Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait 
 
 
 class Reading(BaseModel):
-    """How fresh a read must be, and what to wait for."""
+    """How fresh a read must be, and what to wait for. Requests without a query string share one."""
+
+    model_config = ConfigDict(frozen=True)
 
     min_position: MinPosition = None
     max_lag: int | None = Field(None, ge=0, description="a standby may answer if it is at most so many records behind")
