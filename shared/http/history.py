@@ -112,7 +112,7 @@ class History(Queries):
         deadline = asyncio.get_running_loop().time() + query.wait
         await self._reach(partition, query.min_position, deadline)
         row = self._node.read(self._table, partition, aggregate_id.encode())
-        headers = {"Onefold-Lag": "0", **self._headers(partition, row)}
+        headers = self._as_owner(partition)
         if row is None or row.sequence == 0:
             return self._unknown(aggregate_id, headers)
         past = await self._past(aggregate_id, partition, row.sequence, deadline)

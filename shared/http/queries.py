@@ -89,7 +89,7 @@ class Queries:
         lag = self._node.standby_lag(self._table, partition)
         if lag is not None and reading.allows(lag):
             row = self._node.read(self._table, partition, key)
-            return self._answer(request, aggregate_id, row, {"Onefold-Lag": str(lag), **self._headers(partition, row)})
+            return self._answer(request, aggregate_id, row, self._as_standby(partition, lag, row))
         return await self._awaited(request, self._elsewhere(request, partition, reading))
 
     @staticmethod
@@ -114,12 +114,12 @@ class Queries:
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
         deadline = asyncio.get_running_loop().time() + reading.wait
         await self._reach(partition, reading.min_position, deadline)
-        headers = {"Onefold-Lag": "0"}
+        until = {}
         if reading.until is not None:
-            headers["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
+            until["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
         self._check_still_served(partition)
         row = self._node.read(self._table, partition, aggregate_id.encode())
-        headers |= self._headers(partition, row)
+        headers = self._as_owner(partition) | until
         row = await self._as_wanted(aggregate_id, partition, row, reading, deadline)
         return self._answer(request, aggregate_id, row, headers)
 
@@ -193,12 +193,20 @@ class Queries:
             return Response(status_code=304, headers=headers)
         return Response(body.model_dump_json(), media_type="application/json", headers=headers)
 
-    def _headers(self, partition: int, row: Row[Any] | None) -> dict[str, str]:
-        served = self._node.serves(self._table, partition)  # else a standby, which knows no more than the row itself
-        position = self._node.position(self._table, partition) if served else row.offset if row else -1
+    def _as_owner(self, partition: int) -> dict[str, str]:
+        position = self._node.position(self._table, partition)
+        return self._headers(partition, 0, self._node.settings.url, position)
+
+    def _as_standby(self, partition: int, lag: int, row: Row[Any] | None) -> dict[str, str]:
+        """It knows no more of its position than the row itself does."""
+        owner = self._node.owner(self._table, partition) or "unknown"
+        return self._headers(partition, lag, owner, row.offset if row else -1)
+
+    def _headers(self, partition: int, lag: int, owner: str, position: int) -> dict[str, str]:
         return {
+            "Onefold-Lag": str(lag),
             "Onefold-Partition": str(partition),
-            "Onefold-Owner": self._node.owner(self._table, partition) or "unknown",
+            "Onefold-Owner": owner,
             "Onefold-Position": format_positions({(self._table.source.name, partition): position}),
         }
 

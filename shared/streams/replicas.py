@@ -75,12 +75,13 @@ class Replicas:
         self.failures: list[StoreFailed] = []
         """What reads found broken, for the engine to heal."""
         self._topology = topology
-        self._tables = {topology.changelog(table).name: table for table in topology.all_tables()}
+        self._changelogs = {table.name: topology.changelog(table).name for table in topology.all_tables()}
+        self._tables = {self._changelogs[table.name]: table for table in topology.all_tables()}
         self._stores = stores
         self._codecs = codecs
 
     def of(self, table: Table, partition: int) -> Replica | None:
-        return self.held.get(TopicPartition(self._topology.changelog(table).name, partition))
+        return self.held.get(TopicPartition(self._changelogs[table.name], partition))
 
     def broken(self, failure: StoreFailed) -> Replica | None:
         """The one whose store failed."""
@@ -125,7 +126,7 @@ class Replicas:
     def rows(self, table: Table, partition: int) -> Rows:
         """Nothing changed yet, over the committed rows."""
         partitions = self._topology.partitions if table.keyed_by_id else None
-        changelog = self._topology.changelog(table).name
+        changelog = self._changelogs[table.name]
         return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name])
 
     # Which ones are held. The group's assignment says so.
