@@ -117,7 +117,8 @@ class History:
         with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:
             try:
                 producer = TransactionalProducer(self.bootstrap, f"{group}-begin")
-                producer.commit(records, offsets, nobody.consumer_group_metadata())
+                producer.send(records)
+                producer.commit(offsets, nobody.consumer_group_metadata())
             except (TransactionAborted, TransactionRefused) as failure:
                 raise HistoryUnavailable(f"{self.bootstrap}: {failure}") from failure
 

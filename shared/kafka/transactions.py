@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
@@ -75,7 +76,7 @@ class TransactionRefused(Exception):
 
 
 class TransactionalProducer:
-    """Writes batches exactly once. Blocking and not thread-safe: call it from one thread."""
+    """Writes batches exactly once, each with `send` and `commit`. Blocking and not thread-safe: use one thread."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._config = producer_config(
@@ -91,28 +92,32 @@ class TransactionalProducer:
             enable_sparse_connections=False,
         )
         self._producer: Producer | None = None
+        self._began = 0.0
+        self._last = _Last()
         self._suspicious = False
 
-    def commit(
-        self, records: Sequence[Record], offsets: Mapping[Partition, int], member: bytes
-    ) -> Mapping[Partition, int]:
-        """Write `records` and commit `offsets` for the group member in one transaction.
+    def send(self, records: Sequence[Record]) -> None:
+        """Begin a transaction with `records`. Raises as `commit` does."""
+        self._began, self._last = time.monotonic(), _Last()
+        with self._or_nothing():
+            producer = self._opened()
+            producer.begin_transaction()
+            reached("before_produce")
+            _produce(producer, records, self._last, report_all=self._suspicious)
+            reached("after_produce")
+
+    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+        """Commit what was sent, and with it `offsets` for the group member.
 
         offsets: the next offset to read, by source partition. member: from `group_metadata`.
         Returns the offset of the last record written to each partition.
         Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
         """
-        began = time.monotonic()
-        try:
+        with self._or_nothing():
             producer = self._opened()
-            producer.begin_transaction()
-            last = _Last()
-            reached("before_produce")
-            _produce(producer, records, last, report_all=self._suspicious)
-            reached("after_produce")
             unsent = producer.flush(CALL_TIMEOUT_S)
-            if last.error is not None:
-                raise KafkaException(last.error)
+            if self._last.error is not None:
+                raise KafkaException(self._last.error)
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
             # Only now: a record that is still queued here could land behind the generation check.
@@ -121,16 +126,22 @@ class TransactionalProducer:
             _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
             reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
+        self._suspicious = False
+        return self._last.offsets
+
+    @contextmanager
+    def _or_nothing(self) -> Iterator[None]:
+        """Whatever fails inside ends the transaction."""
+        try:
+            yield
         except KafkaException as failure:
             self._suspicious = True
-            expired = time.monotonic() - began > TRANSACTION_TIMEOUT_MS / 1000
+            expired = time.monotonic() - self._began > TRANSACTION_TIMEOUT_MS / 1000
             self._abort()
             raise _explained(failure.args[0], expired) from failure
         except BaseException:
             self._abort()
             raise
-        self._suspicious = False
-        return last.offsets
 
     def _opened(self) -> Producer:
         if self._producer is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from shared.es.errors import BadMessage, NotReady
@@ -45,23 +47,35 @@ NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
 
 
 class Rows:
-    """One partition of a table as a batch sees it: the batch's own changes over the committed rows."""
+    """One partition of a table as a batch sees it: its own changes over those of the batch before, over the store."""
 
     def __init__(
-        self, changelog: str, store: RowStore, partition: int, partitions: int | None, codec: RowCodec[Any]
+        self,
+        changelog: str,
+        store: RowStore,
+        partition: int,
+        partitions: int | None,
+        codec: RowCodec[Any],
+        pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
     ) -> None:
-        """partitions: how many there are, where murmur2 of the key says which; None where it does not."""
+        """partitions: how many there are, where murmur2 of the key says which; None where it does not.
+
+        pending: what the batch before changed, which the store may not have yet.
+        """
         self.changelog = changelog
         self.store = store
         self.partition = partition
         self.partitions = partitions
         self.codec = codec
+        self._pending = pending
         self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
 
     def get(self, key: bytes) -> Row[Any] | None:
         """Raises BadMessage for a new key that belongs to another partition: nobody would look for its row here."""
         if key in self.changed:
             return self.changed[key]
+        if key in self._pending:
+            return self._pending[key]
         value = self.store.get(self.partition, key)
         if value is None:
             self._check_home(key)

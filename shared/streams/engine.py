@@ -59,6 +59,10 @@ WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # objects made, and not freed by their count: a collection then takes a few milliseconds
 
 
+Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
+"""Rows as they are written, by changelog partition."""
+
+
 class NotRebuilt(Exception):
     """The tables of this version were not filled from history yet: to decide without them would repeat history.
 
@@ -118,6 +122,8 @@ class Engine(Service):
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = f"{topology.service}.dead.v1"
         self._batch = Batch(self._dead_letters)
+        self._pending = Batch(self._dead_letters)  # the one before, while it is being committed
+        self._committing: asyncio.Task[None] | None = None
         self._failures = 0
         self._until = 0.0  # then the loop's other tasks get their turn
 
@@ -190,6 +196,7 @@ class Engine(Service):
             return
         try:
             await self._flush()
+            await self._settle()
             self.assignment = wish
             if wish is None:
                 self._suspend()
@@ -205,15 +212,19 @@ class Engine(Service):
                 raise failure
             await self._turn()
         except StoreFailed as failure:
-            await self._heal(failure)
+            if await self._settle():
+                await self._heal(failure)
         except OffsetOutOfRangeError as gone:
             log.warning("what was to be read is gone, taken over anew", reason=str(gone))
             await self._flush()
+            await self._settle()
             await asyncio.sleep(RETRY_PAUSE_S)
             if self.assignment is not None:
                 await self._take_over(self.assignment)
 
     async def _turn(self) -> None:
+        if self._committing is not None and self._committing.done() and not await self._settle():
+            return
         if not self.sources and not self.replicas.held:
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # one worker more than there are partitions
             return
@@ -233,7 +244,7 @@ class Engine(Service):
                 return  # everything fetched but not handled is read again after the take-over
         if restoring or (self.assignment is not None and self.assignment.standby):
             await self._advance_replicas()
-        if not fetched and not self._batch:
+        if not fetched and not self._batch and self._committing is None:
             await self._advance_sources()
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
@@ -329,7 +340,8 @@ class Engine(Service):
     def _rows(self, table: Table, partition: int) -> Rows:
         place = (self.topology.changelog(table).name, partition)
         if place not in self._batch.rows:
-            self._batch.rows[place] = self.replicas.rows(table, partition)
+            pending = self._pending.rows.get(place)
+            self._batch.rows[place] = self.replicas.rows(table, partition, pending.changed if pending else {})
         return self._batch.rows[place]
 
     def _parking(self, partition: int) -> Parking:
@@ -341,39 +353,63 @@ class Engine(Service):
     # Committing it.
 
     async def _flush(self) -> None:
-        """Commit the batch, then the store, then answer; or drop it and begin again from the committed offsets."""
+        """Hand the batch over to be committed, once the one before is. The next one is filled meanwhile."""
+        await self._settle()
         batch, self._batch = self._batch, Batch(self._dead_letters)
         if not batch or self.assignment is None:
             return
-        try:
-            written = await self._in_thread(self._commit, batch, self.assignment.member)
-        except TransactionAborted as aborted:
-            self.aborts += 1
-            await self._begin_again(aborted)
-            return
-        except StoreFailed as failure:
-            await self._heal(failure)
-            return
-        self._failures = 0
-        self.commits += 1
-        self.handled += batch.count
-        self._advance(batch, written)
+        self._pending = batch
+        sent = asyncio.Event()
+        self._committing = asyncio.create_task(self._commit(batch, self.assignment.member, sent))
+        await sent.wait()  # until then it needs the interpreter, as filling the next one would
 
-    def _commit(self, batch: Batch, member: bytes) -> Mapping[Partition, int]:
-        encoded = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
-        changes = [
+    async def _commit(self, batch: Batch, member: bytes, sent: asyncio.Event) -> None:
+        """The batch, then the store, then the answers."""
+        try:
+            changes = await self._in_thread(self._send, batch)
+        finally:
+            sent.set()
+        self._advance(batch, await self._in_thread(self._finish, batch, changes, member))
+
+    def _send(self, batch: Batch) -> Encoded:
+        changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
+        records = [
             Record(topic, key, value, partition)
-            for (topic, partition), rows in encoded.items()
+            for (topic, partition), rows in changes.items()
             for key, value in rows.items()
         ]
-        written = self._producer.commit(batch.records + changes, batch.offsets, member)
+        self._producer.send(batch.records + records)
+        return changes
+
+    def _finish(self, batch: Batch, changes: Encoded, member: bytes) -> Mapping[Partition, int]:
+        written = self._producer.commit(batch.offsets, member)
         reached("after_commit")
-        for partition, rows in encoded.items():
+        for partition, rows in changes.items():
             batch.rows[partition].store.apply(partition[1], rows, written[partition])
         reached("after_store")
         return written
 
+    async def _settle(self) -> bool:
+        """Nothing is being committed any more. False when that failed: then all is begun again from what is."""
+        committing, self._committing = self._committing, None
+        if committing is None:
+            return True
+        try:
+            await committing
+        except TransactionAborted as aborted:
+            self.aborts += 1
+            await self._begin_again(aborted)
+        except StoreFailed as failure:
+            await self._heal(failure)
+        else:
+            return True
+        return False
+
     def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+        self._failures = 0
+        self.commits += 1
+        self.handled += batch.count
+        self._pending = Batch(self._dead_letters)
         self._reached |= batch.offsets
         self._passed = {tp: position for tp, position in self._passed.items() if tp not in batch.offsets}
         self._committed_s = time.monotonic()
@@ -410,6 +446,7 @@ class Engine(Service):
     def _suspend(self) -> None:
         """Process nothing. What is restored stays readable: nobody writes it before the group assigns anew."""
         self._batch = Batch(self._dead_letters)
+        self._pending = Batch(self._dead_letters)
         self._parked.clear()
         self._passed.clear()
         self.sources.clear()
@@ -422,9 +459,9 @@ class Engine(Service):
         for tp, replica in self.replicas.held.items():
             replica.active = replica.active and tp in assignment.active  # at once: the others' new owners may write
         self.waiting.look_again()
-        actives = [tp for tp in assignment.active if self.replicas.is_changelog(tp)]
-        standbys = [tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp)]
-        sources = [tp for tp in assignment.active if tp.topic in self._processors]
+        actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
+        standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
+        sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         committed = await self._ask(self._offsets.committed, self.topology.group, sources)
         starts = await self._ask(self._offsets.starts, sources + actives + standbys)
         ends = await self._ask(self._offsets.ends, sources + actives + standbys)

@@ -123,11 +123,11 @@ class Replicas:
         """Entries of an index, in order, beginning behind `start`."""
         return self._stores[table.name].keys_by(partition, field, start, descending)
 
-    def rows(self, table: Table, partition: int) -> Rows:
-        """Nothing changed yet, over the committed rows."""
+    def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None]) -> Rows:
+        """Nothing changed yet, over what is being committed and what is."""
         partitions = self._topology.partitions if table.keyed_by_id else None
         changelog = self._changelogs[table.name]
-        return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name])
+        return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name], pending)
 
     # Which ones are held. The group's assignment says so.
 

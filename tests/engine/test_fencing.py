@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import TypeVar
@@ -18,6 +18,7 @@ from shared.kafka import transactions
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
 from shared.kafka.transactions import (
+    Partition,
     Record,
     TransactionAborted,
     TransactionalProducer,
@@ -78,9 +79,9 @@ def test_a_twin_stops_the_earlier_worker(bootstrap: str, group: str) -> None:
         member = group_metadata(group, 1, str(consumer.memberid()))
         earlier, later = (TransactionalProducer(bootstrap, group) for _ in range(2))
         for producer in (earlier, later):
-            producer.commit([], {SOURCE: 1}, member)
+            _write(producer, {SOURCE: 1}, member)
         with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
-            earlier.commit([], {SOURCE: 2}, member)
+            _write(earlier, {SOURCE: 2}, member)
 
 
 def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +94,8 @@ def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monk
         with monkeypatch.context() as away:
             away.setattr(transactions, "reached", partial(_await_its_end, bootstrap))
             with pytest.raises(TransactionAborted, match="open for longer than 1 s"):
-                producer.commit([Record(SOURCE[0], b"key", b"value", SOURCE[1])], {SOURCE: 1}, member)
-        producer.commit([], {SOURCE: 2}, member)
+                _write(producer, {SOURCE: 1}, member, [Record(SOURCE[0], b"key", b"value", SOURCE[1])])
+        _write(producer, {SOURCE: 2}, member)
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 2}
 
 
@@ -115,7 +116,14 @@ def test_pending_offsets_are_not_final(bootstrap: str, group: str, monkeypatch: 
 
 
 def _commit(bootstrap: str, member: bytes) -> None:
-    TransactionalProducer(bootstrap, f"fencing-{uuid.uuid4()}").commit([], {SOURCE: 1}, member)
+    _write(TransactionalProducer(bootstrap, f"fencing-{uuid.uuid4()}"), {SOURCE: 1}, member)
+
+
+def _write(
+    producer: TransactionalProducer, offsets: Mapping[Partition, int], member: bytes, records: Sequence[Record] = ()
+) -> None:
+    producer.send(records)
+    producer.commit(offsets, member)
 
 
 def _await_its_end(bootstrap: str, step: str) -> None:

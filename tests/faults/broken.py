@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ from faust.cli.faust import cli
 
 from services.accounts.topology import COMMANDS
 from shared.kafka import transactions
-from shared.kafka.transactions import TransactionAborted, TransactionalProducer
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.streams import engine as engine_module
 from shared.streams import guards, internals, store
 from shared.streams.batch import Batch
@@ -100,26 +100,33 @@ def commits_in_no_generation() -> None:
 
 def commits_offsets_before_its_records() -> None:
     """They are still queued when the generation is checked."""
-    commit, reached = TransactionalProducer.commit, transactions.reached  # type: ignore[attr-defined]
+    send, commit = TransactionalProducer.send, TransactionalProducer.commit
+    reached = transactions.reached  # type: ignore[attr-defined]
+    kept: list[Sequence[Record]] = []
 
-    def torn(self: TransactionalProducer, records: Any, offsets: Any, member: bytes) -> Any:
+    def late(self: TransactionalProducer, records: Sequence[Record]) -> None:
+        kept.append(records)
+
+    def torn(self: TransactionalProducer, offsets: Any, member: bytes) -> Any:
         transactions.reached = lambda step: None  # type: ignore[attr-defined]
-        commit(self, [], offsets, member)
+        send(self, [])
+        commit(self, offsets, member)
         transactions.reached = reached  # type: ignore[attr-defined]
-        return commit(self, records, {}, member)
+        send(self, kept.pop())
+        return commit(self, {}, member)
 
-    TransactionalProducer.commit = torn  # type: ignore[method-assign]
+    TransactionalProducer.send, TransactionalProducer.commit = late, torn  # type: ignore[method-assign]
 
 
 def stores_before_it_commits() -> None:
-    commit = Engine._commit
+    send = Engine._send
 
-    def early(self: Engine, batch: Batch, member: bytes) -> Any:
+    def early(self: Engine, batch: Batch) -> Any:
         for (_, partition), rows in batch.rows.items():
             rows.store.apply(partition, rows.encoded(), None)
-        return commit(self, batch, member)
+        return send(self, batch)
 
-    Engine._commit = early  # type: ignore[method-assign]
+    Engine._send = early  # type: ignore[method-assign]
 
 
 def decides_before_it_is_restored() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from tests.faults.log import Read, Records
 
 TRANSACTION_STEPS = STEPS[:4]
 LOST_FIRST = 0.05
+HALTS = ("freeze", "stall")
 
 
 class Crash(BaseException):
@@ -125,7 +125,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the next commit of a worker runs into. freeze: it stays at that step until it is thawed."""
+    """What the next commit of a worker runs into.
+
+    freeze: its process stays at that step until it is thawed. stall: only the thread that commits does.
+    """
 
     step: str
     kind: str
@@ -138,42 +141,44 @@ class FakeProducer:
         self.fault: Fault | None = None
         self._broker = broker
         self._id = transactional_id
-        self.frozen = asyncio.Event()
+        self.halted: str | None = None
+        """"freeze" or "stall", while a call is held up."""
+        self.at_rest = threading.Semaphore(0)
+        """Released when a call is held up; whoever runs it in a thread also does so at its end."""
         self._epoch: int | None = None
-        self._loop = asyncio.get_running_loop()
-        self._thawed = threading.Event()
+        self._go_on = threading.Event()
         self._doomed = False
 
-    def will_freeze(self) -> bool:
-        return self.fault is not None and self.fault.kind == "freeze"
+    def will_halt(self) -> bool:
+        return self.fault is not None and self.fault.kind in HALTS
 
     def thaw(self) -> None:
-        self.frozen.clear()
-        self._thawed.set()
+        self.halted = None
+        self._go_on.set()
 
     def doom(self) -> None:
         """The process ends: what is frozen never goes on."""
         self._doomed = True
-        self._thawed.set()
+        self._go_on.set()
 
-    def commit(
-        self, records: Sequence[Record], offsets: Mapping[Partition, int], member: bytes
-    ) -> Mapping[Partition, int]:
-        transaction = self._begin()
+    def send(self, records: Sequence[Record]) -> None:
+        self._transaction = self._begin()
         self.reach("before_produce")
-        written = self._write(records, transaction)
+        self._written = self._write(records, self._transaction)
         self.reach("after_produce")
+
+    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
         self.reach("before_offsets")
         self._check_fence()
         if member not in _current(self._broker):
             self._broker.end(self._id, "aborted")
             raise TransactionAborted("another generation", lost_membership=True)
-        transaction.offsets |= offsets
+        self._transaction.offsets |= offsets
         self.reach("after_offsets")
         self._check_fence()
         self._broker.end(self._id, "committed")
         self.reach("after_commit")
-        return written
+        return self._written
 
     def reach(self, step: str) -> None:
         fault = self.fault
@@ -183,10 +188,11 @@ class FakeProducer:
         match fault.kind:
             case "crash":
                 raise Crash
-            case "freeze":
-                self._thawed.clear()
-                self._loop.call_soon_threadsafe(self.frozen.set)
-                self._thawed.wait()
+            case "freeze" | "stall":
+                self._go_on.clear()
+                self.halted = fault.kind
+                self.at_rest.release()
+                self._go_on.wait()
                 if self._doomed:
                     raise Crash
             case "refuse":

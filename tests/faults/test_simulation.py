@@ -10,6 +10,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any, cast
 
 import pytest
@@ -35,6 +37,7 @@ from tests.faults.harness import SHOWN, new_seed
 from tests.faults.load import POISONS, command
 from tests.faults.log import Read
 from tests.faults.simulated import (
+    HALTS,
     TRANSACTION_STEPS,
     Broker,
     Crash,
@@ -52,6 +55,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 SCHEDULES = 5_000
 ACTIONS = 50
 ENOUGH_TURNS = 2_000
+TURNS_OF_A_STEP = 100
 PARTITIONS = 2
 POISONED = 0.05
 NAMES = [f"a-{number}" for number in range(5)]
@@ -84,12 +88,18 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        return self.engine is not None and self.flight is None
+        return self.engine is not None and self.flight is None and self.producer.halted != "freeze"
+
+    @property
+    def held_up(self) -> bool:
+        return self.engine is not None and (self.flight is not None or self.producer.halted is not None)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it owns partitions and has them restored."""
-        replicas = self.engine.replicas.held.values() if self.engine and self.engine.assignment else ()
+        """Whether it owns partitions, has them restored, and is committing nothing."""
+        if self.engine is None or self.engine.assignment is None or self.engine._committing is not None:
+            return False
+        replicas = self.engine.replicas.held.values()
         return bool(replicas) and all(replica.restored for replica in replicas)
 
     def start(self) -> None:
@@ -109,48 +119,58 @@ class Worker:
         self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
 
     def crash(self) -> None:
+        assert self.engine is not None
         self.producer.doom()
-        if self.flight is not None:
-            self.flight.cancel()
+        for task in (self.flight, self.engine._committing):
+            if task is not None:
+                task.cancel()
         self.engine = None
         self.flight = None
         for store in self.stores.values():
             store.crash(self._world.chance)
 
     async def fly(self, step: Callable[[Engine], Awaitable[None]]) -> None:
-        """One step of the engine, to its end or to where it freezes."""
+        """One step of the engine, to its end or to where it is held up."""
         assert self.engine is not None
-        if not self.producer.will_freeze():
-            await self._land(step(self.engine))
-            return
         self.flight = asyncio.ensure_future(step(self.engine))
-        await self._fly_on(self.flight)
+        await self._fly_on()
 
     async def thaw(self) -> None:
-        assert self.flight is not None
-        self.producer.thaw()
-        await self._fly_on(self.flight)
+        if self.producer.halted:
+            self.producer.thaw()
+            self.producer.at_rest.acquire()
+        await self._fly_on()
 
-    async def _fly_on(self, flight: asyncio.Future[None]) -> None:
-        frozen = asyncio.ensure_future(self.producer.frozen.wait())
-        flights: list[asyncio.Future[Any]] = [flight, frozen]
-        await asyncio.wait(flights, return_when=asyncio.FIRST_COMPLETED)
-        frozen.cancel()
-        if flight.done():
-            self.flight = None
-            await self._land(flight)
+    async def _fly_on(self) -> None:
+        turns = count(1)
+        while self.flight is not None and not self.flight.done():
+            await asyncio.sleep(0)
+            if self.producer.halted == "freeze" or (self.producer.halted and next(turns) > TURNS_OF_A_STEP):
+                return
+        await self._land()
 
-    async def _land(self, flight: Awaitable[None]) -> None:
+    async def _land(self) -> None:
+        assert self.engine is not None
+        flight, self.flight = self.flight, None
         try:
-            await flight
+            if flight is not None:
+                await flight
+            committing = self.engine._committing
+            if committing is not None and committing.done() and isinstance(committing.exception(), Crash):
+                raise Crash
         except (Crash, TransactionRefused, StoreFailed):
             self.crash()
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """In a thread only what is going to freeze."""
-        if not self.producer.will_freeze():
+        """In a thread only what is going to be held up; meanwhile nobody else runs, so that a seed tells all."""
+        if not self.producer.will_halt():
             return call(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+        at_rest = self.producer.at_rest
+        thread = self._world.threads.submit(call, *arguments)
+        ended = asyncio.wrap_future(thread)
+        thread.add_done_callback(lambda _: at_rest.release())
+        at_rest.acquire()
+        return await ended
 
 
 class World:
@@ -160,6 +180,7 @@ class World:
         self.chance = random.Random(seed)
         self.broker = Broker(TOPICS, PARTITIONS, self.chance)
         self.workers = [Worker(self, f"w{number}") for number in range(self.chance.randint(1, 3))]
+        self.threads = ThreadPoolExecutor()
         self.answers: list[tuple[str, str, asyncio.Future[Any]]] = []
         self._sent: list[tuple[bytes, bytes]] = []
 
@@ -205,10 +226,10 @@ class World:
         worker = self._one_of(lambda worker: worker.idle)
         if worker:
             step = self.chance.choice([*TRANSACTION_STEPS, "after_offsets", "after_commit"])
-            worker.producer.fault = Fault(step, self.chance.choice(["crash", "freeze", "freeze", "refuse"]))
+            worker.producer.fault = Fault(step, self.chance.choice(["crash", *HALTS, "refuse"]))
 
     async def thaw(self) -> None:
-        worker = self._one_of(lambda worker: worker.flight is not None)
+        worker = self._one_of(lambda worker: worker.held_up)
         if worker:
             await worker.thaw()
 
@@ -263,7 +284,7 @@ class World:
     async def settle(self) -> None:
         """Everything ends; one worker that starts on what they left finishes the work."""
         for worker in self.workers:
-            if worker.flight is not None and self.chance.random() < 0.5:
+            if worker.held_up and self.chance.random() < 0.5:
                 await worker.thaw()
             if worker.engine is not None:
                 worker.crash()
@@ -330,7 +351,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 async def simulate(seed: int) -> list[str]:
     world = World(seed)
-    await world.run()
+    with world.threads:
+        await world.run()
     return list(world.violations())
 
 
@@ -376,14 +398,14 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
 
 
 def _store_before_commit(patch: pytest.MonkeyPatch) -> None:
-    commit = Engine._commit
+    send = Engine._send
 
-    def early(self: Engine, batch: Batch, member: bytes) -> Any:
+    def early(self: Engine, batch: Batch) -> Any:
         for (_, partition), rows in batch.rows.items():
             rows.store.apply(partition, rows.encoded(), None)
-        return commit(self, batch, member)
+        return send(self, batch)
 
-    patch.setattr(Engine, "_commit", early)
+    patch.setattr(Engine, "_send", early)
 
 
 def _restored_before_it_is(patch: pytest.MonkeyPatch) -> None:
@@ -422,6 +444,21 @@ def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_begin_again", go_on)
 
 
+def _the_batch_before_not_seen(patch: pytest.MonkeyPatch) -> None:
+    rows = Replicas.rows
+    patch.setattr(Replicas, "rows", lambda self, table, partition, _: rows(self, table, partition, {}))
+
+
+def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
+    async def ends(self: Engine) -> bool:
+        committing, self._committing = self._committing, None
+        if committing is not None:
+            await asyncio.wait([committing])
+        return True
+
+    patch.setattr(Engine, "_settle", ends)
+
+
 MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
@@ -430,6 +467,8 @@ MUTATIONS = (
     _first_batch_believed_at_once,
     _progress_counted_from_what_was_fetched,
     _aborted_batch_not_done_again,
+    _the_batch_before_not_seen,
+    _filled_on_after_a_failed_commit,
 )
 
 

@@ -87,8 +87,9 @@ def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
 
 def commit(producer: TransactionalProducer) -> TransactionAborted:
     """How a commit fails for a member that the group does not know."""
+    producer.send([Record(EVENTS.name, b"o-1", b"{}")])
     with pytest.raises(TransactionAborted) as aborted:
-        producer.commit([Record(EVENTS.name, b"o-1", b"{}")], {PLACES[0]: 1}, group_metadata(GROUP, 1, "nobody"))
+        producer.commit({PLACES[0]: 1}, group_metadata(GROUP, 1, "nobody"))
     return aborted.value
 
 
