@@ -6,6 +6,7 @@ notice.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import struct
@@ -61,6 +62,17 @@ def reads_no_commands_of_partition_0() -> None:
     AIOKafkaConsumer.getmany = others
     guards.STANDSTILL_S = 3.0
     engine_module.WATCH_S = 0.5
+
+
+def fetches_seldom() -> None:
+    """Each time from many partitions."""
+    getmany = AIOKafkaConsumer.getmany
+
+    async def late(self: AIOKafkaConsumer, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return await getmany(self, *arguments, **options)
+
+    AIOKafkaConsumer.getmany = late
 
 
 def aborts_every_tenth_batch() -> None:
@@ -157,6 +169,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     for fault in (
         drops_first_batches,
         reads_no_commands_of_partition_0,
+        fetches_seldom,
         aborts_every_tenth_batch,
         fills_its_disk,
         believes_any_beginning,
