@@ -206,12 +206,13 @@ def test_every_route_is_in_the_openapi(service: str) -> None:
     assert served - PAGES == set(api.openapi()["paths"])
 
 
-async def test_an_issuers_new_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_issuers_new_key_replaces_its_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     issuer = DevIssuer(tmp_path / "issuer")
     api = api_of("accounts", issuer_settings(issuer.key_set.parent, "accounts"))
     route = Route("accounts", "GET", "/accounts/{id}")
     scopes = ["accounts:read"]
-    assert (await asked(api, route, issuer.token("accounts", scopes, "ann"))).status_code == 404
+    old = issuer.token("accounts", scopes, "ann")
+    assert (await asked(api, route, old)).status_code == 404
     for file in issuer.key_set.parent.iterdir():
         file.unlink()
     other = issuer.token("accounts", scopes, "ann")
@@ -219,6 +220,17 @@ async def test_an_issuers_new_key_is_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(auth, "REFRESH_S", 0.0)
     monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
     assert (await asked(api, route, other)).status_code == 404
+    assert (await asked(api, route, old)).status_code == 401
+
+
+async def test_a_token_that_was_good_expires(
+    issuer: DevIssuer, guarded: dict[str, FastAPI], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = Route("accounts", "GET", "/cluster")
+    token = issuer.token("accounts", ["operations:read"], "ann", exp=int(time.time()) - 1)
+    assert (await asked(guarded["accounts"], route, token)).status_code == 200
+    monkeypatch.setattr(auth, "LEEWAY_S", 0)
+    assert (await asked(guarded["accounts"], route, token)).status_code == 401
 
 
 async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -> None:
