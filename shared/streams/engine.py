@@ -49,7 +49,8 @@ log = structlog.get_logger(__name__)
 POLL_RECORDS = 500  # more at once, and Python's garbage collector stalls the HTTP side
 RESTORE_RECORDS = 5_000
 SLICE_RECORDS = 50  # handled in one go, about a millisecond's work
-SLICE_S = 0.002  # then the HTTP side gets its turn: a request takes a few of them
+SLICE_S = 0.002  # then the HTTP side gets its turns
+HTTP_TURNS = 3  # of the loop: to read a request, to answer it, and one for who came meanwhile
 SWITCH_S = 0.0005  # the commit's thread gives the interpreter back that fast; Python's default is 5 ms, each time
 POLL_WAIT_MS = 100
 RETRY_PAUSE_S = 0.5
@@ -295,7 +296,8 @@ class Engine(Service):
 
     async def _give_way(self) -> None:
         if time.monotonic() >= self._until:
-            await asyncio.sleep(0)
+            for _ in range(HTTP_TURNS):
+                await asyncio.sleep(0)
             self._until = time.monotonic() + SLICE_S
 
     def _due(self, source: Source, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
