@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
@@ -44,7 +45,7 @@ class Table:
         _check_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
     """What a service owns on the broker. Equal `partitions` everywhere: one worker owns all of a key.
 
@@ -75,12 +76,12 @@ class Topology:
         """The consumer group of the workers of this version, and Faust's app id."""
         return self.service if self.version == 1 else f"{self.service}-v{self.version}"
 
-    @property
+    @cached_property
     def parking(self) -> Topic:
         """What operators want done with parked records, in the partition of the records."""
         return Topic(f"{self.group}.parking.v1")
 
-    @property
+    @cached_property
     def parked(self) -> Table:
         """The records that could not be handled, and those of the same key behind them."""
         return Table("parked", source=self.parking, keyed_by_id=False)

@@ -340,7 +340,7 @@ class Engine(Service):
         return None if processor.table is None else self._rows(processor.table, partition)
 
     def _rows(self, table: Table, partition: int) -> Rows:
-        place = (self.topology.changelog(table).name, partition)
+        place = (self.replicas.changelog(table), partition)
         if place not in self._batch.rows:
             pending = self._pending.rows.get(place)
             self._batch.rows[place] = self.replicas.rows(table, partition, pending.changed if pending else {})

@@ -80,8 +80,11 @@ class Replicas:
         self._stores = stores
         self._codecs = codecs
 
+    def changelog(self, table: Table) -> str:
+        return self._changelogs[table.name]
+
     def of(self, table: Table, partition: int) -> Replica | None:
-        return self.held.get(TopicPartition(self._changelogs[table.name], partition))
+        return self.held.get(TopicPartition(self.changelog(table), partition))
 
     def broken(self, failure: StoreFailed) -> Replica | None:
         """The one whose store failed."""
@@ -126,8 +129,8 @@ class Replicas:
     def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None]) -> Rows:
         """Nothing changed yet, over what is being committed and what is."""
         partitions = self._topology.partitions if table.keyed_by_id else None
-        changelog = self._changelogs[table.name]
-        return Rows(changelog, self._stores[table.name], partition, partitions, self._codecs[table.name], pending)
+        store, codec = self._stores[table.name], self._codecs[table.name]
+        return Rows(self.changelog(table), store, partition, partitions, codec, pending)
 
     # Which ones are held. The group's assignment says so.
 
