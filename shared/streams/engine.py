@@ -559,6 +559,8 @@ class Engine(Service):
         sys.setswitchinterval(SWITCH_S)
 
     async def on_stop(self) -> None:
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
         if self._consumer is not None:
             await self._consumer.stop()
         self._thread.shutdown()
