@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,14 +22,17 @@ class RequestMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("method", "route")
-        self.requests = Counter("onefold_http_requests", "Requests answered", (*labels, "status"), registry=registry)
-        self.seconds = Histogram(
+        requests = Counter("onefold_http_requests", "Requests answered", (*labels, "status"), registry=registry)
+        seconds = Histogram(
             "onefold_http_request_seconds",
             "Time from a request's headers to the end of its answer",
             labels,
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
+        # as many as there are routes; `labels` itself makes strings of them and takes a lock, each time
+        self.requests = cache(requests.labels)
+        self.seconds = cache(seconds.labels)
         self.in_progress = Gauge("onefold_http_requests_in_progress", "Requests being answered", registry=registry)
 
 
@@ -56,8 +60,8 @@ class Measured:
                 await self.app(scope, receive, noted)
         finally:
             method, route = _method(scope), getattr(scope.get("route"), "path", _NO_ROUTE)
-            self.metrics.requests.labels(method, route, status).inc()
-            self.metrics.seconds.labels(method, route).observe(time.perf_counter() - began)
+            self.metrics.requests(method, route, status).inc()
+            self.metrics.seconds(method, route).observe(time.perf_counter() - began)
 
 
 def _method(scope: Scope) -> str:

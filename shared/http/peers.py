@@ -42,6 +42,7 @@ FORWARDED = (
 )
 RETURNED = ("content-type", "etag", "location", "retry-after")
 
+_HEADER = PEER_HEADER.lower().encode()
 _ALGORITHM = "HS256"
 _ISSUER = "onefold-peer"
 _PRINTABLE = bytes(range(0x21, 0x7F)).decode()
@@ -107,8 +108,7 @@ class PeerCalls:
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        header = PEER_HEADER.lower().encode()
-        token = next((value for name, value in scope.get("headers", ()) if name == header), None)
+        token = dict(scope.get("headers", ())).get(_HEADER)
         if scope["type"] == "http" and token is not None:
             try:
                 call = self.tokens.verify(token.decode("latin-1"), scope["method"], _target(scope))

@@ -28,8 +28,8 @@ def told() -> set[str]:
     )  # fmt: skip
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
-    requests.requests.labels("GET", "/", 200).inc()
-    requests.seconds.labels("GET", "/").observe(1)
+    requests.requests("GET", "/", 200).inc()
+    requests.seconds("GET", "/").observe(1)
     registry.register(StatusCollector(lambda: status))
     return set(re.findall(r"^(onefold_\w+)", generate_latest(registry).decode(), re.MULTILINE))
 
