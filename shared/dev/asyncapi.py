@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from pydantic import BaseModel
+from msgspec import Raw
+from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from shared.es.envelope import CommandEnvelope, EventEnvelope
@@ -15,6 +16,7 @@ from shared.streams.processors import Aggregate, Processor
 from shared.topology import Topic, Topology
 
 Json = dict[str, Any]
+_SCHEMA = "#/components/schemas/{model}"
 
 
 def document_of(service: str) -> Json:
@@ -93,20 +95,15 @@ def _message(message: type[Message], payload: Json) -> Json:
 
 def _schemas(types: Sequence[type[Message]]) -> tuple[dict[type[Message], Json], Json]:
     """A reference for each type, and what they refer to: the envelope with exactly this message in it."""
-    envelopes = {message: _envelope(message) for message in types}
-    references, definitions = models_json_schema(
-        [(envelope, "validation") for envelope in envelopes.values()], ref_template="#/components/schemas/{model}"
-    )
-    schemas: Json = definitions.get("$defs", {})
-    found = {message: references[envelope, "validation"] for message, envelope in envelopes.items()}
-    for message, reference in found.items():
-        properties = schemas[reference["$ref"].rpartition("/")[2]]["properties"]
-        properties["type"] = {"const": message.TYPE}
-        properties["schema_version"] = {"const": message.VERSION}
-    return found, schemas
+    inner, definitions = models_json_schema([(each, "validation") for each in types], ref_template=_SCHEMA)
+    envelopes = {f"{each.__name__}Envelope": _envelope(each, inner[each, "validation"]) for each in types}
+    found = {each: {"$ref": _SCHEMA.format(model=name)} for each, name in zip(types, envelopes, strict=True)}
+    return found, definitions.get("$defs", {}) | envelopes
 
 
-def _envelope(message: type[Message]) -> type[BaseModel]:
-    generic: Any = CommandEnvelope if issubclass(message, Command) else EventEnvelope
-    envelope: type[BaseModel] = generic[message]
-    return envelope
+def _envelope(message: type[Message], data: Json) -> Json:
+    kind: Any = CommandEnvelope if issubclass(message, Command) else EventEnvelope
+    _, schemas = schema_components([kind[Raw]])
+    (schema,) = schemas.values()
+    exactly = {"type": {"const": message.TYPE}, "schema_version": {"const": message.VERSION}, "data": data}
+    return {**schema, "title": message.__name__, "properties": schema["properties"] | exactly}

@@ -4,7 +4,8 @@ import re
 from hashlib import sha1
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from msgspec import Meta
+from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import to_json
 
 AGGREGATE_ID_MAX_BYTES = 128
@@ -44,8 +45,10 @@ def _check(what: str, text: str, max_bytes: int) -> None:
 # For generators of requests: a JSON schema counts characters, and any 32 of them are within the bytes.
 _SCHEMA = {"type": "string", "pattern": r"^([ -~]{1,128}|[^\x00-\x1f\x7f-\x9f]{1,32})$"}
 
-AggregateId = Annotated[str, AfterValidator(check_aggregate_id), WithJsonSchema(_SCHEMA)]
-MessageId = Annotated[str, Field(min_length=1, max_length=128)]
+AggregateId = Annotated[
+    str, AfterValidator(check_aggregate_id), WithJsonSchema(_SCHEMA), Meta(extra_json_schema=_SCHEMA)
+]
+MessageId = Annotated[str, Meta(min_length=1, max_length=128)]
 Reference = Annotated[str, AfterValidator(check_reference)]
 """What a service calls its aggregate before others, `orders:o-1`: two services may have the same ids."""
 

@@ -108,7 +108,7 @@ def test_what_is_missing_or_there_twice_is_named(spark: Any, ledger: Any) -> Non
     ledger.put_event("noise", b"{}")
     verdict = audit(spark, ledger)
     reasons = {key: divergence.why for key, divergence in divergences(verdict).items()}
-    assert reasons.pop("noise").endswith("BadMessage: type: not a string")
+    assert reasons.pop("noise").endswith("BadMessage: Object missing required field `event_id`")
     assert reasons.pop("gap").endswith("sequence 3 follows 1")
     assert reasons.pop("twice").endswith("sequence 1 follows 1")
     assert reasons == {

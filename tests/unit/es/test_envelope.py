@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
@@ -94,7 +93,7 @@ def test_a_new_command_starts_its_own_story() -> None:
     assert COMMANDS.encode(envelope) == raw(COMMAND)
 
 
-@given(ids, st.text(), st.integers(min_value=1), utc_times, ids, ids | st.none(), st.text(), st.integers())
+@given(ids, st.text(), st.integers(1, 2**63 - 1), utc_times, ids, ids | st.none(), st.text(), st.integers())
 def test_an_event_is_read_as_it_was_written(
     event_id: str,
     aggregate_id: str,
@@ -116,7 +115,7 @@ def test_an_event_is_read_as_it_was_written(
     }
     written = EVENTS.write(event, **fields)
     envelope = EVENTS.decode(written)
-    assert envelope.model_dump(exclude={"type", "schema_version", "data"}) == fields
+    assert {name: getattr(envelope, name) for name in fields} == fields
     assert (envelope.type, envelope.schema_version, envelope.data) == (Noted.TYPE, Noted.VERSION, event)
     assert EVENTS.encode(envelope) == written
 
@@ -145,15 +144,15 @@ def test_an_event_ignores_a_field_it_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"tenant": "t-1"}, "tenant: Extra inputs are not permitted"),
+        ({"tenant": "t-1"}, "Object contains unknown field `tenant`"),
         ({"data": {"text": "ä", "colour": "red"}}, "data.colour: Extra inputs are not permitted"),
         ({"data": {}}, "data.text: Field required"),
         ({"data": {"text": 1}}, "data.text: Input should be a valid string"),
         ({"data": []}, "data: "),
-        ({"command_id": ""}, "command_id: String should have at least 1 character"),
-        ({"command_id": "c" * 129}, "command_id: String should have at most 128 characters"),
-        ({"aggregate_id": "a\nb"}, "aggregate_id: .*control characters"),
-        ({"aggregate_id": "é" * 65}, "aggregate_id: .*128 bytes"),
+        ({"command_id": ""}, "command_id: Expected `str` of length >= 1"),
+        ({"command_id": "c" * 129}, "command_id: Expected `str` of length <= 128"),
+        ({"aggregate_id": "a\nb"}, "an aggregate id cannot contain control characters"),
+        ({"aggregate_id": "é" * 65}, "an aggregate id has at most 128 bytes"),
         ({"issued_at": "1997-01-12T08:30:00"}, "issued_at: "),
         ({"issued_at": "1997-01-12T08:30:00+02:00"}, "issued_at: "),
         ({"issued_at": 853057800}, "issued_at: "),
@@ -162,7 +161,7 @@ def test_an_event_ignores_a_field_it_does_not_know() -> None:
         ({"schema_version": 0}, "schema_version: "),
         ({"schema_version": "1"}, "schema_version: "),
         ({"schema_version": True}, "schema_version: "),
-        ({"type": None}, "type: not a string"),
+        ({"type": None}, "type: Expected `str`"),
     ],
 )
 def test_a_bad_command_says_what_is_wrong(changes: dict[str, object], reason: str) -> None:
@@ -177,9 +176,10 @@ def test_a_bad_command_says_what_is_wrong(changes: dict[str, object], reason: st
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b'"\xff"', "not JSON"),
+        (b'{"data":' + b"[" * 100_000, "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"1", "not a JSON object"),
-        (b"{}", "type: not a string"),
+        (b"{}", "Object missing required field"),
     ],
 )
 def test_a_value_that_is_no_envelope_says_so(value: bytes | None, reason: str) -> None:
@@ -191,7 +191,7 @@ def test_a_value_that_is_no_envelope_says_so(value: bytes | None, reason: str) -
 @pytest.mark.parametrize("grams", [float("nan"), float("inf")])
 def test_a_number_that_other_readers_of_json_refuse_is_a_bad_message(grams: float) -> None:
     codec: EventCodec[Weighed] = EventCodec((Weighed,))
-    with pytest.raises(BadMessage, match=r"data\.grams: Input should be a finite number"):
+    with pytest.raises(BadMessage, match="JSON is malformed"):
         codec.decode(raw(EVENT | {"type": "note.weighed", "data": {"grams": grams}}))
 
 
@@ -250,14 +250,15 @@ def test_a_cut_event_is_a_bad_message(length: int) -> None:
 
 def test_an_envelope_cannot_be_changed() -> None:
     envelope: EventEnvelope[Noted | Erased] = EVENTS.decode(raw(EVENT))
-    with pytest.raises(ValidationError):
+    with pytest.raises(AttributeError):
         envelope.sequence = 2  # type: ignore[misc]
 
 
 def test_a_time_that_is_not_utc_is_not_written() -> None:
     elsewhere = datetime(1997, 1, 12, tzinfo=timezone(timedelta(hours=2)))
-    with pytest.raises(ValidationError):
-        COMMANDS.wrap(Note(text=""), command_id="c-1", aggregate_id="n-1", issued_at=elsewhere)
+    for moment in (elsewhere, elsewhere.replace(tzinfo=None)):
+        with pytest.raises(ValueError, match="issued_at"):
+            COMMANDS.wrap(Note(text=""), command_id="c-1", aggregate_id="n-1", issued_at=moment)
 
 
 def test_two_types_of_one_name_are_refused() -> None:

@@ -56,8 +56,8 @@ def test_every_version_is_read_as_the_current_one(celsius: int) -> None:
         (1, {"kelvin": 1}, "not version 1 of sensor.measured: KeyError"),
         (1, {"fahrenheit": "hot"}, "not version 1 of sensor.measured: TypeError"),
         (2, {"celsius": "20"}, "upcast from version 2: data.temperature_c: "),
-        (1, [], "schema_version: "),
-        (4, {"temperature_c": 1}, "schema_version: Input should be less than or equal to 3"),
+        (1, [], "data: not a JSON object"),
+        (4, {"temperature_c": 1}, "schema_version: 4, and 3 is the newest known here"),
     ],
 )
 def test_what_is_not_of_its_version_is_a_bad_message(version: int, data: object, reason: str) -> None:
