@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 from pydantic_core import to_json
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -155,8 +156,8 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for key, command, sequence in rows_of(batches):
         row = rows.get(key, Row(0, None, {}, -1))
         accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
-        rows[key] = row._replace(sequence=sequence) if command is None else row.after(accepted, None, -1)
-    yield from as_batches(((key, to_json(row._asdict())) for key, row in rows.items()), _SCHEMA)
+        rows[key] = structs.replace(row, sequence=sequence) if command is None else row.after(accepted, None, -1)
+    yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _SCHEMA)
 
 
 def reactions_in(package: str) -> tuple[Reaction, ...]:

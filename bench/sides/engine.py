@@ -9,6 +9,7 @@ import os
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from msgspec.structs import asdict
 
 from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
@@ -30,7 +31,7 @@ class RawCodec(RowCodec[dict[str, int]]):
         super().__init__(dict[str, int])
 
     def encode(self, row: Row[dict[str, int]]) -> bytes:
-        return orjson.dumps(row._asdict())
+        return orjson.dumps(asdict(row))
 
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
         return Row(**orjson.loads(raw))

@@ -1,7 +1,8 @@
 """What the table keeps of one aggregate, as JSON that a person, Spark and the engine read alike."""
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 from typing_extensions import TypedDict
@@ -16,7 +17,7 @@ UNKNOWN_BODY = ""
 """The fingerprint of a command of which only its events are left."""
 
 
-class Outcome(NamedTuple):
+class Outcome(Struct, frozen=True, gc=False):
     """What became of a command: accepted when `code` is None. `sequence` is the aggregate's, afterwards."""
 
     command_id: str
@@ -30,8 +31,8 @@ Recorded = list[Any]
 """[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""
 
 
-# Row is a NamedTuple: as immutable as a frozen dataclass and built in a third of its time.
-class Row(NamedTuple, Generic[S]):
+# A struct: as immutable as a frozen dataclass or a named tuple, and built in a fraction of their time.
+class Row(Struct, Generic[S], frozen=True, gc=False):
     """An aggregate after `sequence` events.
 
     outcomes  the latest commands by id, oldest first
@@ -75,8 +76,7 @@ class RowCodec(Generic[S]):
 
     def encode(self, row: Row[S]) -> bytes:
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
-        sequence, state, outcomes, offset = row
-        return to_json({"sequence": sequence, "state": state, "outcomes": outcomes, "offset": offset})
+        return to_json({"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, "offset": row.offset})
 
     def decode(self, raw: bytes) -> Row[S]:
         """The row `encode` wrote. Raises pydantic's ValidationError: a row that cannot be read is a bug."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Generic, NamedTuple
+from typing import Generic
 
+from msgspec import Struct
 from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
@@ -14,7 +15,7 @@ from shared.es.message import Command
 from shared.es.row import Outcome, Row, S
 
 
-class Step(NamedTuple, Generic[S]):
+class Step(Struct, Generic[S], frozen=True, gc=False):
     """What a command led to, its events as they are written. A `repeated` one leaves the row as it is."""
 
     row: Row[S]

@@ -6,10 +6,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from msgspec import Struct
 
 from shared.failpoints import reached
 from shared.kafka.producer import producer_config
@@ -48,7 +48,7 @@ Partition = tuple[str, int]
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses
 
 
-class Record(NamedTuple):
+class Record(Struct, frozen=True, gc=False):
     """One record to write."""
 
     topic: str
@@ -184,11 +184,11 @@ def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_
     latest = {(record.topic, record.partition): index for index, record in enumerate(records)}
     reported = range(len(records)) if report_all else set(latest.values())
     produce = producer.produce
-    for index, (topic, key, value, partition) in enumerate(records):
+    for index, record in enumerate(records):
         if index in reported:
-            produce(topic, value, key, partition, on_delivery=last)
+            produce(record.topic, record.value, record.key, record.partition, on_delivery=last)
         else:
-            produce(topic, value, key, partition)
+            produce(record.topic, record.value, record.key, record.partition)
 
 
 def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:

@@ -211,12 +211,14 @@ class FakeProducer:
 
     def _write(self, records: Sequence[Record], transaction: Transaction) -> dict[Partition, int]:
         written: dict[Partition, int] = {}
-        for topic, key, value, partition in records:
+        for record in records:
             self._check_fence()
-            place = (topic, partition_of(key or b"", self._broker.partitions) if partition == BY_KEY else partition)
+            by_key = record.partition == BY_KEY
+            home = partition_of(record.key or b"", self._broker.partitions) if by_key else record.partition
+            place = (record.topic, home)
             transaction.touched.add(place)
             written[place] = len(self._broker.slots[place])
-            self._broker.slots[place].append(Slot(key, value, transaction))
+            self._broker.slots[place].append(Slot(record.key, record.value, transaction))
         return written
 
     def _check_fence(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec import structs
 
 from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
@@ -98,13 +99,13 @@ class Ledger:
     def tamper(self, account: str, sequence: int | None = None, **state: Any) -> None:
         """Writes the account's row once more, altered."""
         row = self.rows[account]
-        altered = row._replace(sequence=sequence or row.sequence, state=row.state.model_copy(update=state))
+        altered = structs.replace(row, sequence=sequence or row.sequence, state=row.state.model_copy(update=state))
         self.put_row(account, DECIDER.row_codec.encode(altered))
 
     def miscount(self, account: str, cents: int) -> None:
         """From now on the account's rows are wrong by so much."""
         row = self.rows[account]
-        self.rows[account] = row._replace(state=Open(balance_cents=row.state.balance_cents + cents))
+        self.rows[account] = structs.replace(row, state=Open(balance_cents=row.state.balance_cents + cents))
 
     def event(self, account: str, sequence: int) -> bytes:
         return DECIDER.event_codec.write(

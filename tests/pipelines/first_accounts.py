@@ -2,6 +2,8 @@
 
 import json
 
+from msgspec import structs
+
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
@@ -15,7 +17,7 @@ class FirstAccounts(Aggregate):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         start = len(batch.records)
         super().handle(record, rows, batch)
-        batch.records[start:] = [event._replace(value=as_first(event.value)) for event in batch.records[start:]]
+        batch.records[start:] = [structs.replace(event, value=as_first(event.value)) for event in batch.records[start:]]
 
 
 def as_first(event: bytes | None) -> bytes:

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import ValidationError
 
 from services.accounts.domain.decide import DECIDER
@@ -39,7 +40,7 @@ def test_an_outcome_is_recalled_as_it_was(outcome: Outcome) -> None:
     row = DECIDER.initial_row.after(outcome, Closed(), 0)
     recalled = row.outcome(outcome.command_id)
     assert recalled is not None
-    assert recalled == (outcome if outcome.code is not None else outcome._replace(detail=None))
+    assert recalled == (outcome if outcome.code is not None else structs.replace(outcome, detail=None))
 
 
 def test_an_unknown_command_has_no_outcome() -> None:
