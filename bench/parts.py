@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-
 from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sales, project
 from bench.lab import Input, Lab
@@ -17,6 +15,7 @@ from bench.speed import Load
 from bench.topology import PARTITIONS
 from shared.es.row import Row, RowCodec
 from shared.es.step import step
+from shared.kafka.reader import Reader, ReadRecord
 
 MOST = 50_000  # records that are looked at
 REPEATS = 5
@@ -60,20 +59,16 @@ def _cpu_us(work: Callable[[], object]) -> float:
     return (time.process_time() - began) * 1e6
 
 
-async def _read(lab: Lab, source: Input) -> tuple[float, list[ConsumerRecord]]:
-    """The first records, as the engine fetches them, and what each cost."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=lab.settings.bootstrap, enable_auto_commit=False, isolation_level="read_committed"
-    )
-    await consumer.start()
+async def _read(lab: Lab, source: Input) -> tuple[float, list[ReadRecord]]:
+    """The first records, as the engine fetches them, and what each cost the thread that Python runs in."""
+    reader = Reader(lab.settings.bootstrap, "bench")
     try:
-        consumer.assign([TopicPartition(source.topic.name, partition) for partition in range(PARTITIONS)])
-        await consumer.seek_to_beginning()
-        records: list[ConsumerRecord] = []
-        began = time.process_time()
+        reader.assign({(source.topic.name, partition): 0 for partition in range(PARTITIONS)})
+        records: list[ReadRecord] = []
+        began = time.thread_time()
         while len(records) < min(MOST, source.count):
-            for fetched in (await consumer.getmany(timeout_ms=1_000, max_records=500)).values():
+            for fetched in (await reader.getmany(timeout_ms=1_000, max_records=500)).values():
                 records += fetched
-        return (time.process_time() - began) * 1e6 / len(records), records
+        return (time.thread_time() - began) * 1e6 / len(records), records
     finally:
-        await consumer.stop()
+        await reader.stop()

@@ -17,6 +17,7 @@ from mode import Service
 
 from shared.kafka.offsets import Offsets
 from shared.kafka.provision import require_topics
+from shared.kafka.reader import Reader
 from shared.kafka.transactions import TransactionalProducer
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings
@@ -139,7 +140,8 @@ class WorkerApp(faust.App):
             self.topology,
             self._working,
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
-            consumer=self.new_reader,
+            reader=Reader(settings.bootstrap, group),
+            consumer=self.new_consumer,
             producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
@@ -148,7 +150,7 @@ class WorkerApp(faust.App):
             beacon=self.beacon,
         )
 
-    def new_reader(self, fetch_bytes: int = 2**20) -> AIOKafkaConsumer:
+    def new_consumer(self, fetch_bytes: int = 2**20) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,

@@ -1,6 +1,6 @@
 """The batch engine: a partition's waiting records, the pure part for each, one transaction for all of it.
 
-One task owns the consumer, so positions never move under it. Faust's group says which partitions are ours
+One task owns the reader, so positions never move under it. Faust's group says which partitions are ours
 (`assign`, `release`); the engine restores their tables from the changelogs, reads their sources from the committed
 offsets on, and commits rows, events, dead letters and offsets together. After any failed commit it begins again
 from what the broker has committed: the only truth it relies on.
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from mode import Service
 
 from shared.es.row import RowCodec
 from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
     Partition,
     Record,
@@ -88,6 +88,7 @@ class Engine(Service):
         topology: Topology,
         processors: Sequence[Processor],
         stores: Mapping[str, RowStore],
+        reader: Reader,
         consumer: Callable[[], AIOKafkaConsumer],
         producer: TransactionalProducer,
         offsets: Offsets,
@@ -106,8 +107,7 @@ class Engine(Service):
         self.aborts = 0
         self._processors = _by_source(topology, processors)
         self._wishes = Wishes(self._processors, consumer)
-        self._new_consumer = consumer
-        self._consumer: AIOKafkaConsumer | None = None
+        self._reader = reader
         self._producer = producer
         self._offsets = offsets
         self._alive = alive
@@ -170,8 +170,8 @@ class Engine(Service):
 
     def source_lag(self, source: Source) -> int:
         """How many records of the source, transaction markers included, are not handled yet."""
-        if self._consumer is not None and source.partition in self._consumer.assignment():
-            source.end = max(source.end, self._consumer.highwater(source.partition) or 0)
+        if source.partition in self._reader.assignment():
+            source.end = max(source.end, self._reader.highwater(source.partition))
         return max(0, source.end - source.position)
 
     # The one task.
@@ -185,7 +185,7 @@ class Engine(Service):
                 else:
                     self._alive()
                     await self._turn_or_heal()
-        except (TransactionRefused, SourceGone, NotRebuilt, StoreFailed) as refusal:
+        except (TransactionRefused, ReadRefused, SourceGone, NotRebuilt, StoreFailed) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
 
@@ -215,7 +215,7 @@ class Engine(Service):
         except StoreFailed as failure:
             if await self._settle():
                 await self._heal(failure)
-        except OffsetOutOfRangeError as gone:
+        except OffsetGone as gone:
             log.warning("what was to be read is gone, taken over anew", reason=str(gone))
             await self._flush()
             await self._settle()
@@ -229,36 +229,35 @@ class Engine(Service):
         if not self.sources and not self.replicas.held:
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # one worker more than there are partitions
             return
-        assert self._consumer is not None
         self._wake_due_sources()
         restoring = self.replicas.restoring
         limit = RESTORE_RECORDS if restoring else POLL_RECORDS
-        fetched = await self._consumer.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
-        await self._reread_what_begins_late(fetched)
+        fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
+        self._reread_what_begins_late(fetched)
         handled = 0
         for partition, records in fetched.items():
             if partition in self.replicas.held:
                 self.replicas.held[partition].apply(records)
+                await self._give_way()
             elif partition in self.sources:
                 handled += await self._process(self.sources[partition], records)
             if not self._inbox.empty():
                 return  # everything fetched but not handled is read again after the take-over
         if restoring or (self.assignment is not None and self.assignment.standby):
-            await self._advance_replicas()
+            self._advance_replicas()
         if not fetched and not self._batch and self._committing is None:
-            await self._advance_sources()
+            self._advance_sources()
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
 
-    async def _reread_what_begins_late(self, fetched: dict[TopicPartition, list[ConsumerRecord]]) -> None:
-        assert self._consumer is not None
+    def _reread_what_begins_late(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
         for tp, asked in list(self._beginnings.unseen.items()):
-            position = await self._consumer.position(tp)
+            position = self._reader.position(tp)
             if position == asked:
                 continue
             first = fetched[tp][0].offset if tp in fetched else position
             if self._beginnings.must_reread(tp, first):
-                self._consumer.seek(tp, asked)
+                self._reader.seek(tp, asked)
                 fetched.pop(tp, None)
 
     @Service.task
@@ -278,7 +277,7 @@ class Engine(Service):
 
     # Filling the batch.
 
-    async def _process(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
+    async def _process(self, source: Source, records: Sequence[ReadRecord]) -> int:
         partition = source.partition
         if partition.topic == self.topology.parking.name:
             return await self._operate(source, records)
@@ -300,24 +299,22 @@ class Engine(Service):
                 await asyncio.sleep(0)
             self._until = time.monotonic() + SLICE_S
 
-    def _due(self, source: Source, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
-        """The records that are old enough; the consumer goes back to the first that isn't, and rests until it is."""
-        assert self._consumer is not None
+    def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
+        """The records that are old enough; the reader goes back to the first that isn't, and rests until it is."""
         due = source.due(records, time.time())
         if len(due) < len(records):
-            self._consumer.seek(source.partition, records[len(due)].offset)
-            self._consumer.pause(source.partition)
+            self._reader.seek(source.partition, records[len(due)].offset)
+            self._reader.pause(source.partition)
         return due
 
     def _wake_due_sources(self) -> None:
-        assert self._consumer is not None
         now = time.time()
         for tp, source in self.sources.items():
             if source.due_at and source.due_at <= now:
                 source.due_at = 0.0
-                self._consumer.resume(tp)
+                self._reader.resume(tp)
 
-    async def _operate(self, source: Source, records: Sequence[ConsumerRecord]) -> int:
+    async def _operate(self, source: Source, records: Sequence[ReadRecord]) -> int:
         """Do what operators want done with parked records."""
         for record in records:
             try:
@@ -452,8 +449,7 @@ class Engine(Service):
         self._parked.clear()
         self._passed.clear()
         self.sources.clear()
-        if self._consumer is not None:
-            self._consumer.unsubscribe()
+        self._reader.assign({})
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
@@ -474,7 +470,7 @@ class Engine(Service):
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
-        await self._follow()
+        self._follow()
         log.info(
             "took over",
             sources=len(sources),
@@ -488,20 +484,15 @@ class Engine(Service):
             p.table in self.topology.tables for p in self._processors[source.topic]
         )
 
-    async def _follow(self) -> None:
-        """Point the consumer at everything held: sources wait until the tables beside them are restored."""
+    def _follow(self) -> None:
+        """Point the reader at everything held: sources wait until the tables beside them are restored."""
         positions = {tp: source.position for tp, source in self.sources.items()}
         positions |= {tp: replica.position for tp, replica in self.replicas.held.items()}
         if not positions:
             return
-        if self._consumer is None:
-            self._consumer = self._new_consumer()
-            await self._consumer.start()
-        self._consumer.assign(list(positions))
-        for tp, position in positions.items():
-            self._consumer.seek(tp, position)
+        self._reader.assign(positions)
         self._beginnings = Beginnings(positions)
-        self._consumer.pause(*self._at_rest())
+        self._reader.pause(*self._at_rest())
 
     def _at_rest(self) -> set[TopicPartition]:
         """Sources beside an unrestored table, and changelogs that only we write now."""
@@ -510,31 +501,28 @@ class Engine(Service):
         sources = {tp for tp, source in self.sources.items() if tp.partition in restoring or source.due_at}
         return sources | {tp for tp, replica in held if replica.ours}
 
-    async def _advance_sources(self) -> None:
-        """Nothing waits: whatever lies before the consumer's position and is no record needs no handling.
+    def _advance_sources(self) -> None:
+        """Nothing waits: whatever lies before the reader's position and is no record needs no handling.
 
         In a quiet moment that is committed, too: when retention removes it, no record will seem to be lost.
         """
-        assert self._consumer is not None
-        for tp in self.sources.keys() - self._consumer.paused():
-            position = await self._consumer.position(tp)
+        for tp in self.sources.keys() - self._reader.paused():
+            position = self._reader.position(tp)
             if position > self.sources[tp].position:
                 self.sources[tp].position = self._reached[tp] = self._passed[tp] = position
         if time.monotonic() - self._committed_s >= QUIET_S:
             for tp, position in self._passed.items():
                 self._batch.advance(tp, position, 0)
 
-    async def _advance_replicas(self) -> None:
-        """The consumer's position also passes what is no record: transaction markers, aborted and compacted ones."""
-        assert self._consumer is not None
+    def _advance_replicas(self) -> None:
+        """The reader's position also passes what is no record: transaction markers, aborted and compacted ones."""
         for tp, replica in self.replicas.held.items():
             if replica.ours:
                 continue
-            position = await self._consumer.position(tp)
-            if replica.advance(position, self._consumer.highwater(tp) or 0):
+            if replica.advance(self._reader.position(tp), self._reader.highwater(tp)):
                 at_rest = self._at_rest()
-                self._consumer.pause(*at_rest)
-                self._consumer.resume(*(set(self._consumer.assignment()) - at_rest))
+                self._reader.pause(*at_rest)
+                self._reader.resume(*(self._reader.assignment() - at_rest))
 
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """A broker that is away or electing leaders is asked again until it answers or we are told to stop."""
@@ -561,8 +549,7 @@ class Engine(Service):
     async def on_stop(self) -> None:
         if self._committing is not None:
             await asyncio.wait([self._committing])
-        if self._consumer is not None:
-            await self._consumer.stop()
+        await self._reader.stop()
         self._thread.shutdown()
 
 

@@ -84,11 +84,11 @@ class WorkerNode:
 
     def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
         changelog = self.topology.changelog(table).name
-        return read_changes(self._app.new_reader, changelog, self._app.engine.replicas.codec(table), after)
+        return read_changes(self._app.new_consumer, changelog, self._app.engine.replicas.codec(table), after)
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
         async with self._log_readers:
-            return await read_at(self._app.new_reader, TopicPartition(topic.name, partition), offsets)
+            return await read_at(self._app.new_consumer, TopicPartition(topic.name, partition), offsets)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
         _, offset = await self._producer.send(topic.name, key, value, partition)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 
 from shared.es.errors import NotReady
 from shared.es.row import Row, RowCodec
+from shared.kafka.reader import ReadRecord
 from shared.streams.batch import Rows
 from shared.streams.store import RowStore, StoreFailed
 from shared.topology import Table, Topology
@@ -48,8 +49,10 @@ class Replica:
         """How many changelog records, markers included, it is known to be behind."""
         return 0 if self.ours else max(0, self.end - self.position)
 
-    def apply(self, records: Sequence[ConsumerRecord]) -> None:
-        rows = {record.key: record.value for record in records}
+    def apply(self, records: Sequence[ReadRecord]) -> None:
+        rows: dict[Any, bytes | None] = {
+            record.key: record.value for record in records
+        }  # a compacted topic's have keys
         self.store.apply(self.changelog.partition, rows, records[-1].offset)
         self.position = records[-1].offset + 1
         self.applied_until = records[-1].timestamp / 1000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 
+from shared.kafka.reader import ReadRecord
 from shared.streams.processors import Processor
 
 
@@ -36,7 +37,7 @@ class Source:
     def delay_s(self) -> float:
         return self.processors[0].delay_s if self.processors else 0.0
 
-    def due(self, records: Sequence[ConsumerRecord], now: float) -> Sequence[ConsumerRecord]:
+    def due(self, records: Sequence[ReadRecord], now: float) -> Sequence[ReadRecord]:
         """Those that are old enough. The first that isn't sets `due_at`."""
         for index, record in enumerate(records):
             due_at = record.timestamp / 1000 + self.delay_s
@@ -45,7 +46,7 @@ class Source:
                 return records[:index]
         return records
 
-    def handled(self, records: Sequence[ConsumerRecord]) -> None:
+    def handled(self, records: Sequence[ReadRecord]) -> None:
         self.position = records[-1].offset + 1
         self.handled_until = records[-1].timestamp / 1000
 

@@ -36,7 +36,8 @@ async def turns_of(records: int) -> str:
     noting, parked = Noting(), SHOP.parked.name
     store: Any = FakeStore(parked)
     store.open(0)
-    engine = Engine(SHOP, [noting], {parked: store}, cast(Any, None), cast(Any, None), cast(Any, None), print, 1.0)
+    nothing = cast(Any, None)
+    engine = Engine(SHOP, [noting], {parked: store}, nothing, nothing, nothing, nothing, print, 1.0)
     place = TopicPartition(FACTS.name, 0)
     fetched: list[Any] = [
         SimpleNamespace(topic=FACTS.name, partition=0, offset=offset, key=b"a", value=b"", timestamp=0)

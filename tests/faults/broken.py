@@ -12,17 +12,16 @@ import resource
 import struct
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.cli.faust import cli
 
 from services.accounts.topology import COMMANDS
 from shared.kafka import transactions
-from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
+from shared.kafka.reader import Reader
+from shared.kafka.transactions import Partition, Record, TransactionAborted, TransactionalProducer
 from shared.streams import engine as engine_module
 from shared.streams import guards, internals, store
 from shared.streams.batch import Batch
@@ -35,44 +34,45 @@ FULL_BYTES = 32 * 1024
 
 def drops_first_batches() -> None:
     """The first batch of each partition after an assignment is fetched, and gets lost."""
-    assign, getmany = AIOKafkaConsumer.assign, AIOKafkaConsumer.getmany
-    drops: defaultdict[AIOKafkaConsumer, set[TopicPartition]] = defaultdict(set)
+    assign, getmany = Reader.assign, Reader.getmany
+    drops: set[Partition] = set()
 
-    def assigned(self: AIOKafkaConsumer, partitions: Collection[TopicPartition]) -> None:
-        drops[self] = set(partitions)
-        assign(self, partitions)
+    def assigned(self: Reader, positions: Mapping[Partition, int]) -> None:
+        drops.clear()
+        drops.update(positions)
+        assign(self, positions)
 
-    async def some(self: AIOKafkaConsumer, *arguments: Any, **options: Any) -> Any:
+    async def some(self: Reader, *arguments: Any, **options: Any) -> Any:
         fetched = await getmany(self, *arguments, **options)
-        lost = drops[self] & fetched.keys()
-        drops[self] -= lost
+        lost = drops & fetched.keys()
+        drops.difference_update(lost)
         return {tp: records for tp, records in fetched.items() if tp not in lost}
 
-    AIOKafkaConsumer.assign, AIOKafkaConsumer.getmany = assigned, some
+    Reader.assign, Reader.getmany = assigned, some  # type: ignore[method-assign]
 
 
 def reads_no_commands_of_partition_0() -> None:
-    """They keep coming, and its consumer brings none."""
-    getmany = AIOKafkaConsumer.getmany
+    """They keep coming, and its reader brings none."""
+    getmany = Reader.getmany
 
-    async def others(self: AIOKafkaConsumer, *arguments: Any, **options: Any) -> Any:
-        self.pause(*self.assignment() & {TopicPartition(COMMANDS.name, 0)})
+    async def others(self: Reader, *arguments: Any, **options: Any) -> Any:
+        self.pause(*self.assignment() & {(COMMANDS.name, 0)})
         return await getmany(self, *arguments, **options)
 
-    AIOKafkaConsumer.getmany = others
+    Reader.getmany = others  # type: ignore[method-assign]
     guards.STANDSTILL_S = 3.0
     engine_module.WATCH_S = 0.5
 
 
 def fetches_seldom() -> None:
     """Each time from many partitions."""
-    getmany = AIOKafkaConsumer.getmany
+    getmany = Reader.getmany
 
-    async def late(self: AIOKafkaConsumer, *arguments: Any, **options: Any) -> Any:
+    async def late(self: Reader, *arguments: Any, **options: Any) -> Any:
         await asyncio.sleep(0.1)
         return await getmany(self, *arguments, **options)
 
-    AIOKafkaConsumer.getmany = late
+    Reader.getmany = late  # type: ignore[method-assign]
 
 
 def aborts_every_tenth_batch() -> None:
@@ -157,8 +157,7 @@ def counts_what_it_fetched_as_done() -> None:
 
     async def ahead(self: Engine) -> None:
         for tp in self.sources if self._batch else ():
-            assert self._consumer is not None
-            self._batch.offsets[tp] = await self._consumer.position(tp)
+            self._batch.offsets[tp] = self._reader.position(tp)
         await flush(self)
 
     Engine._flush = ahead  # type: ignore[method-assign]

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from aiokafka import TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
 
 from shared.failpoints import STEPS
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import OffsetsUnknown
+from shared.kafka.reader import OffsetGone
 from shared.kafka.transactions import (
     BY_KEY,
     Partition,
@@ -250,8 +250,8 @@ class FakeOffsets:
         return {TopicPartition(*place): len(self.broker.slots[place]) for place in places}
 
 
-class FakeConsumer:
-    """The engine's `AIOKafkaConsumer` over `Broker`; each fetch brings a few records of a few partitions.
+class FakeReader:
+    """`Reader` over `Broker`; each fetch brings a few records of a few partitions.
 
     Its first fetch after a new assignment can get lost after its position has moved, and with it what it brought.
     """
@@ -263,18 +263,12 @@ class FakeConsumer:
         self._paused: set[TopicPartition] = set()
         self._loses: set[TopicPartition] = set()
 
-    async def start(self) -> None: ...
-
     async def stop(self) -> None: ...
 
-    def assign(self, places: Iterable[TopicPartition]) -> None:
-        self._positions = dict.fromkeys(places, 0)
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._positions = dict(positions)
         self._paused.clear()
         self._loses = {place for place in self._positions if self._chance.random() < LOST_FIRST}
-
-    def unsubscribe(self) -> None:
-        self._positions.clear()
-        self._paused.clear()
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._positions)
@@ -294,7 +288,7 @@ class FakeConsumer:
     def highwater(self, place: TopicPartition) -> int:
         return len(self._broker.slots[place])
 
-    async def position(self, place: TopicPartition) -> int:
+    def position(self, place: TopicPartition) -> int:
         return self._positions[place]
 
     async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
@@ -312,7 +306,7 @@ class FakeConsumer:
     def _fetch(self, place: TopicPartition, most: int, fetched: dict[TopicPartition, list[Any]]) -> None:
         start = self._positions[place]
         if start > len(self._broker.slots[place]):
-            raise OffsetOutOfRangeError({place: start})
+            raise OffsetGone(f"{place}: {start}")
         end = self._broker.stable_end(place)
         for read in self._broker.visible(place, start):
             if len(fetched.get(place, ())) == most:

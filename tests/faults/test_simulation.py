@@ -41,9 +41,9 @@ from tests.faults.simulated import (
     TRANSACTION_STEPS,
     Broker,
     Crash,
-    FakeConsumer,
     FakeOffsets,
     FakeProducer,
+    FakeReader,
     FakeStore,
     Fault,
 )
@@ -110,7 +110,8 @@ class Worker:
             SIMULATED,
             PROCESSORS,
             stores=cast(Any, self.stores),
-            consumer=cast(Any, lambda: FakeConsumer(broker, self._world.chance)),
+            reader=cast(Any, FakeReader(broker, self._world.chance)),
+            consumer=cast(Any, None),
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
@@ -428,8 +429,7 @@ def _progress_counted_from_what_was_fetched(patch: pytest.MonkeyPatch) -> None:
 
     async def ahead(self: Engine) -> None:
         for place in self._batch.offsets:
-            assert self._consumer is not None
-            self._batch.offsets[place] = await self._consumer.position(TopicPartition(*place))
+            self._batch.offsets[place] = self._reader.position(place)
         await flush(self)
 
     patch.setattr(Engine, "_flush", ahead)

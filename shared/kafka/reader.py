@@ -1,0 +1,182 @@
+"""Committed records of partitions that the caller chooses, from offsets that the caller chooses, in no group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from shared.kafka.access import client_config
+from shared.kafka.transactions import Partition
+
+log = structlog.get_logger(__name__)
+
+_READER = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",  # what retention removed is missing, not passed over
+    "check.crcs": True,
+    # Few megabytes wait here, mostly in the processor's cache; by default 64. A longer record comes all the same.
+    "max.partition.fetch.bytes": 128 << 10,
+    "queued.min.messages": 5_000,
+    "queued.max.messages.kbytes": 4 << 10,
+    "fetch.queue.backoff.ms": 1,  # 1 s by default, in which all that waits here is handled
+    "fetch.wait.max.ms": 100,  # so long a resumed partition, or the news of an end, can wait for other records
+    "fetch.error.backoff.ms": 100,
+    "socket.timeout.ms": 10_000,  # 60 s by default, for which a frozen broker would hold its partitions up
+    "topic.metadata.refresh.interval.ms": 10_000,  # else it would go back to the broker that did not answer
+    "reconnect.backoff.max.ms": 1_000,  # 10 s by default, which a broker's restart would be lengthened by
+    "logger": logging.getLogger("librdkafka"),
+}
+_PASSING = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker that was just started knows less than its clients
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+_FIXES: Mapping[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal READ on the topic",
+}
+
+
+class ReadRecord(NamedTuple):
+    """timestamp: in ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+_tuple: Any = tuple.__new__  # a third of the time that ReadRecord(…) takes
+
+
+class OffsetGone(Exception):
+    """The log does not have the offset that was to be read, or no longer."""
+
+
+class ReadRefused(Exception):
+    """Records can't be read, and to read on could leave some out.
+
+    Operator action: do what the message says, then start the worker again.
+    """
+
+
+class Reader:
+    """For use on one event loop, by one task. librdkafka fetches and parses outside the interpreter's lock."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        """group: librdkafka looks for its coordinator, though nothing is read or committed there."""
+        self._consumer = Consumer({**client_config(bootstrap), **_READER, "group.id": group})
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        self._positions: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Read these partitions from now on, each from its offset, and nothing else."""
+        self.resume(*self._paused)  # librdkafka would let them rest when they are assigned again
+        self._positions = dict(positions)
+        self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in positions.items()])
+
+    def assignment(self) -> set[Partition]:
+        return set(self._positions)
+
+    def seek(self, tp: Partition, offset: int) -> None:
+        """Go on there. Only once something has been read of the partition, or its end."""
+        self._positions[tp] = offset
+        self._consumer.seek(TopicPartition(*tp, offset))
+
+    def pause(self, *tps: Partition) -> None:
+        new = set(tps) - self._paused
+        self._paused |= new
+        self._consumer.pause(_places(new))
+
+    def resume(self, *tps: Partition) -> None:
+        old = self._paused & set(tps)  # what is fetched of others would be dropped, and fetched again
+        self._paused -= old
+        self._consumer.resume(_places(old))
+
+    def paused(self) -> set[Partition]:
+        return set(self._paused)
+
+    def position(self, tp: Partition) -> int:
+        """The next offset to read. At the partition's end it has passed what is no record, too."""
+        return self._positions[tp]
+
+    def highwater(self, tp: Partition) -> int:
+        """The partition's end as of the last fetch, 0 before the first."""
+        try:
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(*tp), cached=True)
+        except KafkaException:  # its leader is not known yet
+            return 0
+        return max(0, end)
+
+    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Partition, list[ReadRecord]]:
+        """What is there, by partition, or what comes first. Once cancelled, only `stop` may follow.
+
+        Raises OffsetGone or ReadRefused, after which partitions have to be assigned anew.
+        """
+        messages = self._consumer.consume(max_records, 0)
+        if not messages:
+            loop = asyncio.get_running_loop()
+            first = await loop.run_in_executor(self._thread, self._consumer.poll, timeout_ms / 1000)
+            # with a time-out, consume() would wait for all max_records
+            messages = [] if first is None else [first, *self._consumer.consume(max_records - 1, 0)]
+        return self._by_partition(messages)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._thread.shutdown)
+        self._consumer.close()
+
+    def _by_partition(self, messages: Sequence[Any]) -> dict[Partition, list[ReadRecord]]:
+        """Each offset once, in order, whatever librdkafka reads again when leaders move."""
+        found: dict[Partition, list[ReadRecord]] = {}
+        records: list[ReadRecord] = []
+        place, position = ("", -1), 0
+        for message in messages:
+            if message.error() is not None:
+                self._note(message)
+                continue
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if partition != place[1] or topic != place[0]:
+                place = topic, partition
+                records = found.setdefault(place, [])
+                position = records[-1].offset + 1 if records else self._positions[place]
+            if offset >= position:
+                position = offset + 1
+                fields = (topic, partition, offset, message.key(), message.value(), message.timestamp()[1])
+                records.append(_tuple(ReadRecord, fields))
+        found = {tp: records for tp, records in found.items() if records}
+        for tp, records in found.items():
+            self._positions[tp] = max(self._positions[tp], records[-1].offset + 1)
+        return found
+
+    def _note(self, message: Any) -> None:
+        error: KafkaError = message.error()
+        tp = message.topic(), message.partition()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._positions[tp] = max(self._positions[tp], message.offset())
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise OffsetGone(f"{tp[0]}/{tp[1]}: {error.str()}")
+        elif not error.fatal() and (message.topic() is None or error.code() in _PASSING):
+            log.info("the brokers are asked again", reason=f"{error.str()} ({error.name()})")
+        else:
+            fix = _FIXES.get(error.code(), "start the worker again")
+            raise ReadRefused(f"{message.topic()}: {error.str()} ({error.name()}). Fix: {fix}")
+
+
+def _places(tps: Collection[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(*tp) for tp in tps]

@@ -1,0 +1,238 @@
+"""A reader gives each committed record once, from where it was told to begin, and nothing it was told to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
+from shared.kafka.reader import OffsetGone, Reader, ReadRecord
+from shared.settings import Settings
+from shared.topology import Topic, Topology
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 60.0
+MANY = 20_000  # more than a reader keeps waiting
+_NUMBERS = count(1)
+T = TypeVar("T")
+
+
+@pytest.fixture
+def topic(bootstrap: str) -> str:
+    topic = Topic(f"reader{next(_NUMBERS)}.events.v1")
+    provision([Topology("reader", (topic,), partitions=2)], Settings(bootstrap=bootstrap))
+    return topic.name
+
+
+@pytest.fixture
+def put(bootstrap: str, topic: str) -> Callable[..., None]:
+    """Writes values in one transaction, whose marker takes the next offset."""
+    producer = Producer(producer_config(bootstrap, transactional_id=topic))
+    producer.init_transactions(30)
+
+    def put(*values: bytes, partition: int = 0, abort: bool = False) -> None:
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, b"key", partition)
+        producer.flush(30)
+        producer.abort_transaction(30) if abort else producer.commit_transaction(30)
+
+    return put
+
+
+@asynccontextmanager
+async def reading(bootstrap: str) -> AsyncIterator[Reader]:
+    reader = Reader(bootstrap, "nobody")
+    try:
+        yield reader
+    finally:
+        await reader.stop()
+
+
+async def read_until(reader: Reader, done: Callable[[list[ReadRecord]], bool], limit: int = 500) -> list[ReadRecord]:
+    """All that comes until `done` says so."""
+    found: list[ReadRecord] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not done(found):
+        assert time.monotonic() < deadline, found[-3:]
+        for tp, records in (await reader.getmany(100, limit)).items():
+            assert {(record.topic, record.partition) for record in records} == {tp}
+            found += records
+    return found
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def offsets(records: list[ReadRecord]) -> list[int]:
+    return [record.offset for record in records]
+
+
+def test_committed_records_are_read_and_the_position_passes_all_else(
+    bootstrap: str, topic: str, put: Callable[..., None]
+) -> None:
+    put(b"a", b"b")
+    put(b"never", abort=True)
+    put(b"c")
+    put(b"never", b"never", abort=True)
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0, (topic, 1): 0})
+            found = await read_until(reader, lambda _: reader.position((topic, 0)) == 10)
+            assert [(record.offset, record.key, record.value) for record in found] == [
+                (0, b"key", b"a"),
+                (1, b"key", b"b"),
+                (5, b"key", b"c"),
+            ]
+            assert all(record.timestamp > 1.6e12 for record in found)
+            assert reader.highwater((topic, 0)) == 10
+            assert reader.position((topic, 1)) == 0
+            put(b"never", abort=True)
+            assert await read_until(reader, lambda _: reader.position((topic, 0)) == 12) == []
+
+    asyncio.run(run())
+
+
+def test_after_a_seek_or_an_assignment_nothing_comes_that_was_fetched_before(
+    bootstrap: str, topic: str, put: Callable[..., None]
+) -> None:
+    put(*(b"%d" % number for number in range(MANY)))
+    put(b"another partition's", partition=1)
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0})
+            for go in range(100):
+                await read_until(reader, lambda found: len(found) > 3, limit=50)
+                start = go * 37 % 1000
+                if go % 2:
+                    reader.seek((topic, 0), start)
+                else:
+                    reader.assign({(topic, 0): start})
+                found = await read_until(reader, lambda found: len(found) > 60, limit=50)
+                assert offsets(found) == list(range(start, start + len(found)))
+            reader.assign({(topic, 1): 0})
+            assert reader.assignment() == {(topic, 1)}
+            assert [record.value for record in await read_until(reader, bool)] == [b"another partition's"]
+
+    asyncio.run(run())
+
+
+def test_a_paused_partition_rests_and_goes_on_where_it_was(
+    bootstrap: str, topic: str, put: Callable[..., None]
+) -> None:
+    put(*(b"%d" % number for number in range(MANY)))
+    rests, goes_on = (topic, 0), (topic, 1)
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({rests: 0, goes_on: 0})
+            read = await read_until(reader, bool, limit=50)
+            for _ in range(10):
+                reader.pause(rests)
+                assert reader.paused() == {rests}
+                put(b"more", partition=1)
+                assert {record.partition for record in await read_until(reader, bool)} == {1}
+                reader.resume(rests, goes_on)
+                read += await read_until(reader, lambda found: len(found) > 100, limit=50)
+            read += await read_until(reader, lambda _: reader.position(rests) > MANY)
+            assert offsets(read) == list(range(MANY))
+            reader.pause(rests)
+            reader.assign({rests: MANY - 1})
+            assert reader.paused() == set()
+            assert offsets(await read_until(reader, bool)) == [MANY - 1]
+
+    asyncio.run(run())
+
+
+def test_what_librdkafka_tells_twice_is_read_once(bootstrap: str, topic: str) -> None:
+    """As some of its releases did when a leader moved."""
+
+    def told(*offsets: int, partition: int = 0) -> list[SimpleNamespace]:
+        fields = {
+            "error": None,
+            "topic": topic,
+            "partition": partition,
+            "key": b"k",
+            "value": b"v",
+            "timestamp": (1, 2),
+        }
+        each = [{**fields, "offset": offset} for offset in offsets]
+        return [SimpleNamespace(**{name: partial(_same, of) for name, of in one.items()}) for one in each]
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 5, (topic, 1): 0})
+            first = reader._by_partition([*told(5, 6), *told(3, partition=1), *told(6, 7, 9, 8)])
+            assert {tp: offsets(records) for tp, records in first.items()} == {
+                (topic, 0): [5, 6, 7, 9],
+                (topic, 1): [3],
+            }
+            assert reader._by_partition(told(8, 9)) == {}
+            assert reader.position((topic, 0)) == 10
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("start", [1, 7])
+def test_an_offset_that_is_not_there_is_told_of(
+    bootstrap: str, topic: str, put: Callable[..., None], start: int
+) -> None:
+    """Removed by retention, or never written; then it can be assigned anew."""
+    put(b"a", b"b")
+    put(b"c")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        deleted.result(30)
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): start})
+            with pytest.raises(OffsetGone, match=f"{topic}/0"):
+                await read_until(reader, bool)
+            reader.assign({(topic, 0): 2})
+            assert offsets(await read_until(reader, bool)) == [3]
+
+    asyncio.run(run())
+
+
+def test_a_record_ends_the_wait_for_it(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    """And the loop goes on meanwhile."""
+    put(b"a")
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0})
+            await read_until(reader, lambda _: reader.position((topic, 0)) == 2)
+            waits = asyncio.ensure_future(reader.getmany(int(2 * DEADLINE_S * 1_000), 500))
+            await asyncio.to_thread(put, b"b")
+            assert offsets((await asyncio.wait_for(waits, DEADLINE_S))[topic, 0]) == [2]
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_wait_does_not_outlive_the_reader(bootstrap: str, topic: str) -> None:
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0})
+            waits = asyncio.ensure_future(reader.getmany(1_000, 500))
+            await asyncio.sleep(0)
+            waits.cancel()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader")]
+
+    asyncio.run(run())
