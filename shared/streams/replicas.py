@@ -50,9 +50,7 @@ class Replica:
         return 0 if self.ours else max(0, self.end - self.position)
 
     def apply(self, records: Sequence[ReadRecord]) -> None:
-        rows: dict[Any, bytes | None] = {
-            record.key: record.value for record in records
-        }  # a compacted topic's have keys
+        rows = {record.key: record.value for record in records if record.key is not None}  # compacted: all have keys
         self.store.apply(self.changelog.partition, rows, records[-1].offset)
         self.position = records[-1].offset + 1
         self.applied_until = records[-1].timestamp / 1000
