@@ -63,7 +63,7 @@ class ReadRecord(Struct, frozen=True, gc=False):
 
 
 class OffsetGone(Exception):
-    """The log does not have the offset that was to be read, or no longer."""
+    """The log does not have the offset that was to be read, or no longer; or it can't be gone back to just now."""
 
 
 class ReadRefused(Exception):
@@ -93,9 +93,12 @@ class Reader:
         return set(self._positions)
 
     def seek(self, tp: Partition, offset: int) -> None:
-        """Go on there. Only once something has been read of the partition, or its end."""
+        """Go on there. Only once something has been read of the partition, or its end. Raises OffsetGone."""
         self._positions[tp] = offset
-        self._consumer.seek(TopicPartition(*tp, offset))
+        try:
+            self._consumer.seek(TopicPartition(*tp, offset))
+        except KafkaException as refusal:  # the partition is not being read, as when its leader has just moved
+            raise OffsetGone(f"{tp[0]}/{tp[1]}: {refusal}") from refusal
 
     def pause(self, *tps: Partition) -> None:
         new = set(tps) - self._paused

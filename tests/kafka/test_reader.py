@@ -211,6 +211,18 @@ def test_an_offset_that_is_not_there_is_told_of(
     asyncio.run(run())
 
 
+def test_a_partition_that_is_not_read_can_not_be_gone_back_in(bootstrap: str, topic: str) -> None:
+    """To assign it anew is what helps, as when its offset is gone."""
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0})
+            with pytest.raises(OffsetGone, match=f"{topic}/1"):
+                reader.seek((topic, 1), 0)
+
+    asyncio.run(run())
+
+
 def test_a_record_ends_the_wait_for_it(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     """And the loop goes on meanwhile."""
     put(b"a")
