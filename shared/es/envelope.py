@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any, Generic, TypeVar
 
-from msgspec import Meta, MsgspecError, Raw, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import force_setattr
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -27,7 +27,7 @@ Envelope = TypeVar("Envelope", bound="EventEnvelope[Any] | CommandEnvelope[Any]"
 Positive = Annotated[int, Meta(ge=1)]
 Aware = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": r"(Z|\+00:00)$"})]
 
-_UNREADABLE = (MsgspecError, RecursionError)
+_UNREADABLE = (ValueError, RecursionError)  # msgspec's own is a ValueError; what is not UTF-8 raises Python's
 _NOT_UTC = "not at offset zero, so that text and time would sort differently"
 
 
@@ -119,7 +119,7 @@ class _Codec(Generic[Envelope, M]):
         return to_json(upcast(envelope.type, version, current, _json_object(data, "data: "), self._upcasters))
 
     def _refusal(self, raw: bytes, error: Exception) -> BadMessage:
-        """What is wrong with a body that is no envelope; a type that is not declared needs not be in ours."""
+        """What is wrong with a body that is no envelope. One of a type that is not declared is not ours to judge."""
         name = _json_object(raw).get("type")
         if isinstance(name, str) and name not in self._messages:
             return UnknownType(name)
@@ -179,7 +179,7 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
     ) -> CommandEnvelope[C]:
         """`command` in its envelope; without `correlation_id` it starts a story of its own.
 
-        Raises TypeError for a command that is not declared, ValueError for what no reader would take.
+        Raises TypeError for a command that is not declared, ValueError for an id or a time that no reader takes.
         """
         self._check_declared(command)
         if issued_at.utcoffset() != timedelta():

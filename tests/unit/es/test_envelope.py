@@ -1,6 +1,7 @@
 """Bytes become an envelope or a BadMessage, nothing else."""
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -176,6 +177,8 @@ def test_a_bad_command_says_what_is_wrong(changes: dict[str, object], reason: st
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b'"\xff"', "not JSON"),
+        (b'{"type": "note.note\xff"}', "not JSON"),
+        (b'{"type\xff": "note.note"}', "not JSON"),
         (b'{"data":' + b"[" * 100_000, "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"1", "not a JSON object"),
@@ -246,6 +249,14 @@ def test_a_command_with_one_random_field_is_read_or_bad(field: str, value: objec
 def test_a_cut_event_is_a_bad_message(length: int) -> None:
     with pytest.raises(BadMessage):
         EVENTS.decode(raw(EVENT)[:length])
+
+
+@given(st.integers(min_value=0, max_value=len(raw(EVENT)) - 1), st.integers(min_value=0, max_value=255))
+def test_an_event_with_one_other_byte_is_read_or_bad(place: int, byte: int) -> None:
+    other = bytearray(raw(EVENT))
+    other[place] = byte
+    with suppress(BadMessage):
+        EVENTS.decode(bytes(other))
 
 
 def test_an_envelope_cannot_be_changed() -> None:
