@@ -144,11 +144,11 @@ class Engine(Service):
         self.waiting.end()
         await self.release()
 
-    async def _post(self, wish: Assignment | None) -> None:
+    async def _post(self, assignment: Assignment | None) -> None:
         if self.should_stop or not self.started:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait((wish, done))
+        self._inbox.put_nowait((assignment, done))
         await done
 
     def extend_lease(self, sent: float) -> None:
@@ -188,24 +188,31 @@ class Engine(Service):
         except (TransactionRefused, ReadRefused, SourceGone, NotRebuilt, StoreFailed) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
+        finally:
+            while not self._inbox.empty():  # whoever waits for these would wait for ever
+                self._answer(self._inbox.get_nowait()[1])
 
     async def _obey(self) -> None:
         try:
-            wish, done = await asyncio.wait_for(self._inbox.get(), timeout=1.0)
+            assignment, done = await asyncio.wait_for(self._inbox.get(), timeout=1.0)
         except TimeoutError:
             self._alive()
             return
         try:
             await self._flush()
             await self._settle()
-            self.assignment = wish
-            if wish is None:
+            self.assignment = assignment
+            if assignment is None:
                 self._suspend()
             else:
-                await self._take_over(wish)
+                await self._take_over(assignment)
         finally:
-            if not done.done():
-                done.set_result(None)
+            self._answer(done)
+
+    @staticmethod
+    def _answer(done: asyncio.Future[None]) -> None:
+        if not done.done():  # who asked may have gone
+            done.set_result(None)
 
     async def _turn_or_heal(self) -> None:
         try:
@@ -460,13 +467,16 @@ class Engine(Service):
         actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
-        committed = await self._ask(self._offsets.committed, self.topology.group, sources)
-        starts = await self._ask(self._offsets.starts, sources + actives + standbys)
-        ends = await self._ask(self._offsets.ends, sources + actives + standbys)
+        try:
+            committed = await self._ask(self._offsets.committed, self.topology.group, sources)
+            starts = await self._ask(self._offsets.starts, sources + actives + standbys)
+            ends = await self._ask(self._offsets.ends, sources + actives + standbys)
+        except OffsetsUnknown:
+            return  # the group has decided anew, or the worker stops
         for tp in sources:
             if committed[tp] is None and self._feeds_next_version(tp):
                 raise NotRebuilt(f"{self.topology.group} has no position in {tp.topic}/{tp.partition}")
-            position = first_position(tp, committed[tp], starts[tp])
+            position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
@@ -525,13 +535,13 @@ class Engine(Service):
                 self._reader.resume(*(self._reader.assignment() - at_rest))
 
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """A broker that is away or electing leaders is asked again until it answers or we are told to stop."""
+        """A broker that is away or electing leaders is asked again until it answers, or until we are told otherwise."""
         pause_s = RETRY_PAUSE_S
         while True:
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                if self.should_stop:
+                if self.should_stop or not self._inbox.empty():
                     raise
                 log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
                 await asyncio.sleep(pause_s)

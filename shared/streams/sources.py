@@ -12,9 +12,9 @@ from shared.streams.processors import Processor
 
 
 class SourceGone(Exception):
-    """Retention removed records this group has not read yet.
+    """The log does not have what this group has not read yet, or what it has read.
 
-    Operator action: restore them from the archive, or accept the loss by resetting the group's offsets.
+    Operator action: restore the records from the archive, or accept the loss by resetting the group's offsets.
     """
 
 
@@ -51,10 +51,16 @@ class Source:
         self.handled_until = records[-1].timestamp / 1000
 
 
-def first_position(tp: TopicPartition, committed: int | None, start: int) -> int:
-    """Where to go on reading. Raises SourceGone when the log begins behind it."""
-    if committed is not None and committed < start:
+def first_position(tp: TopicPartition, committed: int | None, start: int, end: int) -> int:
+    """Where to go on reading. Raises SourceGone when the log begins behind it, or ends before it."""
+    if committed is None:
+        return start
+    if committed < start:
         raise SourceGone(
             f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read"
         )
-    return start if committed is None else committed
+    if committed > end:
+        raise SourceGone(
+            f"{tp.topic}/{tp.partition}: read to offset {committed}; the log ends at {end}. Was the topic made anew?"
+        )
+    return committed

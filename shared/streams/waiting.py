@@ -85,7 +85,7 @@ class Waiting:
     def end(self) -> None:
         """Nothing is answered here any more."""
         self._over = True
-        for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters]:
+        for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters if not waiter.done()]:
             waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
         self.look_again()
 

@@ -1,0 +1,115 @@
+"""A worker that is told to let go does so, whatever its brokers do and whatever else happens at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, cast
+
+import pytest
+from aiokafka import TopicPartition
+
+from shared.kafka.offsets import OffsetsUnknown
+from shared.kafka.transactions import Partition
+from shared.streams.engine import Assignment, Engine
+from shared.streams.sources import SourceGone, first_position
+from shared.streams.waiting import Waiting
+from tests.engine.test_turns import FACTS, SHOP, Noting
+from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
+
+PLACE = TopicPartition(FACTS.name, 0)
+DEADLINE_S = 20.0
+
+
+class Away(FakeOffsets):
+    """Of brokers that do not answer."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.asked = threading.Event()
+
+    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+        self.asked.set()
+        raise OffsetsUnknown("nobody answers")
+
+
+class Slow(FakeOffsets):
+    """The answer, once it comes, is that what was not read is gone."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.asked = threading.Event()
+        self.answers = threading.Event()
+
+    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+        self.asked.set()
+        self.answers.wait(DEADLINE_S)
+        return dict.fromkeys(places, 7)
+
+
+@asynccontextmanager
+async def running(offsets: Callable[[Broker], Any]) -> AsyncIterator[tuple[Engine, Any]]:
+    """An engine that takes its one partition over."""
+    parked = SHOP.parked.name
+    broker, nothing = Broker([FACTS.name], 1, Random(0)), cast(Any, None)
+    asked, store = offsets(broker), cast(Any, FakeStore(parked))
+    reader = cast(Any, FakeReader(broker, Random(0)))
+    engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, nothing, asked, lambda: None, 1.0)
+    await engine.start()
+    try:
+        taking = asyncio.create_task(engine.assign(Assignment(frozenset({PLACE}), frozenset(), b"member")))
+        await asyncio.to_thread(asked.asked.wait, DEADLINE_S)
+        yield engine, asked
+        await taking
+    finally:
+        await engine.stop()
+
+
+def within_deadline(work: Callable[[], Any]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+def test_who_takes_over_from_brokers_that_are_away_can_leave() -> None:
+    async def leave() -> None:
+        async with running(Away) as (engine, _):
+            await engine.leave()
+
+    within_deadline(leave)
+
+
+def test_who_is_to_let_go_of_a_worker_that_stops_is_not_kept_waiting() -> None:
+    async def release() -> None:
+        async with running(Slow) as (engine, offsets):
+            released = asyncio.create_task(engine.release())
+            await asyncio.sleep(0)
+            offsets.answers.set()
+            await released
+
+    within_deadline(release)
+
+
+def test_an_answer_that_nobody_wants_any_more_does_not_keep_a_worker() -> None:
+    async def end() -> None:
+        waiting = Waiting()
+        waiting.expect("account-1", "command-1").cancel()
+        waiting.end()
+
+    within_deadline(end)
+
+
+@pytest.mark.parametrize(("committed", "position"), [(None, 3), (3, 3), (5, 5), (9, 9)])
+def test_reading_goes_on_where_the_group_has_committed(committed: int | None, position: int) -> None:
+    assert first_position(PLACE, committed, start=3, end=9) == position
+
+
+@pytest.mark.parametrize(("committed", "reason"), [(2, "offsets 2 to 2 were removed"), (10, "the log ends at 9")])
+def test_what_is_not_in_the_log_stops_the_worker(committed: int, reason: str) -> None:
+    with pytest.raises(SourceGone, match=reason):
+        first_position(PLACE, committed, start=3, end=9)
