@@ -8,13 +8,20 @@ from typing import Any
 
 from shared.settings import SCRAM, Principal, load_settings
 
+ANSWER_S = 10.0  # a frozen broker breaks no connection, and nobody waits longer for its answer; 60 or 40 by default
+
 _LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password={password};'
 
 
 def client_config(bootstrap: str) -> dict[str, Any]:
     """What every librdkafka client of this process begins with."""
     principal = _principal()
-    return {"bootstrap.servers": bootstrap} | (signed_in(principal) if principal else {})
+    return {
+        "bootstrap.servers": bootstrap,
+        "socket.timeout.ms": int(ANSWER_S * 1000),
+        "reconnect.backoff.max.ms": 1_000,  # 10 s by default, which a broker's restart would be lengthened by
+        **(signed_in(principal) if principal else {}),
+    }
 
 
 def spark_options(bootstrap: str) -> dict[str, str]:

@@ -88,8 +88,6 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
         "enable.idempotence": True,
         # librdkafka's own default is CRC32, which sends a key elsewhere than Java, aiokafka and Spark do
         "partitioner": "murmur2_random",
-        "reconnect.backoff.max.ms": 1000,  # 10 s by default, which a broker's restart would be lengthened by
-        "socket.timeout.ms": 10_000,  # 60 s by default, for which a frozen broker would hold its partitions up
         "logger": logging.getLogger("librdkafka"),
     } | {name.replace("_", "."): value for name, value in extra.items()}
 

@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
-from shared.kafka.access import client_config
+from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.transactions import Partition
 
 log = structlog.get_logger(__name__)
@@ -31,9 +31,7 @@ _READER = {
     "fetch.queue.backoff.ms": 1,  # 1 s by default, in which all that waits here is handled
     "fetch.wait.max.ms": 100,  # so long a resumed partition, or the news of an end, can wait for other records
     "fetch.error.backoff.ms": 100,
-    "socket.timeout.ms": 10_000,  # 60 s by default, for which a frozen broker would hold its partitions up
-    "topic.metadata.refresh.interval.ms": 10_000,  # else it would go back to the broker that did not answer
-    "reconnect.backoff.max.ms": 1_000,  # 10 s by default, which a broker's restart would be lengthened by
+    "topic.metadata.refresh.interval.ms": int(ANSWER_S * 1000),  # else it would ask the same broker again
     "logger": logging.getLogger("librdkafka"),
 }
 _PASSING = frozenset(

@@ -15,6 +15,7 @@ from faust.auth import SASLCredentials
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
+from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.provision import require_topics
 from shared.kafka.reader import Reader
@@ -27,9 +28,8 @@ from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
 from shared.topology import Topology
 
-LEASE_SHARE = 0.9  # of the session time-out, counted from before a heartbeat is sent: ends before the group's does
+LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
 HEARTBEAT_S = 1.0  # and so long until the others learn that a worker has left; sessions last 6 s at least
-ANSWER_S = 10.0  # so long a frozen broker can hold a reader up, as nothing breaks its connections; 40 s by default
 REBALANCE_S = 15.0  # so long the group waits for a worker to let go of its partitions
 MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
 
@@ -133,6 +133,11 @@ class WorkerApp(faust.App):
         await self.engine.leave()
         await super().on_stop()
 
+    @property
+    def lease_s(self) -> float:
+        """So long after a heartbeat no other worker owns what is owned here: the group waits at least that long."""
+        return min(self.settings.session_timeout_s, REBALANCE_S) * LEASE_SHARE
+
     @cached_property
     def engine(self) -> Engine:
         settings, group = self.settings, self.topology.group
@@ -145,7 +150,7 @@ class WorkerApp(faust.App):
             producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
-            lease_s=settings.session_timeout_s * LEASE_SHARE,
+            lease_s=self.lease_s,
             loop=self.loop,
             beacon=self.beacon,
         )

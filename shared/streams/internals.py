@@ -8,7 +8,7 @@ hands the assignment to the engine instead of restoring by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka import TopicPartition
@@ -33,23 +33,30 @@ class EngineThread(driver.AIOKafkaConsumerThread):
 
     async def on_start(self) -> None:
         await super().on_start()
-        coordinator = self._ensure_consumer()._coordinator
-        beat = coordinator._do_heartbeat
-
-        async def noted() -> bool:
-            sent = time.monotonic()
-            alive: bool = await beat()
-            if alive:
-                self.app.engine.extend_lease(sent)
-            return alive
-
-        coordinator._do_heartbeat = noted
+        note_heartbeats(self._ensure_consumer()._coordinator, self.app.engine.extend_lease)
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
             # a static member does not leave: its partitions would wait for the session time-out
             self._consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
+
+
+def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None:
+    """Call `answered` with the time at which a heartbeat was sent, for each that a group at rest has answered.
+
+    A group that rebalances answers, too, but it goes on without a member that does not join it again in time.
+    """
+    beat = coordinator._do_heartbeat
+
+    async def noted() -> bool:
+        sent = time.monotonic()
+        alive: bool = await beat()
+        if alive and not coordinator._rejoin_needed_fut.done():
+            answered(sent)
+        return alive
+
+    coordinator._do_heartbeat = noted
 
 
 class EngineConsumer(driver.Consumer):

@@ -45,6 +45,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_new_consumer_thread": (driver.Consumer,),
     "_publish_stats": (Recovery,),
     "_recovery": (TableManager,),
+    "_rejoin_needed_fut": (GroupCoordinator,),
     "_restart_recovery": (Recovery,),
     "_resume_streams": (Recovery,),
     "_slurp_changelogs": (Recovery,),
@@ -185,6 +186,31 @@ def test_the_group_may_take_as_long_as_a_session_to_answer(session_s: int) -> No
     processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
     conf = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None)).conf
     assert conf.broker_request_timeout > max(conf.broker_session_timeout, conf.broker_rebalance_timeout)
+
+
+@pytest.mark.parametrize("session_s", [6, 300])
+def test_a_lease_ends_before_the_group_goes_on_without_the_worker(session_s: int) -> None:
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    worker = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None))
+    assert worker.lease_s < min(worker.conf.broker_session_timeout, worker.conf.broker_rebalance_timeout)
+
+
+@pytest.mark.parametrize(("alive", "rejoining", "extended"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_only_a_group_at_rest_extends_the_lease(alive: bool, rejoining: bool, extended: int) -> None:
+    async def beat() -> bool:
+        return alive
+
+    async def once() -> list[float]:
+        rejoin = asyncio.get_running_loop().create_future()
+        coordinator = SimpleNamespace(_do_heartbeat=beat, _rejoin_needed_fut=rejoin)
+        sent: list[float] = []
+        internals.note_heartbeats(coordinator, sent.append)
+        if rejoining:
+            rejoin.set_result(None)
+        assert await coordinator._do_heartbeat() == alive
+        return sent
+
+    assert len(asyncio.run(once())) == extended
 
 
 def _annotated(owner: object) -> set[str]:
