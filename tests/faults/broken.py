@@ -33,20 +33,21 @@ FULL_BYTES = 32 * 1024
 
 
 def drops_first_batches() -> None:
-    """The first batch of each partition after an assignment is fetched, and gets lost."""
+    """The first batch of each partition after an assignment is fetched, and gets lost; it may be markers only."""
     assign, getmany = Reader.assign, Reader.getmany
-    drops: set[Partition] = set()
+    asked: dict[Partition, int] = {}
 
     def assigned(self: Reader, positions: Mapping[Partition, int]) -> None:
-        drops.clear()
-        drops.update(positions)
+        asked.clear()
+        asked.update(positions)
         assign(self, positions)
 
     async def some(self: Reader, *arguments: Any, **options: Any) -> Any:
         fetched = await getmany(self, *arguments, **options)
-        lost = drops & fetched.keys()
-        drops.difference_update(lost)
-        return {tp: records for tp, records in fetched.items() if tp not in lost}
+        first = {tp for tp, offset in asked.items() if self.position(tp) != offset}
+        for tp in first:
+            del asked[tp]
+        return {tp: records for tp, records in fetched.items() if tp not in first}
 
     Reader.assign, Reader.getmany = assigned, some  # type: ignore[method-assign]
 
