@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr
 from shared.dev.worker import CHECKOUT, Worker
 from shared.kafka.access import signed_in
 from shared.kafka.provision import load_topologies
+from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
 from shared.settings import Settings
 from tests.secure.conftest import Secured, password_of
@@ -74,6 +76,25 @@ def test_history_is_read_without_the_right_to_any_group(secured: Secured) -> Non
     assert producer.flush(TIMEOUT_S) == 0
     (chunk,) = read(client(secured, "accounts"), Span("accounts.dead.v1", 0, 0, 1))
     assert chunk.values == [b"read"]
+
+
+def test_who_may_not_read_is_told_what_to_grant(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kafka.reader.client_config", lambda _: client(secured, "orders"))
+
+    async def read_on() -> None:
+        reader = Reader(secured.bootstrap, "orders")
+        reader.assign({("accounts.commands.v1", 0): 0})
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    await reader.getmany(timeout_ms=100, max_records=1)
+        finally:
+            await reader.stop()
+
+    with pytest.raises(
+        ReadRefused, match=r"accounts\.commands\.v1: .*grant this service's principal READ on the topic"
+    ):
+        asyncio.run(read_on())
 
 
 def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Path) -> None:
