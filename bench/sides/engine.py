@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 
-import orjson
 from fastapi import APIRouter, Request, Response
-from msgspec.structs import asdict
+from msgspec import json
 
 from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
@@ -31,10 +30,10 @@ class RawCodec(RowCodec[dict[str, int]]):
         super().__init__(dict[str, int])
 
     def encode(self, row: Row[dict[str, int]]) -> bytes:
-        return orjson.dumps(asdict(row))
+        return json.encode(row)
 
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
-        return Row(**orjson.loads(raw))
+        return Row(**json.decode(raw))
 
 
 class RawFold(Processor):
@@ -49,7 +48,7 @@ class RawFold(Processor):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
         assert record.key is not None
-        event = orjson.loads(record.value or b"")
+        event = json.decode(record.value or b"")
         row = rows.get(record.key) or EMPTY
         if record.offset > row.offset:
             count, cents = row.state["count"] + 1, row.state["sum_cents"] + event["data"]["amount_cents"]

@@ -19,7 +19,7 @@ PLANTED = [
     ("pure-core", "services.newcomer.domain.decide", "faust"),
     ("pure-core", "services.newcomer.domain.state", "time"),
     ("pure-core", "services.newcomer.domain.events", "shared.settings"),
-    ("pure-core", "shared.es.planted", "orjson"),
+    ("pure-core", "shared.es.planted", "aiohttp"),
     ("pure-rest", "services.neighbour.topology", "shared.settings"),
     ("pure-rest", "services.newcomer.policies", "random"),
     ("pure-rest", "services.newcomer.projections", "confluent_kafka"),
