@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.message import Command, Event
+from shared.es.state import State
 
 
 class Sold(Event):
@@ -21,9 +20,7 @@ class Sell(Command):
     amount_cents: int
 
 
-class Sales(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
+class Sales(State):
     count: int = 0
     sum_cents: int = 0
 

@@ -1,8 +1,11 @@
 """What travels: facts and intents, as frozen models that say their own wire name and version."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What whoever reads JSON or Parquet can hold."""
 
 
 class Message(BaseModel):

@@ -1,13 +1,7 @@
 """What can be asked of an account. Here an amount is any 64-bit int; if it is a sensible one, `decide` says."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from shared.es.ids import Reference
-from shared.es.message import Command
-
-Cents = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+from shared.es.message import Command, Int64
 
 
 class OpenAccount(Command):
@@ -15,8 +9,8 @@ class OpenAccount(Command):
 
     TYPE = "account.open"
 
-    order_limit_cents: Cents | None = None
-    credit_limit_cents: Cents | None = None
+    order_limit_cents: Int64 | None = None
+    credit_limit_cents: Int64 | None = None
 
 
 class SetLimits(Command):
@@ -24,8 +18,8 @@ class SetLimits(Command):
 
     TYPE = "account.set_limits"
 
-    order_limit_cents: Cents | None
-    credit_limit_cents: Cents | None
+    order_limit_cents: Int64 | None
+    credit_limit_cents: Int64 | None
 
 
 class Charge(Command):
@@ -33,7 +27,7 @@ class Charge(Command):
 
     TYPE = "account.charge"
 
-    amount_cents: Cents
+    amount_cents: Int64
 
 
 class Pay(Command):
@@ -41,7 +35,7 @@ class Pay(Command):
 
     TYPE = "account.pay"
 
-    amount_cents: Cents
+    amount_cents: Int64
 
 
 class CloseAccount(Command):
@@ -54,7 +48,7 @@ class ChargeOrder(Command):
     TYPE = "account.charge_order"
 
     order_id: Reference
-    amount_cents: Cents
+    amount_cents: Int64
 
 
 class RefundOrder(Command):

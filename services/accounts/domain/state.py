@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from services.accounts.domain.events import (
     AccountCharged,
@@ -17,17 +17,14 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
+from shared.es.state import State
 
 
-class Phase(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class Unopened(Phase):
+class Unopened(State):
     phase: Literal["unopened"] = "unopened"
 
 
-class Open(Phase):
+class Open(State):
     """`balance_cents` is what the customer owes, never negative. `held`: cents by order, for orders under way."""
 
     phase: Literal["open"] = "open"
@@ -41,7 +38,7 @@ class Open(Phase):
         return sum(self.held.values())
 
 
-class Closed(Phase):
+class Closed(State):
     phase: Literal["closed"] = "closed"
 
 

@@ -1,14 +1,8 @@
 """What can be asked of an item. Here a quantity is any 64-bit int; if it is a sensible one, `decide` says."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from shared.es.ids import Reference
-from shared.es.message import Command
+from shared.es.message import Command, Int64
 from shared.es.times import Day
-
-Quantity = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class ReceiveStock(Command):
@@ -16,7 +10,7 @@ class ReceiveStock(Command):
 
     TYPE = "stock.receive"
 
-    quantity: Quantity
+    quantity: Int64
 
 
 class ReserveStock(Command):
@@ -25,7 +19,7 @@ class ReserveStock(Command):
     TYPE = "stock.reserve"
 
     order_id: Reference
-    quantity: Quantity
+    quantity: Int64
     ordered_on: Day
 
 

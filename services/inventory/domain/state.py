@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from services.inventory.domain.events import (
     InventoryEvent,
@@ -14,18 +14,15 @@ from services.inventory.domain.events import (
     StockReserved,
     StockShipped,
 )
+from shared.es.state import State
 from shared.es.times import Day
 
 
-class Phase(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class Unlisted(Phase):
+class Unlisted(State):
     phase: Literal["unlisted"] = "unlisted"
 
 
-class Listed(Phase):
+class Listed(State):
     """0 ≤ reserved ≤ physical. `reservations`: pieces by order, `reserved` their sum."""
 
     phase: Literal["listed"] = "listed"

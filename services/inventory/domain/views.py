@@ -1,12 +1,10 @@
 """What is known of an item beside its state: what came, what left, and what is left of it."""
 
-from pydantic import BaseModel, ConfigDict
+from shared.es.state import State
 
 
-class Level(BaseModel):
+class Level(State):
     """Pieces. physical: what the shelf holds, reserved or not."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     received: int = 0
     shipped: int = 0

@@ -5,10 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.es.ids import AggregateId
-from shared.es.message import Command
+from shared.es.message import Command, Int64
 from shared.es.times import Instant
-
-Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class LineWish(BaseModel):
@@ -17,8 +15,8 @@ class LineWish(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     sku: AggregateId
-    quantity: Whole
-    amount_cents: Whole
+    quantity: Int64
+    amount_cents: Int64
 
 
 class PlaceOrder(Command):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from services.orders.domain.events import (
     ChargeOverdue,
@@ -15,18 +15,15 @@ from services.orders.domain.events import (
     OrderRejected,
     ReservationOverdue,
 )
+from shared.es.state import State
 from shared.es.times import Instant
 
 
-class Phase(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class Unplaced(Phase):
+class Unplaced(State):
     phase: Literal["unplaced"] = "unplaced"
 
 
-class Placed(Phase):
+class Placed(State):
     """What every later phase knows. attempt: how often the outstanding step was asked for, from 1."""
 
     customer_id: str

@@ -1,11 +1,11 @@
 """What was counted of all history, as sales serves it: it is taken as it comes."""
 
 from services.sales.domain.events import Figures
-from services.sales.domain.views import View
+from shared.es.state import State
 from shared.es.times import Instant
 
 
-class Insight(View):
+class Insight(State):
     """The figures that were counted last."""
 
     kind: str

@@ -1,15 +1,10 @@
 """What is known of sales. Each view is made of sums, minima and maxima: the order of its events changes nothing."""
 
-from pydantic import BaseModel, ConfigDict
-
+from shared.es.state import State
 from shared.es.times import Day
 
 
-class View(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True)
-
-
-class Totals(View):
+class Totals(State):
     orders: int = 0
     units: int = 0
     revenue_cents: int = 0
@@ -29,7 +24,7 @@ class DaySales(Totals):
     late: Totals = Totals()
 
 
-class Customer(View):
+class Customer(State):
     """total_cents: of all orders. Days are those the orders were placed on."""
 
     orders: int
