@@ -1,0 +1,77 @@
+"""Golden records notice what would make an old message unreadable, or a new one different."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.domain import DECIDER
+from shared.es.errors import BadMessage
+from shared.testing.golden import Golden
+
+SOLD: dict[str, Any] = {
+    "event_id": "event-1",
+    "type": "bench.sold",
+    "schema_version": 1,
+    "aggregate_id": "customer-1",
+    "sequence": 1,
+    "occurred_at": "1997-01-18T00:00:00Z",
+    "correlation_id": "story-1",
+    "causation_id": "wish-1",
+    "data": {"amount_cents": 2933},
+}
+SELL: dict[str, Any] = {
+    "command_id": "wish-1",
+    "type": "bench.sell",
+    "schema_version": 1,
+    "aggregate_id": "customer-1",
+    "issued_at": "1997-01-18T00:00:00Z",
+    "correlation_id": "story-1",
+    "causation_id": None,
+    "data": {"amount_cents": 2933},
+}
+
+
+Write = Callable[[str, dict[str, Any]], None]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(name: str, record: dict[str, Any]) -> None:
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+
+    write("bench.sold.v1", SOLD)
+    write("bench.sell.v1", SELL)
+    return write
+
+
+def test_records_that_are_all_there_and_read_and_written_alike_pass(tmp_path: Path, write: Write) -> None:
+    Golden(tmp_path, DECIDER).check()
+
+
+def test_a_message_without_a_record_is_noticed(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "bench.sell.v1.json").unlink()
+    with pytest.raises(AssertionError, match=r"bench\.sell\.v1"):
+        Golden(tmp_path, DECIDER).check()
+
+
+def test_a_record_without_a_message_is_noticed(tmp_path: Path, write: Write) -> None:
+    write("bench.sold.v2", SOLD | {"schema_version": 2})
+    with pytest.raises(AssertionError, match=r"bench\.sold\.v2"):
+        Golden(tmp_path, DECIDER).check()
+
+
+def test_a_message_that_is_written_otherwise_is_noticed(tmp_path: Path, write: Write) -> None:
+    write("bench.sold.v1", SOLD | {"data": {"amount_cents": 2933, "currency": "USD"}})
+    with pytest.raises(AssertionError, match=r"bench\.sold is written otherwise"):
+        Golden(tmp_path, DECIDER).check()
+
+
+def test_a_record_that_cannot_be_read_any_more_is_noticed(tmp_path: Path, write: Write) -> None:
+    write("bench.sold.v1", SOLD | {"data": {"cents": 2933}})
+    with pytest.raises(BadMessage, match="amount_cents"):
+        Golden(tmp_path, DECIDER).check()
