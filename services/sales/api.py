@@ -194,4 +194,5 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         change_routes(node, SKUS, sku_view),
         change_routes(node, DAYS, day_view),
         change_routes(node, HOURS, hour_view),
+        change_routes(node, INSIGHTS, insight_view),
     ]
