@@ -5,7 +5,7 @@ help:  ## this list
 	@python3 dev.py help
 demo:  ## the whole path on real input
 	@python3 dev.py demo
-test:  ## every check, every test
+test:  ## every check, every test but the long ones
 	@python3 dev.py test
 check: ## what needs no broker
 	@python3 dev.py check
