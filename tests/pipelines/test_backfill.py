@@ -102,6 +102,7 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
     assert sum(map(len, events(ledger).values())) == 8
 
 
+@pytest.mark.long
 def test_a_run_that_died_is_completed(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
