@@ -48,7 +48,10 @@ class Node(Protocol):
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        """Records by which the copy held here is known to be behind; None when none is held. 0 for an owner."""
+        """Records by which the copy held here is known to be behind; None when none is held.
+
+        None for an owner's, too: it is served, or others may have written since, and how much is not known here.
+        """
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         """Committed rows of a partition held here, in key order, beginning behind `after`."""

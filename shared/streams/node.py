@@ -72,7 +72,7 @@ class WorkerNode:
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
         replica = self._app.engine.replicas.of(table, partition)
-        return None if replica is None else replica.lag
+        return None if replica is None or replica.ours else replica.lag
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         return self._app.engine.replicas.scan(table, partition, after)

@@ -1,0 +1,69 @@
+"""What a worker says of its copies of a table: as their owner, and when it may no longer be."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka import TopicPartition
+
+from shared.settings import Settings
+from shared.streams.engine import Engine
+from shared.streams.node import WorkerNode
+from shared.streams.replicas import Replica
+from shared.topology import Topology
+from tests.faults.simulated import FakeStore
+
+SHOP = Topology("shop", ())
+TABLE = SHOP.parked
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def engine() -> Engine:
+    nothing: Any = None
+    return Engine(SHOP, [], {TABLE.name: nothing}, nothing, nothing, nothing, nothing, print, LEASE_S)
+
+
+@pytest.fixture
+def node(engine: Engine) -> WorkerNode:
+    return WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine)))
+
+
+def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
+    """A copy of partition 0, whose changelog ends at 10."""
+    tp = TopicPartition(engine.replicas.changelog(TABLE), 0)
+    store = cast(Any, FakeStore(TABLE.name))
+    engine.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
+
+
+def test_an_owner_serves_and_has_no_lag_to_tell(engine: Engine, node: WorkerNode) -> None:
+    hold(engine, active=True, position=10)
+    engine.extend_lease(time.monotonic())
+    assert node.serves(TABLE, 0)
+    assert node.standby_lag(TABLE, 0) is None
+
+
+def test_an_owner_out_of_its_lease_neither_serves_nor_knows_how_far_it_is_behind(
+    engine: Engine, node: WorkerNode
+) -> None:
+    """As one that was frozen, and wakes: others own its partitions by now, and have written."""
+    hold(engine, active=True, position=10)
+    engine.extend_lease(time.monotonic() - LEASE_S)
+    assert not node.serves(TABLE, 0)
+    assert node.standby_lag(TABLE, 0) is None
+
+
+@pytest.mark.parametrize(("active", "restored"), [(False, True), (False, False), (True, False)])
+def test_a_copy_that_follows_the_changelog_knows(
+    engine: Engine, node: WorkerNode, active: bool, restored: bool
+) -> None:
+    hold(engine, active, position=7, restored=restored)
+    assert not node.serves(TABLE, 0)
+    assert node.standby_lag(TABLE, 0) == 3
+
+
+def test_what_is_not_held_has_no_lag(node: WorkerNode) -> None:
+    assert node.standby_lag(TABLE, 0) is None
