@@ -44,10 +44,6 @@ class LevelView(BaseModel):
     shipped: int
 
 
-class ItemList(ListQuery):
-    order: Literal["id"] = "id"
-
-
 class LevelList(ListQuery):
     """order: by SKU, or by what is on the shelf."""
 
@@ -87,7 +83,7 @@ def _items(node: Node, peers: Peers) -> APIRouter:
     door = Commands(node, peers, DECIDER, ITEMS, path="/items")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
-    async def list_items(request: Request, query: Annotated[ItemList, Query()]) -> Response:
+    async def list_items(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         return await listed.page(request, query)
 
     @router.get("/{sku}", response_model=ItemView, responses=queries.RESPONSES)

@@ -85,10 +85,6 @@ class InsightView(BaseModel):
     counted_at: Instant
 
 
-class WindowList(ListQuery):
-    order: Literal["id"] = "id"
-
-
 class SkuList(ListQuery):
     """order: by SKU, or by revenue."""
 
@@ -104,7 +100,6 @@ class CustomerList(ListQuery):
 
 
 class InsightList(ListQuery):
-    order: Literal["id"] = "id"
     kind: str | None = None
 
 
@@ -156,7 +151,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         return await skus.by_id(request, sku, reading)
 
     @router.get("/days", response_model=Page, responses=lists.RESPONSES)
-    async def list_days(request: Request, query: Annotated[WindowList, Query()]) -> Response:
+    async def list_days(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         return await days_listed.page(request, query)
 
     @router.get("/days/{day}", response_model=DayView, responses=queries.RESPONSES)
@@ -164,7 +159,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         return await days.by_id(request, day.isoformat(), reading)
 
     @router.get("/hours", response_model=Page, responses=lists.RESPONSES)
-    async def list_hours(request: Request, query: Annotated[WindowList, Query()]) -> Response:
+    async def list_hours(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         return await hours_listed.page(request, query)
 
     @router.get("/hours/{hour}", response_model=HourView, responses=queries.RESPONSES)

@@ -60,11 +60,14 @@ def _unpacked_place(packed: list[str]) -> Place:
 
 
 class ListQuery(BaseModel):
-    """What every list takes. A subclass adds a field F, or F_min and F_max, for each index F it filters by."""
+    """What every list takes. A subclass adds a field F, or F_min and F_max, for each index F it filters by.
+
+    order: by id, unless a subclass names indexes, too.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    order: str = "id"
+    order: Annotated[str, Field(pattern="^id$")] = "id"
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
     cursor: Annotated[str | None, Field(max_length=2000, description="of the page before, in the same order")] = None
     complete: Annotated[bool, Field(description="503 rather than a list that lacks a partition")] = False

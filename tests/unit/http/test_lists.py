@@ -1,10 +1,10 @@
-"""A list's cost is that of its page, however many rows there are."""
+"""A list's cost is that of its page, however many rows there are; and what no list can keep is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from shared.indexing import entry
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from shared.topology import Table
+from tests.unit.http.services import SERVICES, api_of
 
 pytestmark = pytest.mark.anyio
 
@@ -77,3 +78,36 @@ async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(node
     page = await listed(node, phase="closed", partitions="3")
     assert (page["items"], node.reads) == ([], EXAMINED)
     assert page["cursor"]
+
+
+class Listed(NamedTuple):
+    """A list of a service, and the parameters it takes."""
+
+    service: str
+    path: str
+    parameters: tuple[str, ...]
+
+
+def every_list() -> Iterator[Listed]:
+    for service in SERVICES:
+        for path, methods in api_of(service).openapi()["paths"].items():
+            names = tuple(each["name"] for each in methods.get("get", {}).get("parameters", ()))
+            if "order" in names:
+                yield Listed(service, path, names)
+
+
+LISTS = list(every_list())
+
+
+async def refusal(found: Listed, field: str, value: str) -> str:
+    transport = httpx.ASGITransport(api_of(found.service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        answer = await http.get(found.path, params={field: value})
+    assert answer.status_code == 422, answer.text
+    return str(answer.json()["detail"])
+
+
+@pytest.mark.parametrize("found", LISTS, ids="{0.service} {0.path}".format)
+async def test_an_order_that_a_list_does_not_have_is_refused(found: Listed) -> None:
+    """By id it goes up only: paged the other way, rows would be left out."""
+    assert (await refusal(found, "order", "-id")).startswith("query.order: ")
