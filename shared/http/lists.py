@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import from_json, to_json
 
 from shared.es.errors import NotReady
 from shared.es.row import Row
@@ -38,13 +38,13 @@ Place = tuple[bytes, bytes]
 
 
 def encode_cursor(order: str, place: Place) -> str:
-    return base64.urlsafe_b64encode(json.dumps([order, *_packed_place(place)]).encode()).decode()
+    return base64.urlsafe_b64encode(to_json([order, *_packed_place(place)])).decode()
 
 
 def decode_cursor(text: str) -> tuple[str, Place]:
     """The order and place that `encode_cursor` was given. Raises ValueError."""
     try:
-        order, *place = json.loads(base64.b64decode(text.encode(), altchars=b"-_", validate=True))
+        order, *place = from_json(base64.b64decode(text.encode(), altchars=b"-_", validate=True))
         return order, _unpacked_place(place)
     except (ValueError, TypeError) as error:
         raise ValueError("not a cursor of a list") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from itertools import count
 from typing import Any, NamedTuple
@@ -111,3 +112,8 @@ async def refusal(found: Listed, field: str, value: str) -> str:
 async def test_an_order_that_a_list_does_not_have_is_refused(found: Listed) -> None:
     """By id it goes up only: paged the other way, rows would be left out."""
     assert (await refusal(found, "order", "-id")).startswith("query.order: ")
+
+
+async def test_a_cursor_nested_too_deep_to_be_read_is_refused() -> None:
+    said = await refusal(LISTS[0], "cursor", base64.b64encode(b"[" * 1400).decode())
+    assert said.endswith("not a cursor of a list")
