@@ -89,5 +89,5 @@ def owned_by(parameter: str) -> Any:
 
 def _asked(request: Request, parameter: str) -> str | None:
     if parameter in request.path_params:
-        return unquote(request.path_params[parameter], errors="strict")  # routed by the escaped path
+        return unquote(request.path_params[parameter])  # routed by the escaped path
     return request.query_params.get(parameter)

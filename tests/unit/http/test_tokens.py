@@ -149,7 +149,7 @@ OWNED = [route for route in ROUTES if route.path.startswith("/accounts/{")]
 async def test_another_owners_aggregate_is_forbidden(
     route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
 ) -> None:
-    for aggregate_id in ("ann", "ann%20", "an%6e%6e", "somebody%2Delse2", "%73omebody-else/"):
+    for aggregate_id in ("ann", "ann%20", "an%6e%6e", "somebody%2Delse2", "%73omebody-else/", "%FF"):
         answer = await asked(
             guarded["accounts"], route, issuer.token("accounts", scopes_of(route), STRANGER), aggregate_id
         )
