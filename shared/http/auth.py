@@ -6,7 +6,6 @@ Only RS256 and ES256: whoever signs with a shared secret, or not at all, is nobo
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -28,7 +27,7 @@ log = structlog.get_logger(__name__)
 ALGORITHMS = ("RS256", "ES256")
 LEEWAY_S = 10  # between the issuer's clock and ours
 REFRESH_S = 600.0
-MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often
+MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often, also while it is silent
 FETCH_TIMEOUT_S = 3.0
 REMEMBERED = 1_000  # tokens; a signature takes 250 µs to check
 
@@ -123,28 +122,30 @@ class KeySet:
     def __init__(self, source: str) -> None:
         self._source = source
         self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._read_at = -REFRESH_S
-        self._reading = asyncio.Lock()
+        self._asked_at = -REFRESH_S
+        self._answered = False  # when it was last asked
+        self._asking = asyncio.Lock()
 
     async def find(self, key_id: str | None) -> jwt.PyJWK:
-        if time.monotonic() - self._read_at > (REFRESH_S if key_id in self._keys else MISS_PAUSE_S):
-            async with self._reading:
-                await self._refresh(key_id)
-        try:
+        if time.monotonic() - self._asked_at > (REFRESH_S if key_id in self._keys else MISS_PAUSE_S):
+            async with self._asking:
+                await self._refresh()
+        if key_id in self._keys:
             return self._keys[key_id]
-        except KeyError:
-            raise Unauthenticated("the issuer has no such key") from None
+        if not self._answered:
+            raise NotReady("the issuer's keys can't be read now")
+        raise Unauthenticated("the issuer has no such key")
 
-    async def _refresh(self, key_id: str | None) -> None:
-        if time.monotonic() - self._read_at <= MISS_PAUSE_S:
+    async def _refresh(self) -> None:
+        if time.monotonic() - self._asked_at <= MISS_PAUSE_S:
             return  # another request did it meanwhile
         try:
             self._keys = _usable(await self._fetch())
+            self._answered = True
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError) as error:
             log.warning("the issuer's keys can't be read", source=self._source, reason=str(error))
-            if key_id not in self._keys:
-                raise NotReady("the issuer's keys can't be read now") from error
-        self._read_at = time.monotonic()
+            self._answered = False
+        self._asked_at = time.monotonic()
 
     async def _fetch(self) -> bytes:
         if not self._source.startswith(("https://", "http://")):
@@ -157,13 +158,24 @@ class KeySet:
             return await answer.read()
 
 
+class _Published(BaseModel):
+    keys: list[dict[str, Any]]
+
+
 def _usable(key_set: bytes) -> dict[str | None, jwt.PyJWK]:
-    """The keys that can sign what we accept, by id. Raises ValueError."""
+    """The keys that can sign what we accept, by id; broken ones are left out. Raises ValueError."""
     keys = {}
-    for fields in json.loads(key_set)["keys"]:
-        if (fields.get("kty"), fields.get("crv")) in (("RSA", None), ("EC", "P-256")) and fields.get("use") != "enc":
+    for fields in filter(_can_sign, _Published.model_validate_json(key_set).keys):
+        try:
             keys[fields.get("kid")] = jwt.PyJWK(fields, "RS256" if fields["kty"] == "RSA" else "ES256")
+        except (jwt.PyJWTError, TypeError) as error:  # TypeError: its id can't be one
+            log.warning("a key of the issuer is left out", key_id=fields.get("kid"), reason=str(error))
     return keys
+
+
+def _can_sign(fields: Mapping[str, Any]) -> bool:
+    """Whether the key is for one of our algorithms."""
+    return (fields.get("kty"), fields.get("crv")) in (("RSA", None), ("EC", "P-256")) and fields.get("use") != "enc"
 
 
 def tokens_of(settings: Settings) -> Tokens | None:

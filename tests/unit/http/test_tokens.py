@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -20,7 +21,9 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from shared.dev.issuer import KEY_ID, DevIssuer
+from shared.es.errors import NotReady
 from shared.http import auth
+from shared.http.errors import Unauthenticated
 from shared.settings import DEV_ISSUER, Settings
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
@@ -257,3 +260,73 @@ async def test_rsa_keys_and_scp_lists_count_too(tmp_path: Path) -> None:
     assert (await asked(api, Route("accounts", "GET", "/accounts/{id}"), token)).status_code == 404
     shared = jwt.encode(claims | {"scp": ["accounts:read"]}, b"secret" * 8, "HS256", {"kid": "o"})
     assert (await asked(api, Route("accounts", "GET", "/accounts/{id}"), shared)).status_code == 401
+
+
+class Issuer(auth.KeySet):
+    """Publishes whatever it is given, or is down; counts how often it is asked."""
+
+    def __init__(self, published: str | None) -> None:
+        super().__init__("https://issuer.example/keys")
+        self.published = published
+        self.asked = 0
+
+    async def _fetch(self) -> bytes:
+        self.asked += 1
+        if self.published is None:
+            raise TimeoutError
+        return self.published.encode()
+
+
+def published(issuer: DevIssuer) -> list[dict[str, Any]]:
+    issuer.key()
+    keys: list[dict[str, Any]] = json.loads(issuer.key_set.read_text())["keys"]
+    return keys
+
+
+async def test_a_broken_key_hides_no_other(issuer: DevIssuer) -> None:
+    (good,) = published(issuer)
+    broken = [{**good, "kid": "short", "x": "AA"}, {**good, "kid": ["x"]}, {"kty": "RSA", "kid": "empty"}, {}]
+    keys = Issuer(json.dumps({"keys": [*broken, good]}))
+    assert (await keys.find(KEY_ID)).key_id == KEY_ID
+    for key_id in ("short", "empty"):
+        with pytest.raises(Unauthenticated):
+            await keys.find(key_id)
+
+
+@pytest.mark.parametrize("rubbish", [None, "", "{", "{}", "[]", "null", '{"keys": {}}', '{"keys": [1]}', "[" * 10_000])
+async def test_while_an_issuer_publishes_no_keys_those_held_count(
+    rubbish: str | None, issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Issuer(json.dumps({"keys": published(issuer)}))
+    await keys.find(KEY_ID)
+    keys.published = rubbish
+    monkeypatch.setattr(auth, "REFRESH_S", 0.0)
+    monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
+    assert (await keys.find(KEY_ID)).key_id == KEY_ID
+    with pytest.raises(NotReady):
+        await keys.find("dev-2")
+    assert keys.asked == 3
+
+
+async def test_an_issuer_that_is_down_is_asked_by_one_and_then_left_alone(issuer: DevIssuer) -> None:
+    """Tokens that name unknown keys cost nobody's time: anybody can make them."""
+    keys = Issuer(None)
+    found = await asyncio.gather(*(keys.find(f"unknown-{n}") for n in range(20)), return_exceptions=True)
+    assert {type(each) for each in found} == {NotReady}
+    keys.published = json.dumps({"keys": published(issuer)})
+    with pytest.raises(NotReady):
+        await keys.find(KEY_ID)
+    assert keys.asked == 1
+
+
+async def test_an_issuer_that_is_back_is_asked_after_the_pause(
+    issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Issuer(None)
+    monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
+    with pytest.raises(NotReady):
+        await keys.find(KEY_ID)
+    keys.published = json.dumps({"keys": published(issuer)})
+    assert (await keys.find(KEY_ID)).key_id == KEY_ID
+    with pytest.raises(Unauthenticated):
+        await keys.find("dev-2")
