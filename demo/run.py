@@ -84,7 +84,6 @@ async def _tell(purchases: Sequence[Purchase], expected: Books, stack: Stack, be
         }.items():
             with begin(name) as now:
                 now.done = await tell(now)
-        await producer.close()
         return story.findings()
 
 

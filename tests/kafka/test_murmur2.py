@@ -83,5 +83,4 @@ async def _by_aiokafka(bootstrap: str, keys: Iterable[bytes]) -> list[int]:
 async def _by_command_producer(bootstrap: str, topology: Topology, keys: Iterable[bytes]) -> list[int]:
     producer = CommandProducer(bootstrap, [topology])
     sent = await asyncio.gather(*(producer.send("routing.commands.v1", key, b"") for key in keys))
-    await producer.close()
     return [partition for partition, _ in sent]

@@ -62,5 +62,3 @@ async def send_shuffled(bootstrap: str, sku: str) -> None:
         for quantity in shuffled
     ]
     await asyncio.gather(*(random.choice(producers).send(COMMANDS.name, sku.encode(), body) for body in bodies))
-    for producer in producers:
-        await producer.close()

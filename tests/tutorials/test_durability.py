@@ -118,7 +118,6 @@ def send(kafka: EmbeddedKafka, value: bytes) -> int:
     async def main() -> int:
         producer = CommandProducer(kafka.bootstrap, [Topology("orders", (LOSSY,), partitions=1)])
         _, offset = await producer.send(LOSSY.name, b"o-1", value)
-        await producer.close()
         return offset
 
     return asyncio.run(main())
