@@ -15,7 +15,7 @@ from shared.es.row import Row
 from shared.http import commands, history, lists
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, WishesHeader
-from shared.http.guard import owned_by
+from shared.http.guard import OwnedRouter
 from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
@@ -62,7 +62,7 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
-    router = APIRouter(prefix="/accounts", tags=["accounts"], dependencies=[owned_by("account_id")])
+    router = OwnedRouter("account_id", prefix="/accounts", tags=["accounts"])
     accounts = History(node, peers, ACCOUNTS, view, DECIDER)
     listed = Lists(node, peers, ACCOUNTS, view)
     door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")

@@ -19,7 +19,6 @@ from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
-from shared.http.routing import routes_of
 
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
@@ -45,7 +44,6 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         redirect_slashes=False,
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams)
-    api.state.service = service
     api.state.streams = streams
     api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
@@ -54,9 +52,9 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), dev)
     guard = Guard(tokens_of(settings), buckets)
     for router in routes(node, peers):
-        api.router.routes += guard.around(routes_of(router), service)
+        api.router.routes += guard.around(router, service)
     for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
-        api.router.routes += guard.around(routes_of(router), "operations")
+        api.router.routes += guard.around(router, "operations")
     api.include_router(health_routes(node, peers))
     return api
 

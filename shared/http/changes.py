@@ -25,7 +25,7 @@ from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.es.row import Row
 from shared.http.auth import Authority, caller_of
-from shared.http.guard import owned_by
+from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.problems import Problem
 from shared.topology import Table
@@ -88,7 +88,7 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
 
     owned: the table's keys have owners, who may follow their own.
     """
-    router = APIRouter(tags=["changes"], dependencies=[owned_by("key")] if owned else [])
+    router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
 
     async def opened(
         request: Request,
