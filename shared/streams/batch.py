@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from shared.es.errors import BadMessage, NotReady
+from shared.es.ids import check_aggregate_id
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Partition, Record
@@ -58,7 +59,7 @@ class Rows:
         codec: RowCodec[Any],
         pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
     ) -> None:
-        """partitions: how many there are, where murmur2 of the key says which; None where it does not.
+        """partitions: how many there are, where keys are ids and murmur2 says which is theirs; None where it does not.
 
         pending: what the batch before changed, which the store may not have yet.
         """
@@ -71,22 +72,28 @@ class Rows:
         self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
 
     def get(self, key: bytes) -> Row[Any] | None:
-        """Raises BadMessage for a new key that belongs to another partition: nobody would look for its row here."""
+        """Raises BadMessage for a new key that is no id or belongs elsewhere: nobody would look for its row here."""
         if key in self.changed:
             return self.changed[key]
         if key in self._pending:
             return self._pending[key]
         value = self.store.get(self.partition, key)
         if value is None:
-            self._check_home(key)
+            self._check_new(key)
             return None
         try:
             return self.codec.decode(value)
         except ValueError as error:
             raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
 
-    def _check_home(self, key: bytes) -> None:
-        home = self.partition if self.partitions is None else partition_of(key, self.partitions)
+    def _check_new(self, key: bytes) -> None:
+        if self.partitions is None:
+            return
+        try:
+            check_aggregate_id(key.decode())
+        except ValueError as error:
+            raise BadMessage(f"its key names no row: {error}") from error
+        home = partition_of(key, self.partitions)
         if home != self.partition:
             raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
 

@@ -83,6 +83,8 @@ class RowStore(SerializedStore[bytes, bytes]):
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
+        if key < FIRST_KEY:
+            return None  # a note of the store's own, if anything
         try:
             value: bytes | None = self._dbs[partition].get(key)
         except (KeyError, DbClosedError) as error:

@@ -1,0 +1,96 @@
+"""A row of a view is named by a legal id: under any other key a record is a bad one, and nothing worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shared import indexing
+from shared.es.envelope import EventCodec
+from shared.es.message import Event
+from shared.es.row import Row, RowCodec
+from shared.kafka.murmur2 import partition_of
+from shared.parking import Failure
+from shared.streams.batch import Batch, Rows
+from shared.streams.processors import Projection
+from shared.streams.store import INDEXES_KEY, OFFSET_KEY, RowStore
+from shared.topology import Table, Topic
+
+PARTITIONS = 8
+FACTS = Topic("shop.events.v1")
+VIEW = Table("view", source=FACTS, indexes=("seen",))
+
+
+class Seen(Event):
+    TYPE = "shop.seen"
+
+
+BODY = EventCodec([Seen]).write(
+    Seen(),
+    event_id="e-1",
+    aggregate_id="a-1",
+    sequence=1,
+    occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
+    correlation_id="story",
+)
+COUNT = Projection(
+    lambda view, *_: {"seen": view["seen"] + 1}, initial={"seen": 0}, events=[Seen], state=dict, table=VIEW
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RowStore]:
+    nobody = cast(Any, SimpleNamespace())
+    store = RowStore(tmp_path, VIEW.indexes, "rocksdb://", nobody, nobody, table_name=VIEW.name)
+    yield store
+    for partition in range(PARTITIONS):
+        store.close(partition)
+
+
+@pytest.mark.parametrize("key", [b"a-1", "ä".encode(), b"1997-01-18", b"x" * 128])
+def test_an_id_names_a_row(store: RowStore, key: bytes) -> None:
+    assert _counted(store, key) is None
+    assert store.get(_home(key), key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        OFFSET_KEY,
+        INDEXES_KEY,
+        indexing.entry("seen", 1, b"a-0"),
+        b"",
+        b"a\nb",
+        b"\x7f",
+        "\x85".encode(),
+        b"\xff\xfe",
+        b"x" * 129,
+        b"..",
+    ],
+)
+def test_any_other_key_is_the_record_s_own_fault(store: RowStore, key: bytes) -> None:
+    failure = _counted(store, key)
+    assert failure is not None
+    assert failure.code == "message.bad"
+    assert "its key" in failure.reason
+
+
+def _home(key: bytes) -> int:
+    return partition_of(key, PARTITIONS)
+
+
+def _counted(store: RowStore, key: bytes) -> Failure | None:
+    """What becomes of an event under this key, in a store that holds rows and entries already."""
+    partition, codec = _home(key), cast(RowCodec[Any], COUNT.codec)
+    store.open(partition)
+    store.apply(partition, {b"a-0": codec.encode(Row(1, {"seen": 1}, {}, 16))}, 41)
+    record = SimpleNamespace(topic=FACTS.name, partition=partition, offset=17, key=key, value=BODY)
+    rows = Rows("changelog", store, partition, PARTITIONS, codec)
+    failure = COUNT.attempt(record, rows, Batch("dead-letters"))
+    store.apply(partition, rows.encoded(), 42)
+    return failure
