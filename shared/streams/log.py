@@ -14,6 +14,7 @@ from shared.history import LogBegins
 FETCH_BYTES = 64 * 1024  # the broker gives a whole batch at least, and one record of it is wanted
 NEIGHBOURS = 200  # come along with a record, and the next one wanted may be among them
 TIMEOUT_S = 2.5  # less than a peer has to answer
+LONG_MS = 3_600_000  # its caller waits less
 
 
 async def read_at(
@@ -39,16 +40,16 @@ async def read_at(
 
 async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]) -> Sequence[bytes]:
     try:
-        found = {record.offset: record.value async for record in records_at(reader, tp, offsets, TIMEOUT_S)}
+        found = {record.offset: record.value async for record in records_at(reader, tp, offsets)}
     except OffsetOutOfRangeError:
         raise LogBegins((await reader.beginning_offsets([tp]))[tp]) from None
     return [found[offset] for offset in offsets]
 
 
 async def records_at(
-    reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int], wait_s: float
+    reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]
 ) -> AsyncIterator[ConsumerRecord]:
-    """The records at the ascending offsets, but for those that do not come within `wait_s`.
+    """The records at the ascending offsets, each as soon as it comes; how long to wait for all is the caller's to say.
 
     Raises OffsetOutOfRangeError at the first that was removed.
     """
@@ -57,7 +58,7 @@ async def records_at(
         if offset not in missing:
             continue
         reader.seek(tp, offset)
-        fetched = await reader.getmany(tp, timeout_ms=int(wait_s * 1000), max_records=NEIGHBOURS)
+        fetched = await reader.getmany(tp, timeout_ms=LONG_MS, max_records=NEIGHBOURS)
         for record in fetched.get(tp, ()):
             if record.offset in missing:
                 missing.remove(record.offset)

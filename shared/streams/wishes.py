@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from shared.parking import Failure, Parked, Wish
 from shared.streams.log import records_at
@@ -15,7 +16,7 @@ from shared.streams.processors import Processor
 
 log = structlog.get_logger(__name__)
 
-REREAD_S = 5.0
+REREAD_S = 5.0  # in which the engine does nothing else
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
@@ -32,38 +33,44 @@ class Wishes:
         if parked is None:
             return  # done before
         if wish.action == "retry":
-            place.keep(wish.id, self._retried(parked, await self._reread(parked), attempt))
+            place.keep(wish.id, await self._retried(parked, attempt))
         elif wish.offset == parked.offset:
             log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
             place.keep(wish.id, parked.without_first())
 
-    def _retried(self, parked: Parked, records: Mapping[int, ConsumerRecord], attempt: Attempt) -> Parked | None:
+    async def _retried(self, parked: Parked, attempt: Attempt) -> Parked | None:
         """What stays parked when all are handled in order, up to the first that fails again."""
-        processor = next((p for p in self._processors[parked.topic] if p.name == parked.processor), None)
+        processors = self._processors.get(parked.topic, ())  # this release may read the topic no more
+        processor = next((each for each in processors if each.name == parked.processor), None)
+        if processor is None:
+            return parked.failed(Failure("gone", "the processor is no longer there"))
+        records, missing = await self._reread(parked)
         left: Parked | None = parked
         while left is not None:
             record = records.get(left.offset)
-            if processor is None or record is None:
-                what = "the processor" if processor is None else "the record"
-                return left.failed(Failure("gone", f"{what} is no longer there"))
-            failure = attempt(processor, record)
+            failure = missing if record is None else attempt(processor, record)
             if failure is not None:
                 return left.failed(failure)
             left = left.without_first()
         return None
 
-    async def _reread(self, parked: Parked) -> dict[int, ConsumerRecord]:
-        """The parked records from the log, by offset; those that retention removed are missing."""
+    async def _reread(self, parked: Parked) -> tuple[Mapping[int, ConsumerRecord], Failure]:
+        """The parked records from the log, by offset, and why one can be missing."""
         tp = TopicPartition(parked.topic, parked.partition)
         found: dict[int, ConsumerRecord] = {}
+        missing = Failure("gone", "the record is no longer there")
         reader = self._new_consumer()
-        await reader.start()
         try:
-            reader.assign([tp])
-            async for record in records_at(reader, tp, parked.offsets, REREAD_S):
-                found[record.offset] = record
+            async with asyncio.timeout(REREAD_S):
+                await reader.start()
+                reader.assign([tp])
+                async for record in records_at(reader, tp, parked.offsets):
+                    found[record.offset] = record
         except OffsetOutOfRangeError as error:
             log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
+        except (KafkaError, TimeoutError) as error:
+            missing = Failure("unread", f"not read again in {REREAD_S:g} s, retry: {type(error).__name__}")
+            log.warning("parked records can't be read now", topic=tp.topic, read=len(found), reason=repr(error))
         finally:
             await reader.stop()
-        return found
+        return found, missing
