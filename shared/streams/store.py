@@ -8,6 +8,7 @@ a store that can't be opened is simply wiped.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,9 @@ MAX_OPEN_FILES = 64
 OFFSET_KEY = b"\x00changelog-offset"
 INDEXES_KEY = b"\x00indexes"
 FIRST_KEY = b"\x20"
+
+LET_GO_S = 2.0  # a closed store stays in use until who reads it asks for the next row
+LET_GO_PAUSE_S = 0.005
 
 
 class StoreFailed(Exception):
@@ -163,9 +167,9 @@ class RowStore(SerializedStore[bytes, bytes]):
         path = self._path(partition)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _readable(path)
+            return _opened(path)
         except Exception as error:
-            if "lock file" in str(error):  # in use: what is wiped would be a running worker's
+            if _is_in_use(path, error):  # what is wiped would be a running worker's
                 raise
             log.warning("store unreadable, wiped; the changelog restores it", path=str(path), error=str(error))
             self.wipe(partition)
@@ -234,6 +238,23 @@ def _open_while_read() -> Iterator[None]:
         yield
     except (KeyError, DbClosedError) as error:
         raise NotReady("the partition is moving to another worker") from error
+
+
+def _opened(path: Path) -> Rdict:
+    """The store in this folder, once nobody uses it any more. Raises rocksdict's Exception."""
+    deadline = time.monotonic() + LET_GO_S
+    while True:
+        try:
+            return _readable(path)
+        except Exception as error:
+            if not _is_in_use(path, error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(LET_GO_PAUSE_S)
+
+
+def _is_in_use(path: Path, error: Exception) -> bool:
+    """By this process or another: RocksDB says it in other words for each."""
+    return str(path / "LOCK") in str(error)
 
 
 def _readable(path: Path) -> Rdict:

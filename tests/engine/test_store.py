@@ -6,14 +6,16 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from shared.es.errors import NotReady
+from shared.streams import store as store_module
 from shared.streams.store import RowStore, StoreFailed
 
 ROWS = {b"account-%d" % number: b'{"balance_cents": %d}' % number * 50 for number in range(2_000)}
@@ -113,12 +115,36 @@ def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tm
     store.apply(0, dict(ROWS), 41)
     rival = f"""
 import pathlib
+from shared.streams import store
 from tests.engine.test_store import _store
+store.LET_GO_S = 0.0
 _store(pathlib.Path({str(tmp_path)!r})).open(0)
 """
     ended = subprocess.run([sys.executable, "-c", rival], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode != 0
     assert "lock file" in ended.stderr
+    assert dict(store.scan(0)) == ROWS
+
+
+@pytest.mark.parametrize(("end", "left"), [(RowStore.close, 41), (RowStore.wipe, -1)])
+def test_a_store_that_is_still_read_is_opened_when_its_reader_lets_go(
+    store: RowStore, end: Callable[[RowStore, int], None], left: int
+) -> None:
+    reader = _reader_of(store)
+    end(store, 0)
+    Timer(0.1, reader.close).start()
+    assert store.open(0) == left
+    assert len(list(store.scan(0))) == (len(ROWS) if left == 41 else 0)
+
+
+def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LET_GO_S", 0.05)
+    reader = _reader_of(store)
+    store.close(0)
+    with pytest.raises(StoreFailed, match="LOCK"):
+        store.open(0)
+    reader.close()
+    assert store.open(0) == 41
     assert dict(store.scan(0)) == ROWS
 
 
@@ -148,6 +174,15 @@ def _filled_and_closed(store: RowStore) -> None:
     store.open(0)
     store.apply(0, dict(ROWS), 41)
     store.close(0)
+
+
+def _reader_of(store: RowStore) -> Generator[tuple[bytes, bytes], None, None]:
+    """Of a filled partition, in the middle of it."""
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    reader = cast(Generator[tuple[bytes, bytes], None, None], store.scan(0))
+    next(reader)
+    return reader
 
 
 def _fails(store: RowStore, key: bytes) -> bool:
