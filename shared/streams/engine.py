@@ -432,7 +432,7 @@ class Engine(Service):
         if aborted.lost_membership:
             self.assignment = None  # the group will assign anew
             self._suspend()
-            self.replicas.held.clear()
+            self.replicas.hold(active=(), standby=(), starts={}, ends={})
             self.waiting.look_again()
         elif self.assignment is not None:
             await asyncio.sleep(pause_s)

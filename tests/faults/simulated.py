@@ -326,17 +326,21 @@ class FakeStore:
         self.table_name = table_name
         self.broken: set[int] = set()
         self.full: set[int] = set()
+        self.opened: set[int] = set()
         self._applied: dict[int, list[tuple[dict[bytes, bytes | None], int | None]]] = {}
         self._rows: dict[int, dict[bytes, bytes]] = {}
 
     def open(self, partition: int) -> int:
+        self.opened.add(partition)
         applied = self._applied.setdefault(partition, [])
         self._rows.setdefault(partition, {})
         return next((offset for _, offset in reversed(applied) if offset is not None), -1)
 
-    def close(self, partition: int) -> None: ...
+    def close(self, partition: int) -> None:
+        self.opened.discard(partition)
 
     def wipe(self, partition: int) -> None:
+        self.close(partition)
         self.broken.discard(partition)
         self._applied[partition] = []
         self._rows[partition] = {}
@@ -355,6 +359,7 @@ class FakeStore:
 
     def crash(self, chance: random.Random) -> None:
         self.full.clear()
+        self.opened.clear()
         for partition, applied in self._applied.items():
             del applied[chance.randint(0, len(applied)) :]
             self._rows[partition] = {}
