@@ -26,6 +26,7 @@ class Replica:
 
     Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over,
     end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
+    failure: what a read found broken.
     """
 
     changelog: TopicPartition
@@ -38,6 +39,7 @@ class Replica:
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
     start: int = 0
+    failure: StoreFailed | None = None
 
     @property
     def ours(self) -> bool:
@@ -73,8 +75,6 @@ class Replicas:
     def __init__(self, topology: Topology, stores: Mapping[str, RowStore], codecs: Mapping[str, RowCodec[Any]]) -> None:
         """stores and codecs: by the table's name."""
         self.held: dict[TopicPartition, Replica] = {}
-        self.failures: list[StoreFailed] = []
-        """What reads found broken, for the engine to heal."""
         self._topology = topology
         self._changelogs = {table.name: topology.changelog(table).name for table in topology.all_tables()}
         self._tables = {self._changelogs[table.name]: table for table in topology.all_tables()}
@@ -93,6 +93,11 @@ class Replicas:
         return next((each for each in self.held.values() if (each.store, each.changelog.partition) == place), None)
 
     @property
+    def failures(self) -> Iterator[StoreFailed]:
+        """What reads found broken of those that are held now, for the engine to heal."""
+        return (replica.failure for replica in self.held.values() if replica.failure is not None)
+
+    @property
     def restoring(self) -> bool:
         return any(not replica.restored for replica in self.held.values())
 
@@ -108,10 +113,13 @@ class Replicas:
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`."""
+        replica = self.of(table, partition)  # before the read: while it lasts another copy may take its place
+        if replica is None:
+            raise NotReady("the partition is moving to another worker")
         try:
-            value = self._stores[table.name].get(partition, key)
+            value = replica.store.get(partition, key)
         except StoreFailed as failure:
-            self.failures.append(failure)
+            replica.failure = failure
             raise NotReady("the partition is restored from its changelog") from failure
         return None if value is None else self._codecs[table.name].decode(value)
 
@@ -173,6 +181,5 @@ class Replicas:
 
     def wipe(self, replica: Replica) -> None:
         """Forget what is held locally; held again, it is restored from its changelog."""
-        self.failures.clear()
         replica.store.wipe(replica.changelog.partition)
         del self.held[replica.changelog]

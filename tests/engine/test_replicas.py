@@ -1,4 +1,4 @@
-"""The copies of tables: let go when they move away."""
+"""The copies of tables: let go when they move away, and healed when a read finds them broken, those held now alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import pytest
 from aiokafka import TopicPartition
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS
+from shared.es.errors import NotReady
 from shared.kafka.transactions import TransactionAborted
+from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate
 from shared.topology import Topology
@@ -22,12 +25,54 @@ CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
 SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
 
 
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
+
+
 def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     async def lose(engine: Engine, stores: dict[str, FakeStore]) -> None:
         assert [store.opened for store in stores.values()] == [{0, 1}, {0, 1}]
         await engine._begin_again(TransactionAborted("another generation", lost_membership=True))
 
     assert [store.opened for store in _with_engine(lose).values()] == [set(), set()]
+
+
+def test_what_a_read_finds_broken_is_restored() -> None:
+    async def heal(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        _read_broken(engine, stores)
+        await engine._turn_or_heal()
+
+    assert not _with_engine(heal)[ACCOUNTS.name].broken
+
+
+def test_what_moved_away_is_broken_no_more() -> None:
+    async def move(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        _read_broken(engine, stores)
+        await engine._take_over(_assignment(1))
+        await engine._turn_or_heal()
+
+    assert _with_engine(move)[ACCOUNTS.name].opened == {1}
+
+
+def test_a_read_that_lasted_longer_than_its_copy_does_not_blame_the_next() -> None:
+    async def read(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        replicas, store = engine.replicas, stores[ACCOUNTS.name]
+        first, get = replicas.held[TopicPartition(CHANGELOGS[0], 0)], store.get
+
+        def slow(partition: int, key: bytes) -> bytes | None:
+            replicas.wipe(first)
+            ends = {**dict.fromkeys(replicas.held, 0), first.changelog: 9}
+            replicas.hold(ends, (), dict.fromkeys(ends, 0), ends)
+            store.broken.add(partition)
+            return get(partition, key)
+
+        store.get = slow  # type: ignore[method-assign]
+        with pytest.raises(NotReady):
+            replicas.read(ACCOUNTS, 0, b"a-1")
+        assert list(replicas.failures) == []
+
+    _with_engine(read)
 
 
 def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]]) -> dict[str, FakeStore]:
@@ -58,3 +103,9 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
 def _assignment(*partitions: int) -> Assignment:
     places = {TopicPartition(topic, partition) for topic in [*CHANGELOGS, *SOURCES] for partition in partitions}
     return Assignment(frozenset(places), frozenset(), b"member")
+
+
+def _read_broken(engine: Engine, stores: dict[str, FakeStore]) -> None:
+    stores[ACCOUNTS.name].broken.add(0)
+    with pytest.raises(NotReady):
+        engine.replicas.read(ACCOUNTS, 0, b"a-1")
