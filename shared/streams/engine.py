@@ -351,10 +351,10 @@ class Engine(Service):
         return self._batch.rows[place]
 
     def _parking(self, partition: int) -> Parking:
-        table = self.topology.parked
+        rows = self._rows(self.topology.parked, partition)
         if partition not in self._parked:
-            self._parked[partition] = {key.decode() for key, _ in self.replicas.scan(table, partition)}
-        return Parking(self._rows(table, partition), self._parked[partition])
+            self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
+        return Parking(rows, self._parked[partition])
 
     # Committing it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,27 +114,34 @@ class Replicas:
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`."""
-        replica = self.of(table, partition)  # before the read: while it lasts another copy may take its place
-        if replica is None:
-            raise NotReady("the partition is moving to another worker")
-        try:
-            value = replica.store.get(partition, key)
-        except StoreFailed as failure:
-            replica.failure = failure
-            raise NotReady("the partition is restored from its changelog") from failure
+        with self._reading(table, partition) as store:
+            value = store.get(partition, key)
         return None if value is None else self._codecs[table.name].decode(value)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         """Committed rows in key order, beginning behind `after`."""
         decode = self._codecs[table.name].decode
-        for key, value in self._stores[table.name].scan(partition, after):
-            yield key, decode(value)
+        with self._reading(table, partition) as store:
+            for key, value in store.scan(partition, after):
+                yield key, decode(value)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
         """Entries of an index, in order, beginning behind `start`."""
-        return self._stores[table.name].keys_by(partition, field, start, descending)
+        with self._reading(table, partition) as store:
+            yield from store.keys_by(partition, field, start, descending)
+
+    @contextmanager
+    def _reading(self, table: Table, partition: int) -> Iterator[RowStore]:
+        replica = self.of(table, partition)  # while it is read, another copy may take its place
+        if replica is None:
+            raise NotReady("the partition is moving to another worker")
+        try:
+            yield replica.store
+        except StoreFailed as failure:
+            replica.failure = failure
+            raise NotReady("the partition is restored from its changelog") from failure
 
     def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None]) -> Rows:
         """Nothing changed yet, over what is being committed and what is."""

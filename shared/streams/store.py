@@ -10,9 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 import structlog
 from faust.stores.base import SerializedStore
@@ -25,6 +23,7 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     WriteBatch,
     WriteOptions,
 )
@@ -117,21 +116,35 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, beginning behind `after`."""
-        start = after + b"\x00" if after else FIRST_KEY
-        with _open_while_read():
-            yield from cast(Iterator[tuple[bytes, bytes]], self._dbs[partition].items(from_key=start))
+        for at in self._walk(partition, after + b"\x00" if after else FIRST_KEY):
+            yield at.key(), at.value()
 
     def keys_by(self, partition: int, field: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:
         """Index entries of `field` in their order, beginning behind the entry `start`."""
         prefix = indexing.prefix(field)
         # \xff is in no UTF-8 text: behind all entries of the prefix
         begin = start or (prefix + b"\xff" if descending else prefix)
-        with _open_while_read():
-            for entry in cast(Iterator[bytes], self._dbs[partition].keys(backwards=descending, from_key=begin)):
-                if not entry.startswith(prefix):
-                    return
-                if entry != start:
-                    yield entry
+        for at in self._walk(partition, begin, descending):
+            entry: bytes = at.key()
+            if not entry.startswith(prefix):
+                return
+            if entry != start:
+                yield entry
+
+    def _walk(self, partition: int, start: bytes, descending: bool = False) -> Iterator[RdictIter]:
+        """At each entry in turn. rocksdict's own loops end at what can't be read as they do behind the last entry."""
+        try:
+            at = self._dbs[partition].iter()
+            seek, go_on = (at.seek_for_prev, at.prev) if descending else (at.seek, at.next)
+            seek(start)
+            while at.valid():
+                yield at
+                go_on()
+            at.status()
+        except (KeyError, DbClosedError) as error:
+            raise NotReady("the partition is moving to another worker") from error
+        except Exception as error:
+            raise StoreFailed(self, partition, error) from error
 
     def __init__(self, path: Path, indexes: tuple[str, ...], *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
@@ -229,15 +242,6 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def restore_backup(self, *_: object, **__: object) -> None:
         raise NotImplementedError("the changelog is the backup")
-
-
-@contextmanager
-def _open_while_read() -> Iterator[None]:
-    """A partition may move away in the middle of a read from another thread."""
-    try:
-        yield
-    except (KeyError, DbClosedError) as error:
-        raise NotReady("the partition is moving to another worker") from error
 
 
 def _opened(path: Path) -> Rdict:

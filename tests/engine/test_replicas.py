@@ -17,6 +17,7 @@ from shared.kafka.transactions import TransactionAborted
 from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate
+from shared.streams.replicas import Replicas
 from shared.topology import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
 
@@ -38,12 +39,32 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     assert [store.opened for store in _with_engine(lose).values()] == [set(), set()]
 
 
-def test_what_a_read_finds_broken_is_restored() -> None:
+READS: dict[str, Callable[[Replicas], object]] = {
+    "a row": lambda replicas: replicas.read(ACCOUNTS, 0, b"a-1"),
+    "all rows": lambda replicas: list(replicas.scan(ACCOUNTS, 0)),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_what_a_read_finds_broken_is_restored(read: Callable[[Replicas], object]) -> None:
     async def heal(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        _read_broken(engine, stores)
+        stores[ACCOUNTS.name].broken.add(0)
+        with pytest.raises(NotReady):
+            read(engine.replicas)
         await engine._turn_or_heal()
 
     assert not _with_engine(heal)[ACCOUNTS.name].broken
+
+
+def test_what_is_parked_is_restored_before_a_record_is_handled() -> None:
+    async def process(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        broken = stores[TOPOLOGY.parked.name].broken
+        broken |= {0, 1}
+        cast(Any, engine)._offsets.broker.append(COMMANDS.name, (b"a-1", b"charge!"), None)
+        while broken == {0, 1}:
+            await engine._turn_or_heal()
+
+    assert len(_with_engine(process)[TOPOLOGY.parked.name].broken) == 1
 
 
 def test_what_moved_away_is_broken_no_more() -> None:

@@ -18,7 +18,7 @@ from shared.es.errors import NotReady
 from shared.streams import store as store_module
 from shared.streams.store import RowStore, StoreFailed
 
-ROWS = {b"account-%d" % number: b'{"balance_cents": %d}' % number * 50 for number in range(2_000)}
+ROWS = {b"account-%d" % number: b'{"state": {"phase": %d}, "note": "%d"}' % (number, 9**900) for number in range(2_000)}
 
 
 @pytest.fixture
@@ -81,6 +81,14 @@ def _remove_the_rows(folder: Path) -> None:
         table.unlink()
 
 
+def _flip_here_and_there(folder: Path) -> None:
+    (table,) = folder.glob("*.sst")
+    data = bytearray(table.read_bytes())
+    for at in range(8_000, len(data) // 2, 100):  # behind what the store notes for itself
+        data[at] ^= 0xFF
+    table.write_bytes(data)
+
+
 def _flip_everywhere(folder: Path) -> None:
     for table in folder.glob("*.sst"):
         table.write_bytes(bytes(byte ^ 0xFF for byte in table.read_bytes()))
@@ -100,14 +108,23 @@ def test_a_damaged_store_is_wiped_when_it_is_opened(
 
 def test_damage_met_while_reading_is_told_from_an_absent_row(store: RowStore, tmp_path: Path) -> None:
     _filled_and_closed(store)
-    (table,) = (tmp_path / "accounts-0").glob("*.sst")
-    data = bytearray(table.read_bytes())
-    for at in range(len(data) // 4, len(data) // 2, 100):
-        data[at] ^= 0xFF
-    table.write_bytes(data)
+    _flip_here_and_there(tmp_path / "accounts-0")
     assert store.open(0) == 41
     failures = sum(_fails(store, key) for key in random.Random(1).sample(sorted(ROWS), 500))
     assert failures > 50
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_damage_met_on_a_walk_is_told_from_its_end(tmp_path: Path, descending: bool) -> None:
+    store = _store(tmp_path, "phase")
+    _filled_and_closed(store)
+    _flip_here_and_there(tmp_path / "accounts-0")
+    assert store.open(0) == 41
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        list(store.scan(0))
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        list(store.keys_by(0, "phase", descending=descending))
+    store.close(0)
 
 
 def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tmp_path: Path) -> None:
@@ -165,9 +182,9 @@ def test_a_partition_that_is_not_open_is_moving(store: RowStore) -> None:
         store.get(5, b"account-1")
 
 
-def _store(folder: Path) -> RowStore:
+def _store(folder: Path, *indexes: str) -> RowStore:
     nobody = cast(Any, SimpleNamespace())
-    return RowStore(folder, (), "rocksdb://", nobody, nobody, table_name="accounts")
+    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts")
 
 
 def _filled_and_closed(store: RowStore) -> None:

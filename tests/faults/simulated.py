@@ -350,6 +350,7 @@ class FakeStore:
         return self._rows[partition].get(key)
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        self._fail_if(partition in self.broken, partition)
         return iter(sorted((key, value) for key, value in self._rows[partition].items() if key > after))
 
     def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
