@@ -13,7 +13,7 @@ from pydantic_core import from_json
 Value = None | bool | int | str
 
 _INT_BYTES = 8
-_INT_OFFSET = 2**63
+_INT_END = 2**63
 
 
 def prefix(field: str) -> bytes:
@@ -22,13 +22,13 @@ def prefix(field: str) -> bytes:
 
 
 def sortable(value: Value) -> bytes:
-    """Bytes that compare as the values do: null, booleans, integers (64 bits), then strings."""
+    """Bytes that compare as the values do: null, booleans, integers (beyond 64 bits all alike), then strings."""
     if value is None:
         return b"0"
     if isinstance(value, bool):
         return b"1\x01" if value else b"1\x00"
     if isinstance(value, int):
-        return b"2" + (value + _INT_OFFSET).to_bytes(_INT_BYTES, "big")
+        return b"2" + (max(-_INT_END, min(value, _INT_END - 1)) + _INT_END).to_bytes(_INT_BYTES, "big")
     return b"3" + value.encode().replace(b"\x00", b"\x01")
 
 

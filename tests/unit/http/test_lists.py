@@ -81,6 +81,12 @@ async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(node
     assert page["cursor"]
 
 
+@pytest.mark.parametrize("order", ["id", "balance_cents"])
+async def test_a_bound_that_64_bits_cannot_hold_bounds_nothing(node: Endless, order: str) -> None:
+    page = await listed(node, order=order, balance_cents_min=-(2**63) - 1, balance_cents_max=2**63)
+    assert len(page["items"]) == LIMIT
+
+
 class Listed(NamedTuple):
     """A list of a service, and the parameters it takes."""
 

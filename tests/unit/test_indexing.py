@@ -1,0 +1,40 @@
+"""Entries of an index sort as its values do, whatever a row or a caller comes with."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as some
+
+from shared.indexing import Value, entries, entry, key_of, sortable
+
+KEYS = some.text("abc-ü", min_size=1).map(str.encode)
+INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
+TEXTS = some.text(some.characters(exclude_categories=["Cs"], min_codepoint=2))
+VALUES = some.none() | some.booleans() | INTEGERS | TEXTS
+
+
+@given(INTEGERS, INTEGERS)
+@example(2**63 - 1, 2**63)
+@example(-(2**63) - 1, -(2**63))
+def test_integers_sort_as_they_count(one: int, other: int) -> None:
+    """Those that 64 bits can't hold sort with the last that they can: a sum may grow that large."""
+    low, high = sorted((one, other))
+    assert sortable(low) <= sortable(high)
+    if -(2**63) <= low < high < 2**63:
+        assert sortable(low) < sortable(high)
+
+
+@given(TEXTS, TEXTS, KEYS, KEYS)
+def test_entries_of_texts_sort_as_the_texts_do(one: str, other: str, key: bytes, another: bytes) -> None:
+    assert (entry("name", one, key) < entry("name", other, another)) == ((one, key) < (other, another))
+
+
+@given(VALUES, KEYS)
+def test_an_entry_has_the_key_of_its_row(value: Value, key: bytes) -> None:
+    assert key_of(entry("field", value, key), "field") == key
+
+
+def test_a_row_has_an_entry_for_each_field() -> None:
+    row = b'{"sequence":1,"state":{"phase":"open","cents":18446744073709551616}}'
+    found = list(entries(("phase", "cents", "missing"), b"ann", row))
+    assert found == [entry("phase", "open", b"ann"), entry("cents", 2**63 - 1, b"ann"), entry("missing", None, b"ann")]
