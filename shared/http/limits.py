@@ -191,7 +191,7 @@ class SecureHeaders:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                theirs = [(name, value) for name, value in message["headers"] if name.lower() not in headers]
+                theirs = [header for header in message["headers"] if header[0] not in headers]  # in lower case, in ASGI
                 message = {**message, "headers": [*theirs, *headers.items()]}
             await send(message)
 

@@ -189,7 +189,7 @@ class Queries:
         if row is None or body is None:
             return self._unknown(aggregate_id, headers)
         headers["ETag"] = f'"{row.sequence}"'
-        if request.headers.get("if-none-match") == headers["ETag"]:
+        if headers["ETag"] in request.headers.getlist("if-none-match"):
             return Response(status_code=304, headers=headers)
         return Response(body.model_dump_json(), media_type="application/json", headers=headers)
 

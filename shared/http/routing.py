@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import replace
-from functools import partial
-from typing import Any
-
-from fastapi import APIRouter
-from fastapi.routing import APIRoute, request_response
-from starlette.routing import BaseRoute
+from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.utils import get_typed_return_annotation, request_params_to_args
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.queries import Reading
@@ -23,22 +20,37 @@ def routes_of(router: APIRouter) -> list[APIRoute]:
 def _quick(route: BaseRoute) -> APIRoute:
     if not isinstance(route, APIRoute):
         raise TypeError(f"{route!r} is no route with a method: give routers side by side, not one in another")
-    readings = {
-        field.name: field.field_info.annotation()
-        for field in route.dependant.query_params
-        if isinstance(field.field_info.annotation, type) and issubclass(field.field_info.annotation, Reading)
-    }
-    if readings:
-        route.app = _by_query(route.app, _without(route, readings))
+    plain = _plain(route)
+    if plain is not None:
+        route.app = _by_query(route.app, plain)
     return route
 
 
-def _without(route: APIRoute, readings: dict[str, Any]) -> ASGIApp:
-    """The route's app that gives its function these readings instead of validating each of their fields."""
-    query = [field for field in route.dependant.query_params if field.name not in readings]
-    plain = copy(route)
-    plain.dependant = replace(route.dependant, query_params=query, call=partial(route.endpoint, **readings))
-    return request_response(plain.get_route_handler())
+def _plain(route: APIRoute) -> ASGIApp | None:
+    """The route's app for requests without a query string, if it asks for nothing but the request, its path and a
+    Reading, which then is always the same.
+    """
+    asks = route.dependant
+    readings = {
+        field.name: field.field_info.annotation()
+        for field in asks.query_params
+        if isinstance(field.field_info.annotation, type) and issubclass(field.field_info.annotation, Reading)
+    }
+    more = asks.dependencies or asks.header_params or asks.cookie_params or asks.body_params
+    if not readings or len(readings) < len(asks.query_params) or more or asks.request_param_name is None:
+        return None
+    if get_typed_return_annotation(route.endpoint) is not Response:
+        return None
+    request_name, path_params = asks.request_param_name, asks.path_params
+
+    async def answer(request: Request) -> Response:
+        path, errors = request_params_to_args(path_params, request.path_params)
+        if errors:
+            raise RequestValidationError(errors)
+        answered: Response = await route.endpoint(**{request_name: request}, **path, **readings)
+        return answered
+
+    return request_response(answer)
 
 
 def _by_query(app: ASGIApp, plain: ASGIApp) -> ASGIApp:

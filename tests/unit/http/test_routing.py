@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from shared.http import problems
 from shared.http.paths import PathId, SentPath
@@ -18,8 +19,12 @@ def asked() -> APIRouter:
     router = APIRouter(prefix="/things")
 
     @router.get("/{thing_id}")
-    async def get_thing(thing_id: PathId, reading: ReadingQuery) -> dict[str, object]:
-        return {"id": thing_id, **reading.model_dump()}
+    async def get_thing(request: Request, thing_id: PathId, reading: ReadingQuery) -> Response:
+        return JSONResponse({"id": thing_id, "path": request.url.path, **reading.model_dump()})
+
+    @router.get("/{thing_id}/name")
+    async def get_name(request: Request, thing_id: PathId, reading: ReadingQuery) -> dict[str, object]:
+        return {"name": thing_id, **reading.model_dump()}
 
     @router.get("/{thing_id}/parts")
     async def get_parts(thing_id: PathId, reading: ReadingQuery, size: int = Query(ge=1)) -> dict[str, object]:
@@ -46,6 +51,9 @@ def quick(api: FastAPI) -> None:
         "/things/a?wait=-1",
         "/things/%FF",
         "/things/%FF?wait=-1",
+        "/things/a/name",
+        "/things/%FF/name",
+        "/things/a/name?wait=1",
         "/things/a/parts",
         "/things/a/parts?size=0",
         "/things/a/parts?size=1",
