@@ -439,9 +439,12 @@ class Engine(Service):
             await self._take_over(self.assignment)
 
     async def _heal(self, failure: StoreFailed) -> None:
-        """Drop the broken copy and what is not committed; a copy that breaks while it is restored stops the worker."""
+        """Drop the broken copy and what is not committed.
+
+        A copy that breaks while it is filled from nothing stops the worker: the next would break, too.
+        """
         replica = self.replicas.broken(failure)
-        if replica is None or not replica.restored or self.assignment is None:
+        if replica is None or not (replica.restored or replica.kept) or self.assignment is None:
             raise failure
         log.error("a store failed, wiped; the changelog restores it", store=str(failure))
         self.replicas.wipe(replica)

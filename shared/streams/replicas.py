@@ -27,7 +27,7 @@ class Replica:
 
     Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over,
     end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
-    failure: what a read found broken.
+    kept: whether it began with rows that lay here. failure: what a read found broken.
     """
 
     changelog: TopicPartition
@@ -40,6 +40,7 @@ class Replica:
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
     start: int = 0
+    kept: bool = False
     failure: StoreFailed | None = None
 
     @property
@@ -184,8 +185,9 @@ class Replicas:
             )
             store.wipe(tp.partition)
             position = store.open(tp.partition) + 1
+        kept = position > 0 and (held is None or held.kept)
         position = max(position, start)
-        return Replica(tp, store, active, position, end, end, restored=position >= end, start=position)
+        return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)
 
     def wipe(self, replica: Replica) -> None:
         """Forget what is held locally; held again, it is restored from its changelog."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
@@ -18,8 +19,9 @@ from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate
 from shared.streams.replicas import Replicas
+from shared.streams.store import StoreFailed
 from shared.topology import Topology
-from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
+from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore, Slot
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS, DEAD), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
@@ -65,6 +67,26 @@ def test_what_is_parked_is_restored_before_a_record_is_handled() -> None:
             await engine._turn_or_heal()
 
     assert len(_with_engine(process)[TOPOLOGY.parked.name].broken) == 1
+
+
+@pytest.mark.parametrize(("kept", "stops"), [(True, False), (False, True)], ids=["kept", "filled from nothing"])
+def test_a_copy_that_breaks_before_it_is_restored_is_wiped_when_it_was_kept_and_else_stops_the_worker(
+    kept: bool, stops: bool
+) -> None:
+    async def restore(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        changelog = [Slot(b"a-1", b"row", None), Slot(b"a-2", b"row", None)]
+        cast(Any, engine)._offsets.broker.slots[CHANGELOGS[0], 0] += changelog
+        if kept:
+            stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, 0)
+        assert engine.assignment is not None
+        for _ in range(2):  # a take-over in between, as each healed copy brings one, changes nothing
+            await engine._take_over(engine.assignment)
+        _read_broken(engine, stores)
+        with pytest.raises(StoreFailed) if stops else nullcontext():
+            await engine._turn_or_heal()
+
+    assert bool(_with_engine(restore)[ACCOUNTS.name].broken) == stops
 
 
 def test_what_moved_away_is_broken_no_more() -> None:
