@@ -145,8 +145,9 @@ _store(pathlib.Path({str(tmp_path)!r})).open(0)
 
 @pytest.mark.parametrize(("end", "left"), [(RowStore.close, 41), (RowStore.wipe, -1)])
 def test_a_store_that_is_still_read_is_opened_when_its_reader_lets_go(
-    store: RowStore, end: Callable[[RowStore, int], None], left: int
+    store: RowStore, monkeypatch: pytest.MonkeyPatch, end: Callable[[RowStore, int], None], left: int
 ) -> None:
+    monkeypatch.setattr(store_module, "LET_GO_S", 60.0)
     reader = _reader_of(store)
     end(store, 0)
     Timer(0.1, reader.close).start()
