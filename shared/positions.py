@@ -12,6 +12,7 @@ from typing import NamedTuple
 from shared.es.row import Outcome
 
 Partition = tuple[str, int]
+"""A topic's name, and a number."""
 
 _ONE = r"([a-zA-Z0-9._-]{1,249})/([0-9]{1,6})@(-1|[0-9]{1,18})"
 _POSITION = re.compile(_ONE)

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from shared.kafka.access import client_config
+from shared.positions import Partition
 
-Partition = tuple[str, int]
 Answer = TypeVar("Answer")
 
 REQUEST_TIMEOUT_S = 10.0

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
 from shared.kafka.access import ANSWER_S, client_config
-from shared.kafka.transactions import Partition
+from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
 

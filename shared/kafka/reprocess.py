@@ -27,10 +27,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, HistoryUnavailable, explained
-from shared.kafka.offsets import REQUEST_TIMEOUT_S, Partition
+from shared.kafka.offsets import REQUEST_TIMEOUT_S
 from shared.kafka.producer import producer_config
 from shared.kafka.wishes import wishes
 from shared.parking import Wish, partition_of_id
+from shared.positions import Partition
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 

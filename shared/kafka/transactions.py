@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from shared.failpoints import reached
 from shared.kafka.producer import producer_config
+from shared.positions import Partition as Partition
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +42,6 @@ _HOPELESS: Mapping[int, str] = {
     KafkaError._FENCED: "name them differently: two workers share one ONEFOLD_INSTANCE",
     KafkaError.INVALID_PRODUCER_EPOCH: "name them differently: two workers share one ONEFOLD_INSTANCE",
 }
-
-Partition = tuple[str, int]
-
 
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses
 

@@ -13,7 +13,8 @@ from shared.es.errors import BadMessage, NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.transactions import BY_KEY, Partition, Record
+from shared.kafka.transactions import BY_KEY, Record
+from shared.positions import Partition
 from shared.streams.store import RowStore, StoreFailed
 
 FULL_RECORDS = 20_000  # or what comes in FULL_AGE_S: a commit waits for the broker as long, however little it holds

@@ -26,13 +26,13 @@ from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
-    Partition,
     Record,
     TransactionAborted,
     TransactionalProducer,
     TransactionRefused,
 )
 from shared.parking import REASON_CHARACTERS, Wish
+from shared.positions import Partition
 from shared.streams.batch import Batch, Rows
 from shared.streams.guards import Beginnings, Standstill, Watchdog
 from shared.streams.parking import CODEC, Parking

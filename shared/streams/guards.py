@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from shared.kafka.transactions import Partition
+from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,8 @@ from shared.changes import Change, Feed
 from shared.es.row import Row, RowCodec
 from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.transactions import BY_KEY, Partition, Record
-from shared.positions import Decided
+from shared.kafka.transactions import BY_KEY, Record
+from shared.positions import Decided, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams import parking

@@ -18,13 +18,13 @@ from shared.kafka import transactions
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
 from shared.kafka.transactions import (
-    Partition,
     Record,
     TransactionAborted,
     TransactionalProducer,
     TransactionRefused,
     group_metadata,
 )
+from shared.positions import Partition
 from tests.faults.log import with_open_transactions
 
 pytestmark = pytest.mark.broker

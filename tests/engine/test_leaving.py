@@ -13,7 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from shared.kafka.offsets import OffsetsUnknown
-from shared.kafka.transactions import Partition
+from shared.positions import Partition
 from shared.streams.engine import Assignment, Engine
 from shared.streams.sources import SourceGone, first_position
 from shared.streams.waiting import Waiting

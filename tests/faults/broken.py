@@ -21,7 +21,8 @@ from faust.cli.faust import cli
 from services.accounts.topology import COMMANDS
 from shared.kafka import transactions
 from shared.kafka.reader import Reader
-from shared.kafka.transactions import Partition, Record, TransactionAborted, TransactionalProducer
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
+from shared.positions import Partition
 from shared.streams import engine as engine_module
 from shared.streams import guards, internals, store
 from shared.streams.batch import Batch

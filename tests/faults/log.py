@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from shared.kafka.offsets import Partition
+from shared.positions import Partition
 
 
 class Read(NamedTuple):

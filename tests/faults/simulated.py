@@ -17,12 +17,12 @@ from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.reader import OffsetGone
 from shared.kafka.transactions import (
     BY_KEY,
-    Partition,
     Record,
     TransactionAborted,
     TransactionRefused,
     group_metadata,
 )
+from shared.positions import Partition
 from shared.streams.store import RowStore, StoreFailed
 from tests.faults.log import Read, Records
 

@@ -23,7 +23,8 @@ from services.accounts.domain.events import AccountCharged, AccountOpened, Payme
 from services.accounts.domain.upcasters import UPCASTERS
 from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS
 from shared.es.message import Event
-from shared.kafka.transactions import Partition, TransactionAborted, TransactionRefused, group_metadata
+from shared.kafka.transactions import TransactionAborted, TransactionRefused, group_metadata
+from shared.positions import Partition
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS, TOPOLOGY
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.transactions import Partition
+from shared.positions import Partition
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
 from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
