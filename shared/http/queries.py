@@ -16,7 +16,7 @@ from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.http.node import Node
-from shared.http.peers import Peers, is_hop
+from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import while_connected
 from shared.positions import POSITIONS, format_positions, parse_positions
@@ -99,14 +99,11 @@ class Queries:
     async def _elsewhere(self, request: Request, partition: int, reading: Reading) -> Response:
         """The owner's answer; while it has none, and the caller allows a lag, that of a worker with a standby."""
         owner = self._node.owner(self._table, partition)
-        try:
+        if not reading.by_standby:
             return await self._peers.forward(request, owner, reading.wait)
-        except NotReady:
-            if not reading.by_standby or is_hop(request):
-                raise
-        for peer in self._node.members() - {owner, self._node.settings.url}:
+        for peer in (owner, *(self._node.members() - {owner, self._node.settings.url})):
             with suppress(NotReady):
-                answer = await self._peers.forward(request, peer)
+                answer = await self._peers.forward(request, peer, reading.wait if peer == owner else 0.0)
                 if answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
                     return answer
         raise NotReady(f"no owner and no standby within {reading.max_lag} records answers for this key")

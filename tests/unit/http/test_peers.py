@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,8 +32,9 @@ SECRET = "a secret that these workers alone know"
 
 @dataclass
 class Recorder:
-    """A server that notes each request's head and answers 200."""
+    """A server that notes each request's head and answers with one status."""
 
+    status: str = "200 OK"
     url: str = ""
     heads: list[list[str]] = field(default_factory=list)
 
@@ -41,8 +43,8 @@ class Recorder:
         self.heads.append(head.decode().split("\r\n")[:-2])
         body = b'{"parts": []}'
         writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
-            b"Onefold-Lag: 0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
+            b"Onefold-Lag: 0\r\nContent-Length: %d\r\n\r\n%s" % (self.status.encode(), len(body), body)
         )
         await writer.drain()
         writer.close()
@@ -54,9 +56,9 @@ class Recorder:
         return {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:])}
 
 
-@pytest.fixture
-async def recorder() -> AsyncIterator[Recorder]:
-    recorder = Recorder()
+@asynccontextmanager
+async def recording(status: str = "200 OK") -> AsyncIterator[Recorder]:
+    recorder = Recorder(status)
     server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
     recorder.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     yield recorder
@@ -64,19 +66,26 @@ async def recorder() -> AsyncIterator[Recorder]:
     await server.wait_closed()
 
 
+@pytest.fixture
+async def recorder() -> AsyncIterator[Recorder]:
+    async with recording() as recorder:
+        yield recorder
+
+
 class Elsewhere(MemoryNode):
     """Owns nothing; the group says that another does."""
 
-    def __init__(self, owner: str, settings: Settings | None = None) -> None:
+    def __init__(self, owner: str, settings: Settings | None = None, *others: str) -> None:
         super().__init__(TOPOLOGY, [], settings)
         self.refuses = set(range(TOPOLOGY.partitions))
         self._owner = owner
+        self._others = others
 
     def owner(self, table: Table, partition: int) -> str | None:
         return self._owner
 
     def members(self) -> frozenset[str]:
-        return frozenset({self._owner, self.settings.url})
+        return frozenset({self._owner, self.settings.url, *self._others})
 
 
 async def ask(node: MemoryNode, method: str, path: str, **headers: str) -> httpx.Response:
@@ -199,6 +208,22 @@ async def test_what_a_peer_passed_on_is_answered_here_or_nowhere(recorder: Recor
     settings = Settings.model_validate({"peer_secret": SECRET})
     answer = await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", onefold_peer=good())
     assert (answer.status_code, recorder.heads) == (503, [])
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "asked"),
+    [
+        ("?max_lag=5", 200, 1),
+        ("", 503, 0),
+        ("?max_lag=5&min_position=accounts.commands.v1/0@1", 503, 0),
+    ],
+)
+async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allowed(
+    recorder: Recorder, query: str, status: int, asked: int
+) -> None:
+    async with recording("503 Service Unavailable") as owner:
+        answer = await ask(Elsewhere(owner.url, None, recorder.url), "GET", f"/accounts/ann{query}")
+    assert (answer.status_code, len(owner.heads), len(recorder.heads)) == (status, 1, asked)
 
 
 async def test_a_peers_word_for_its_caller_is_no_more_than_the_callers_rights(tmp_path: Path) -> None:
