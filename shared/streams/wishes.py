@@ -69,7 +69,7 @@ class Wishes:
         except OffsetOutOfRangeError as error:
             log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
         except (KafkaError, TimeoutError) as error:
-            missing = Failure("unread", f"not read again in {REREAD_S:g} s, retry: {type(error).__name__}")
+            missing = Failure("unread", f"it can't be read now, retry: {type(error).__name__}")
             log.warning("parked records can't be read now", topic=tp.topic, read=len(found), reason=repr(error))
         finally:
             await reader.stop()
