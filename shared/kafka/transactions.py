@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from shared.failpoints import reached
 from shared.kafka.producer import producer_config
-from shared.positions import Partition as Partition
+from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
 

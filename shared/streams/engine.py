@@ -158,11 +158,19 @@ class Engine(Service):
     # What the HTTP side asks.
 
     def serves(self, table: Table, partition: int) -> bool:
-        """Whether rows read here now are the latest. A worker that was frozen is out of its lease when it wakes."""
+        """Whether rows read here now are the latest."""
         replica = self.replicas.of(table, partition)
-        if replica is None or self._left:
-            return False
-        return replica.ours and time.monotonic() < self._lease_until
+        return replica is not None and replica.ours and self._in_lease
+
+    def standby_lag(self, table: Table, partition: int) -> int | None:
+        """Records by which the copy held here is behind; None when none is, or nobody knows."""
+        replica = self.replicas.of(table, partition)
+        return replica.lag if replica is not None and not replica.ours and self._in_lease else None
+
+    @property
+    def _in_lease(self) -> bool:
+        """Whether the group counts this worker in. One that was frozen is out when it wakes."""
+        return not self._left and time.monotonic() < self._lease_until
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""

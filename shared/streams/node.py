@@ -71,8 +71,7 @@ class WorkerNode:
         return self._app.engine.waiting.watch(self.topology.changelog(table).name, key)
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        replica = self._app.engine.replicas.of(table, partition)
-        return None if replica is None or replica.ours else replica.lag
+        return self._app.engine.standby_lag(table, partition)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
         return self._app.engine.replicas.scan(table, partition, after)

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from shared.kafka.transactions import Partition
-from shared.positions import Decided
+from shared.positions import Decided, Partition
 from shared.streams.batch import Batch
 
 

@@ -61,8 +61,16 @@ def test_a_copy_that_follows_the_changelog_knows(
     engine: Engine, node: WorkerNode, active: bool, restored: bool
 ) -> None:
     hold(engine, active, position=7, restored=restored)
+    engine.extend_lease(time.monotonic())
     assert not node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) == 3
+
+
+def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNode) -> None:
+    """As one that was frozen, and wakes: it has not heard how the changelog went on."""
+    hold(engine, active=False, position=10)
+    engine.extend_lease(time.monotonic() - LEASE_S)
+    assert node.standby_lag(TABLE, 0) is None
 
 
 def test_what_is_not_held_has_no_lag(node: WorkerNode) -> None:
