@@ -30,7 +30,7 @@ sequence  of the last event below `since`, 0 when the key came up later
 offset    of the record that this event is
 state     after it, as JSON in the form of a table's row
 later     the states after each event from `since` on
-problem   why the fold stopped before the key's last event, null when it did not
+problem   why the fold stopped before the last event below `since`, null when it did not
 """
 
 _SCHEMA = pa.schema(
@@ -98,7 +98,7 @@ class PartitionFold:
         self._now: dict[bytes, Folded] = {}
         self._settled: dict[bytes, Folded] = {}  # of the keys that have later states
         self._later: dict[bytes, list[bytes]] = {}
-        self._problems: dict[bytes, str] = {}
+        self._problems: dict[bytes, tuple[int, str]] = {}  # at which offset, and what
 
     def feed(self, offsets: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """More records, in the order of their offsets."""
@@ -113,11 +113,16 @@ class PartitionFold:
 
     def rows(self, partition: int) -> Iterator[tuple[Any, ...]]:
         """One row per key, in the order of STATES."""
+        problems = {
+            key: f"at offset {offset}: {problem}"
+            for key, (offset, problem) in self._problems.items()
+            if self._since is None or offset < self._since
+        }
         for key, last in self._now.items():
             settled = self._settled.get(key, last)
-            later, problem = self._later.get(key, []), self._problems.pop(key, None)
+            later, problem = self._later.get(key, []), problems.pop(key, None)
             yield partition, key, settled.sequence, settled.offset, to_json(settled.state), later, problem
-        for key, problem in self._problems.items():
+        for key, problem in problems.items():
             yield partition, key, 0, -1, to_json(self._initial.state), [], problem
 
     def _take(self, records: Iterable[_Record]) -> None:
@@ -131,7 +136,7 @@ class PartitionFold:
                 if after is not before:
                     now[key] = after
             except Exception as error:  # whatever it is, it is about this key, and the others go on
-                problems.setdefault(key or _NO_KEY, f"at offset {offset}: {_told(error)}")
+                problems.setdefault(key or _NO_KEY, (offset, _told(error)))
 
     def _take_later(self, record: _Record) -> None:
         key = record[1]

@@ -122,7 +122,7 @@ def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterat
     agree = differ = 0
     reasons: list[tuple[bytes, str]] = []
     for key, row, answer, sequence, state, later, problem in rows_of(batches):
-        if row is None and not sequence:
+        if row is None and not sequence and problem is None:
             continue  # its first event came after the changelog was read
         count, states = sequence or 0, [state or initial, *(later or ())]
         why = f"its events cannot be folded: {problem}" if problem else difference(codec, row, count, states)

@@ -80,6 +80,13 @@ def test_from_a_given_offset_on_every_state_is_told() -> None:
     assert (rows["bob"]["sequence"], rows["bob"]["later"]) == (0, [state(0)])
 
 
+def test_a_record_from_there_on_that_cannot_be_folded_is_no_problem_yet() -> None:
+    noise = batch((0, 4, "ann", b"noise"), (0, 5, "bob", b"noise"), (0, 6, "ann", value("ann", 2, CHARGED)))
+    rows = folded(batch((0, 3, "ann", value("ann", 1, OPENED))), noise, since={0: 4})
+    assert (rows["ann"]["sequence"], rows["ann"]["later"], rows["ann"]["problem"]) == (1, [], None)
+    assert rows.keys() == {"ann"}
+
+
 def test_an_event_of_an_older_version_is_upcast() -> None:
     old = value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":1')
     old = old.replace(b'{"amount_cents":5}', b'{"amount":"29.99"}')

@@ -100,7 +100,7 @@ def test_the_first_wrong_version_of_a_row_tells_the_event(spark: Any, ledger: An
 
 
 def test_what_is_missing_or_there_twice_is_named(spark: Any, ledger: Any) -> None:
-    ledger.decide(*opened("deleted", "gap", "twice", "noise"))
+    ledger.decide(*opened("deleted", "gap", "twice"))
     ledger.put_row("deleted", None)
     ledger.put_row("ghost", ledger.encoded_row("gap"))
     ledger.put_event("gap", ledger.event("gap", sequence=3))
