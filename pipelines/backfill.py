@@ -2,7 +2,7 @@
 
 An aggregate enters whole or not at all: if one row of it cannot be an event, all of it is rejected with the reasons.
 Ids and bytes of the events follow from the rows, so that a second run finds the events of the first in the topic and
-goes on behind them. Rows of the table come last, and only for aggregates that have none.
+goes on behind them. Rows of the table come last: of each aggregate whose row, if it has one, is behind its events.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -133,9 +134,7 @@ class Backfill:
 
         Raises GroupIsLive, HistoryIncomplete or HistoryUnavailable.
         """
-        group = self._table.topology.group
-        if self._history.members(group):
-            raise GroupIsLive(f"workers of {group} are running: stop them first")
+        self._refuse_workers()
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events).cache()
@@ -144,9 +143,18 @@ class Backfill:
         good = events.join(reasons.select("key"), "key", "left_anti")
         missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
         written = missing.count()
-        _append(missing, self._history.bootstrap, self._table.events.name)
-        _append(self._rows(), self._history.bootstrap, self._table.changelog)
+        self._append(missing, self._table.events.name)
+        self._append(self._rows(), self._table.changelog)
         return Entered(written, good.count() - written, rejected.count())
+
+    def _refuse_workers(self) -> None:
+        group = self._table.topology.group
+        if self._history.members(group):
+            raise GroupIsLive(f"workers of {group} are running: stop them first")
+
+    def _append(self, records: DataFrame, topic: str) -> None:
+        self._refuse_workers()  # once more: what came before took its time
+        _append(records, self._history.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, source, nth of the key."""
@@ -175,13 +183,13 @@ class Backfill:
         return self._history_so_far().frame.select("key", sequence.alias("sequence"), F.col("value").alias("known"))
 
     def _rows(self) -> DataFrame:
-        """Of every key that has events and no row."""
+        """Of every key whose events go on behind its row, or that has none."""
         rows = sources.latest(sources.whole(self._spark, self._history, self._table.changelog))
-        folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left_anti")
+        folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (
             folded.where("sequence > 0 AND problem IS NULL")
-            .select("partition", "key", "sequence", "state")
+            .select("partition", "key", "sequence", "state", "row")
             .mapInArrow(encode, _RECORDS)
         )
 
@@ -252,12 +260,18 @@ def _envelope(
 
 
 def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    codec = table_in(package, name).row_codec
-    rows = (
-        (partition, key, codec.encode(Row(sequence, from_json(state), {}, -1)))
-        for partition, key, sequence, state in rows_of(batches)
-    )
-    return as_batches(rows, _RECORDS_SCHEMA)
+    """What was decided for whom is taken over from the row there is."""
+    table = table_in(package, name)
+    codec, no_row = table.row_codec, Row(0, table.initial, {}, -1)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for partition, key, sequence, state, row in rows_of(batches):
+            before = codec.decode(row) if row is not None else no_row
+            if before.sequence < sequence:
+                after = structs.replace(before, sequence=sequence, state=from_json(state))
+                yield partition, key, codec.encode(after)
+
+    return as_batches(rows(), _RECORDS_SCHEMA)
 
 
 def _append(records: DataFrame, bootstrap: str, topic: str) -> None:

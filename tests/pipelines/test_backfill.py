@@ -6,13 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from msgspec import structs
+from pydantic_core import to_json
 
 from pipelines import backfill, parity
 from pipelines.backfill import Backfill, BadMapping, Entered, read_mapping, read_rows
 from services.accounts.domain.commands import Charge, OpenAccount
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.state import Open
+from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History
-from tests.pipelines.conftest import read_records
+from tests.pipelines.conftest import latest, read_records
 
 MAPPING = """
 key = "customer"
@@ -100,6 +106,48 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
     }
     assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=6)
     assert sum(map(len, events(ledger).values())) == 8
+
+
+def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:
+    refused = Row(0, DECIDER.initial, {"c1": [0, "f", "account.not_open", "no"]}, 7)
+    rows: dict[bytes, Row[Any]] = {b"refused": refused, b"behind": Row(1, Open(balance_cents=0), {"c2": [1, "f"]}, 8)}
+    rows[b"even"] = structs.replace(rows[b"behind"], sequence=3)
+    keys, state = [*rows, b"new"], to_json(Open(balance_cents=5))
+    encoded = [DECIDER.row_codec.encode(row) for row in rows.values()]
+    columns = {"partition": [0] * 4, "key": keys, "sequence": [3] * 4, "state": [state] * 4, "row": [*encoded, None]}
+    (written,) = backfill._encode_rows("services.accounts", "accounts", [pa.RecordBatch.from_pydict(columns)])
+    found = {record["key"]: DECIDER.row_codec.decode(record["value"]) for record in written.to_pylist()}
+    after = Row(3, Open(balance_cents=5), {}, -1)
+    assert found == {
+        b"refused": structs.replace(after, outcomes=refused.outcomes, offset=7),
+        b"behind": structs.replace(after, outcomes={"c2": [1, "f"]}, offset=8),
+        b"new": after,
+    }
+
+
+@pytest.mark.long
+def test_a_row_follows_the_events_that_a_run_adds(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
+) -> None:
+    rejects = str(tmp_path / "rejects")
+    ledger.decide(("bob", Charge(amount_cents=1)))
+    assert fill.run(purchases.where("customer = 'ann' AND dollars > 0"), rejects).written == 3
+    assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=3, known=3, rejected=0)
+    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
+    rows = latest(read_records(ledger.bootstrap, ledger.table.changelog))
+    refused, bob = ledger.rows["bob"], DECIDER.row_codec.decode(rows[b"bob"] or b"")
+    assert (bob.sequence, bob.outcomes, bob.offset) == (2, refused.outcomes, refused.offset)
+
+
+def test_a_worker_that_starts_meanwhile_stops_a_run(
+    ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = iter([(), (), ("worker",)])
+    monkeypatch.setattr(History, "members", lambda *_: next(members))
+    with pytest.raises(GroupIsLive):
+        fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects"))
+    assert len(events(ledger)["bob"]) == 2
+    assert read_records(ledger.bootstrap, ledger.table.changelog) == []
 
 
 @pytest.mark.long
