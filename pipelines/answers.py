@@ -18,12 +18,14 @@ _TIMEOUT_S = 10.0
 _ATTEMPTS = 30
 _PAUSE_S = 1.0
 _NOT_FOUND = 404
+_NOT_ALLOWED = (401, 403)
 
 
 class ServiceUnavailable(OnefoldError):
-    """The service does not answer.
+    """The service does not answer, or not to anybody.
 
-    Operator action: see that --url names a worker that is ready (`GET /readyz` answers 200).
+    Operator action: see that --url names a worker that is ready (`GET /readyz` answers 200) and lets anybody read
+    (ONEFOLD_ENV=dev, ONEFOLD_AUTH=off). Without --url the audit needs no answers.
     """
 
 
@@ -46,14 +48,14 @@ async def _ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes
             for key in waiting:
                 bodies[key] = await _get(client, prefix + quote(key, safe=""))
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(AT_ONCE):
-                tasks.create_task(work())
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))  # a TaskGroup would raise a group of errors
     return bodies
 
 
 def _prefix(openapi: bytes, table: str) -> str:
     """What comes before the key in the path of a row, such as `/sales/skus/`."""
+    if not openapi:
+        raise ServiceUnavailable("the service has no /openapi.json: only with ONEFOLD_ENV=dev it tells its paths")
     for path, methods in from_json(openapi)["paths"].items():
         if "get" in methods and (found := re.fullmatch(rf"(.*/{table}/)\{{\w+\}}", path)):
             return found[1]
@@ -70,6 +72,8 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
             if response.status_code == _NOT_FOUND:
                 return b""
             problem = f"{response.status_code} {response.text[:200]}"
+            if response.status_code in _NOT_ALLOWED:
+                raise ServiceUnavailable(f"{url} wants a token, and parity has none: {problem}")
         except httpx.HTTPError as error:
             problem = f"{type(error).__name__}: {error}"
         await asyncio.sleep(_PAUSE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -20,6 +21,8 @@ from shared.dev.stack import Stack
 from shared.es.decider import fold
 from shared.kafka import history
 from shared.kafka.history import History
+
+PATHS = b'{"paths":{"/accounts/{account_id}":{"get":{}}}}'
 
 
 def opened(*accounts: str) -> list[tuple[str, Any]]:
@@ -116,6 +119,29 @@ def test_what_is_missing_or_there_twice_is_named(spark: Any, ledger: Any) -> Non
         "ghost": "its row is at sequence 1, its events end at 0",
     }
     assert str(verdict).startswith("0 of 5 accounts agree\n  deleted: no row, but 1 events\n    live    deleted")
+
+
+@pytest.mark.parametrize(
+    ("answers_to_get", "problem"),
+    [
+        ({}, "only with ONEFOLD_ENV=dev"),
+        ({"/openapi.json": (200, b'{"paths":{}}')}, "answers no GET for a row of accounts"),
+        ({"/openapi.json": (200, PATHS), "/accounts/ann": (401, b"{}")}, "/accounts/ann wants a token"),
+        ({"/openapi.json": (200, PATHS), "/accounts/ann": (503, b"{}")}, "/accounts/ann does not answer: 503"),
+    ],
+)
+def test_a_service_that_does_not_answer_is_one_plain_error(
+    answers_to_get: Mapping[str, tuple[int, bytes]], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        status, content = answers_to_get.get(request.url.path, (404, b""))
+        return httpx.Response(status, content=content)
+
+    client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    monkeypatch.setattr(answers, "_PAUSE_S", 0.0)
+    with pytest.raises(answers.ServiceUnavailable, match=problem):
+        answers.ask("http://worker", "accounts", [b"ann"])
 
 
 def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: Stack) -> None:
