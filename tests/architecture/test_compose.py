@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from shared.dev.stack import found_services
 
 ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
 BLOCK = re.compile(
     r"^  (?P<name>[a-z-]+):\n    <<: \*worker\n    command: \[worker, (?P<service>\w+)\]\n"
     r'    ports: \["127\.0\.0\.1:\$\{\w+_PORTS:-(?P<ports>\d+-\d+)\}:8000"\]\n',
@@ -16,7 +21,7 @@ BLOCK = re.compile(
 
 
 def test_every_service_has_a_block_with_host_ports_of_its_own() -> None:
-    blocks = [match.groupdict() for match in BLOCK.finditer((ROOT / "docker-compose.yml").read_text())]
+    blocks = [match.groupdict() for match in BLOCK.finditer(COMPOSE.read_text())]
     assert sorted(block["service"] for block in blocks) == found_services()
     assert len({block["ports"] for block in blocks}) == len(blocks)
 
@@ -29,6 +34,22 @@ def test_every_service_signs_in_by_its_own_name() -> None:
 def test_every_service_can_be_edited_while_it_runs() -> None:
     watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
     assert sorted(watched) == found_services()
+
+
+@pytest.mark.parametrize(("run", "agreed"), [("exit 0", True), ("exit 1", False), ("exec /bin/sleep 60", False)])
+def test_parity_has_agreed_only_if_its_last_run_ended_well(run: str, agreed: bool, tmp_path: Path) -> None:
+    script = re.search(r"^  parity:\n(?:.*\n)*?      - >-\n((?: {8}.*\n)+)", COMPOSE.read_text(), re.MULTILINE)
+    assert script is not None
+    mark = tmp_path / "agreed"
+    if not agreed:
+        mark.touch()  # of the run before
+    for name, does in {"spark-submit": run, "sleep": "kill $PPID"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    loop = " ".join(script[1].split()).replace("/tmp/agreed", str(mark))
+    environment = {"PATH": f"{tmp_path}:{os.defpath}", "PARITY_LIMIT_S": "0.2"}
+    subprocess.run(["sh", "-c", loop], env=environment, timeout=30)
+    assert mark.exists() is agreed
 
 
 def test_every_image_has_a_version() -> None:
