@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pydantic_core import from_json
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
@@ -67,6 +68,13 @@ class HistoryBroken(OnefoldError):
 
     Operator action: read the places, and what `parity` says of these keys. What a view cannot fold has to be discarded
     from its dead letters first.
+    """
+
+
+class WorkNotShared(OnefoldError):
+    """Rows that Spark wrote are not in the work folder: its executors have that folder on disks of their own.
+
+    Operator action: name a folder with --work that this machine and every executor share, or rebuild without --master.
     """
 
 
@@ -126,8 +134,8 @@ class Rebuild:
         return self._new
 
     def run(self, report: Report) -> int:
-        """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken or
-        HistoryIncomplete; then the new version is as absent as before."""
+        """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken,
+        HistoryIncomplete or WorkNotShared; then the new version is as absent as before."""
         plan = self._plan()
         rows = self._stage(plan, report)
         self._refuse_problems()
@@ -197,8 +205,8 @@ class Rebuild:
 
     def _fold(self, plan: Plan, table: FoldedTable, number: int) -> Done:
         target = self._staged(table) / f"{number}"
-        if not (target / "_SUCCESS").exists():
-            self._rows(plan, table, number).write.mode("overwrite").parquet(str(target))
+        if not target.exists():
+            _put(self._rows(plan, table, number), target)
         counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
         return Done(table.table.name, number, len(counts), sum(counts))
 
@@ -254,6 +262,19 @@ class Rebuild:
         wishes = sources.whole(self._spark, self._history, self._old.parking.name).frame
         columns = wishes.select("partition", "key", "value")
         to_topic(columns.write, self._history.bootstrap, self._new.parking.name).save()
+
+
+def _put(rows: DataFrame, target: Path) -> None:
+    """Nothing is called `target` before all rows are seen in it. Raises WorkNotShared."""
+    unproven, written = target.with_name(f"_{target.name}"), Observation()
+    rows.observe(written, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(str(unproven))
+    seen = _read(unproven).count_rows()
+    if seen != written.get["rows"]:
+        raise WorkNotShared(
+            f"{seen:,} of {written.get['rows']:,} rows are in {target.parent}: "
+            "--work has to name a folder that this machine and every executor share"
+        )
+    unproven.rename(target)
 
 
 def _read(folder: Path) -> ds.Dataset:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pyspark.sql import DataFrameWriter
 from typer.testing import CliRunner
 
 from pipelines import parity
@@ -17,7 +18,7 @@ from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
-from pipelines.rebuild import AlreadyBuilt, HistoryBroken, NothingBefore, Rebuild
+from pipelines.rebuild import AlreadyBuilt, HistoryBroken, NothingBefore, Rebuild, WorkNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -114,6 +115,22 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
         patched.setattr(Rebuild, "_rows", None)  # nothing is folded twice
         assert rebuild.run(ignore) == 2
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+
+
+def test_rows_that_an_executor_kept_to_itself_are_missed(
+    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_another_disk(writer: DataFrameWriter, path: str) -> None:
+        parquet(writer, f"{path}-of-an-executor")
+        Path(path).mkdir(parents=True)
+        (Path(path) / "_SUCCESS").touch()
+
+    ledger.decide(("ann", OpenAccount()))
+    parquet = DataFrameWriter.parquet
+    monkeypatch.setattr(DataFrameWriter, "parquet", on_another_disk)
+    with pytest.raises(WorkNotShared, match="0 of 1 rows are in "):
+        rebuild.run(ignore)
+    assert history.positions(rebuild.topology.group) == {}
 
 
 def test_what_retention_removed_is_missed(ledger: Any, rebuild: Rebuild) -> None:
