@@ -71,6 +71,13 @@ class HistoryBroken(OnefoldError):
     """
 
 
+class HistoryMoved(OnefoldError):
+    """A worker of the old version came and went meanwhile: what it decided, the new version would decide again.
+
+    Operator action: keep everything stopped that starts workers of the old version, then do it again.
+    """
+
+
 class WorkNotShared(OnefoldError):
     """Rows that Spark wrote are not in the work folder: its executors have that folder on disks of their own.
 
@@ -135,25 +142,43 @@ class Rebuild:
 
     def run(self, report: Report) -> int:
         """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken,
-        HistoryIncomplete or WorkNotShared; then the new version is as absent as before."""
+        HistoryIncomplete, HistoryMoved or WorkNotShared; then the new version is as absent as before."""
         plan = self._plan()
         rows = self._stage(plan, report)
         self._refuse_problems()
+        self._refuse_changes(plan)
         for table in self._tables:
             self._write(table)
         self._write_wishes()
+        self._refuse_changes(plan)
         self._commit(plan)
         shutil.rmtree(self._work)
         return rows
 
     def _plan(self) -> Plan:
-        history = self._history
-        if history.members(self._new.group):
+        self._refuse_successors()
+        return Plan(self._positions(), self._ends())
+
+    def _refuse_successors(self) -> None:
+        if self._history.members(self._new.group):
             raise GroupIsLive(f"workers of {self._new.group} are running: stop them first")
-        if history.positions(self._new.group):
+        if self._history.positions(self._new.group):
             raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
-        positions = self._positions()
-        return Plan(positions, {topic: history.settled_ends(topic) for topic in sorted(self._folded_topics())})
+
+    def _refuse_changes(self, plan: Plan) -> None:
+        """It takes minutes from the plan to the positions, and whatever starts workers may start one."""
+        self._refuse_successors()
+        if not self._stands(plan):
+            raise HistoryMoved(
+                f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again"
+            )
+
+    def _stands(self, plan: Plan) -> bool:
+        """Whether nothing happened since that the new version would do again; views may have gone on."""
+        return not self._writes_facts(plan.positions) or (self._positions(), self._ends()) == (plan.positions, plan.ends)
+
+    def _ends(self) -> dict[str, Positions]:
+        return {topic: self._history.settled_ends(topic) for topic in sorted(self._folded_topics())}
 
     def _positions(self) -> dict[str, Positions]:
         """Where the new version goes on, of every topic that it reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
-from pipelines.rebuild import AlreadyBuilt, HistoryBroken, NothingBefore, Rebuild, WorkNotShared
+from pipelines.rebuild import AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, WorkNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -115,6 +116,28 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
         patched.setattr(Rebuild, "_rows", None)  # nothing is folded twice
         assert rebuild.run(ignore) == 2
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+
+
+def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
+    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decide_on(*_: object) -> None:
+        ledger.decide(("ann", CHARGE))
+        history.commit(ledger.table.topology.group, {ledger.table.table.source.name: {0: next(positions)}})
+
+    ledger.decide(("ann", OpenAccount()))
+    positions = itertools.count(COMMANDS_READ[0] + 1)
+    changelog = rebuild.topology.changelog(ledger.table.table).name
+    with pytest.raises(HistoryMoved):
+        rebuild.run(decide_on)
+    assert rows(history, changelog) == {}
+    with monkeypatch.context() as patched:
+        patched.setattr(Rebuild, "_write_wishes", decide_on)  # rows are written by now
+        with pytest.raises(HistoryMoved):
+            rebuild.run(ignore)
+    assert history.positions(rebuild.topology.group) == {}
+    assert rebuild.run(ignore) == 1
+    assert rows(history, changelog) == rows(history, ledger.table.changelog)
 
 
 def test_rows_that_an_executor_kept_to_itself_are_missed(
