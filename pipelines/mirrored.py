@@ -75,7 +75,7 @@ class MirroredRebuild(Rebuild):
     def _timers(self) -> list[str]:
         return [topic.name for topic in self._new.topics if topic.kind == "timers"]
 
-    def _folded_topics(self) -> set[str]:
+    def _read_to_the_end(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
 
     def _count(self, table: FoldedTable) -> Counted:

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import Counted, counted, within
+from pipelines.session import code_digest
 from pipelines.sinks import to_topic
 from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
@@ -87,13 +88,17 @@ class WorkNotShared(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the old version stands: positions by topic, and for aggregates the ends of events and changelogs."""
+    """All that the fold depends on: what is folded by one plan and by another does not go together.
+
+    positions: of the old version, by topic. ends: of whatever else is read. code: the digest of what folds.
+    """
 
     positions: Mapping[str, Positions]
     ends: Mapping[str, Positions]
+    code: str
 
     def to_json(self) -> str:
-        return json.dumps({"positions": self.positions, "ends": self.ends}, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,7 @@ class Rebuild:
 
     def _plan(self) -> Plan:
         self._refuse_successors()
-        return Plan(self._positions(), self._ends())
+        return Plan(self._positions(), self._ends(), code_digest(self._tables[0].package))
 
     def _refuse_successors(self) -> None:
         if self._history.members(self._new.group):
@@ -178,7 +183,7 @@ class Rebuild:
         return not self._writes_facts(plan.positions) or (self._positions(), self._ends()) == (plan.positions, plan.ends)
 
     def _ends(self) -> dict[str, Positions]:
-        return {topic: self._history.settled_ends(topic) for topic in sorted(self._folded_topics())}
+        return {topic: self._history.settled_ends(topic) for topic in sorted(self._read_to_the_end())}
 
     def _positions(self) -> dict[str, Positions]:
         """Where the new version goes on, of every topic that it reads."""
@@ -206,10 +211,10 @@ class Rebuild:
     def _aggregates(self) -> Iterator[FoldedTable]:
         return (table for table in self._tables if not table.is_view)
 
-    def _folded_topics(self) -> set[str]:
-        """What aggregates are folded from, up to its end."""
+    def _read_to_the_end(self) -> set[str]:
+        """What is read up to its end: all that aggregates are folded from, and what operators wished."""
         changelogs = {self._old.changelog(table.table).name for table in self._aggregates()}
-        return changelogs | {table.events.name for table in self._aggregates()}
+        return changelogs | {table.events.name for table in self._aggregates()} | {self._old.parking.name}
 
     # Folding, partition by partition, into files.
 

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -120,6 +121,15 @@ def _shimmed(java: Java) -> Path:
     Path(file.name).chmod(0o755)
     Path(file.name).replace(executable)
     return home
+
+
+def code_digest(package: str, root: Path = ROOT) -> str:
+    """Another one as soon as the code of `package`, or what it is folded with, is another."""
+    digest = sha256()
+    for folder in ("pipelines", "shared", package.replace(".", "/")):
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _code() -> Path:

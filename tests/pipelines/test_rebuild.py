@@ -19,7 +19,7 @@ from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
-from pipelines.rebuild import AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, WorkNotShared
+from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, WorkNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -115,6 +115,20 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
     with monkeypatch.context() as patched:
         patched.setattr(Rebuild, "_rows", None)  # nothing is folded twice
         assert rebuild.run(ignore) == 2
+    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+
+
+def test_what_other_code_had_folded_is_folded_again(
+    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.rebuild.code_digest", lambda package: f"{package} with a fault")
+        patched.setattr(Rebuild, "_rows", lambda self, *_: self._spark.createDataFrame([], _ROWS))  # folds nothing
+        patched.setattr(Rebuild, "_write", None)
+        with pytest.raises(TypeError):
+            rebuild.run(ignore)
+    assert rebuild.run(ignore) == 1
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
 
 

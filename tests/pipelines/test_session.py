@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.session import java_home
+from pipelines.session import code_digest, java_home
 from shared.dev.stack import Stack
 
 
@@ -29,6 +29,16 @@ def test_a_newer_java_than_spark_knows_is_passed_over(tmp_path: Path, monkeypatc
     java = java_home.__wrapped__() / "bin" / "java"
     run = subprocess.run([java, "-Xmx1g", "--add-modules=jdk.incubator.vector"], capture_output=True, text=True)
     assert run.stderr == 'openjdk version "17.0.15" -Xmx1g\n'
+
+
+@pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/es/state.py", "pipelines/folds.py"])
+def test_another_digest_tells_of_other_code(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    digests = []
+    for code in ("1", "2"):
+        (tmp_path / file).write_text(code)
+        digests += [code_digest("services.shop", tmp_path), code_digest("services.shop", tmp_path)]
+    assert digests[0] == digests[1] != digests[2] == digests[3]
 
 
 @pytest.mark.long

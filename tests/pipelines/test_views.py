@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from pipelines import parity
 from pipelines.catalog import table_of
-from pipelines.rebuild import Rebuild
+from pipelines.rebuild import HistoryBroken, Rebuild
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.views import Totals
 from shared.es.envelope import EventCodec
@@ -110,6 +111,16 @@ def test_what_was_discarded_counts_again_when_the_view_is_computed_anew(
     view.has("b", orders=1, offset=3)
     assert view.audit() == "2 of 2 skus agree"
     assert view.rebuild(tmp_path).audit() == "2 of 2 skus agree"
+
+
+def test_what_broke_a_rebuild_may_be_discarded_then(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    view = View(spark, bootstrap, "brokenviews")
+    view.receive(("a", confirmed("a")), ("a", NOISE))
+    view.has("a", orders=1, offset=0)
+    with pytest.raises(HistoryBroken, match="a: at offset 1: BadMessage"):
+        view.rebuild(tmp_path)
+    view.discard("a", offset=1)
+    assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
 
 
 def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
