@@ -14,8 +14,10 @@ from pipelines.sources import RECORDS, Batches, Flow
 from shared.es.row import RowCodec
 from shared.kafka.history import History, Positions
 from shared.kafka.spans import read_all
+from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
 from shared.parking import Parked, partition_of_id
+from shared.topology import Topology
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -25,10 +27,21 @@ _CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 def parked_keys(history: History, table: FoldedTable) -> list[Parked]:
     """What waits before it can go into `table`, a key each. The engine parks under the table's name."""
-    changelog = table.topology.changelog(table.topology.parked).name
-    rows = {key: value for _, key, value in read_all(history, changelog)}
-    states = (_CODEC.decode(row).state for row in rows.values() if row is not None)
+    states = (parked_in(record) for record in parked_records(history, table.topology))
     return [parked for parked in states if parked.processor == table.table.name]
+
+
+def parked_records(history: History, topology: Topology) -> list[Record]:
+    """The rows of all keys that are parked by now, as they lie in the changelog."""
+    changelog = topology.changelog(topology.parked).name
+    latest = {(number, key): row for number, key, row in read_all(history, changelog)}
+    return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
+
+
+def parked_in(record: Record) -> Parked:
+    """What the row of `record` says."""
+    assert record.value is not None
+    return _CODEC.decode(record.value).state
 
 
 class Counted(NamedTuple):

@@ -2,7 +2,8 @@
 
 The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
 there. First every partition is folded into files, so a run that dies goes on where it was, and a history with a hole
-stops before anything is written. The positions come last: without them no worker of the new version starts.
+stops before anything is written. The positions come last, with what is parked before them: without them no worker of
+the new version starts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from msgspec import structs
 from pydantic_core import from_json
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,13 +29,14 @@ from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.parked import Counted, counted, within
+from pipelines.parked import Counted, counted, parked_in, parked_records, within
 from pipelines.session import code_digest
 from pipelines.sinks import to_topic
 from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History, Positions
+from shared.kafka.transactions import Record
 from shared.topology import Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -174,13 +177,13 @@ class Rebuild:
         """It takes minutes from the plan to the positions, and whatever starts workers may start one."""
         self._refuse_successors()
         if not self._stands(plan):
-            raise HistoryMoved(
-                f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again"
-            )
+            raise HistoryMoved(f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again")
 
     def _stands(self, plan: Plan) -> bool:
-        """Whether nothing happened since that the new version would do again; views may have gone on."""
-        return not self._writes_facts(plan.positions) or (self._positions(), self._ends()) == (plan.positions, plan.ends)
+        """Whether nothing happened since that the new version would do again."""
+        if not self._writes_facts(plan.positions):
+            return True  # views may go on
+        return self._positions() == plan.positions and self._ends() == plan.ends
 
     def _ends(self) -> dict[str, Positions]:
         return {topic: self._history.settled_ends(topic) for topic in sorted(self._read_to_the_end())}
@@ -201,7 +204,15 @@ class Rebuild:
         return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _commit(self, plan: Plan) -> None:
-        self._history.commit(self._new.group, plan.positions)
+        self._history.begin(self._new.group, plan.positions, self._still_parked())
+
+    def _still_parked(self) -> list[Record]:
+        """What lies before the positions and waits for an operator; not what was folded again, or is read again."""
+        anew = {table.table for table in self._tables if table.is_view} | {self._new.chapters}
+        names = {table.name for table in anew if table is not None}
+        target = self._new.changelog(self._new.parked).name
+        parked = parked_records(self._history, self._old)
+        return [structs.replace(each, topic=target) for each in parked if parked_in(each).processor not in names]
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""

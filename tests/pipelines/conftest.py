@@ -18,13 +18,14 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
-from shared.es.row import Row
+from shared.es.row import Row, RowCodec
 from shared.es.step import step
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.history import History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
+from shared.parking import Parked, partition_of_id
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
 
@@ -38,6 +39,7 @@ if not find_spec("pyspark"):
 
 FIRST_DAY = datetime(1997, 1, 1, tzinfo=UTC)
 PARTITIONS = 3
+_PARKED: RowCodec[Parked] = RowCodec(Parked)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -96,6 +98,16 @@ class Ledger:
     def put_event(self, account: str, value: bytes) -> None:
         self._put(self.table.events.name, account, value)
 
+    def park(self, row_id: str) -> None:
+        """What the engine writes of a record that could not be handled. row_id: processor, partition and key."""
+        processor, partition, _ = row_id.split("/")
+        place = {"processor": processor, "topic": self.table.table.source.name, "partition": int(partition)}
+        parked = Parked(**place, offset=3, code="message.bad", reason="not JSON", attempts=1)
+        self._put_parked(row_id, _PARKED.encode(Row(1, parked, {}, 3)))
+
+    def release(self, row_id: str) -> None:
+        self._put_parked(row_id, None)
+
     def tamper(self, account: str, sequence: int | None = None, **state: Any) -> None:
         """Writes the account's row once more, altered."""
         row = self.rows[account]
@@ -128,10 +140,16 @@ class Ledger:
     def encoded_row(self, account: str) -> bytes:
         return DECIDER.row_codec.encode(self.rows[account])
 
+    def _put_parked(self, row_id: str, value: bytes | None) -> None:
+        topology = self.table.topology
+        self._write(topology.changelog(topology.parked).name, row_id, value, partition_of_id(row_id))
+
     def _put(self, topic: str, account: str, value: bytes | None) -> None:
-        key = account.encode()
+        self._write(topic, account, value, partition_of(account.encode(), PARTITIONS))
+
+    def _write(self, topic: str, key: str, value: bytes | None, partition: int) -> None:
         self._producer.begin_transaction()
-        self._producer.produce(topic, value, key, partition_of(key, PARTITIONS))
+        self._producer.produce(topic, value, key.encode(), partition)
         self._producer.commit_transaction(30)
 
     def _produce(self, commands: tuple[tuple[str, AccountCommand], ...], same_day: bool = False) -> None:

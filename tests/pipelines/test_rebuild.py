@@ -118,6 +118,27 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
 
 
+def test_what_is_parked_waits_in_the_next_version_too(
+    spark: Any, ledger: Any, history: History, tmp_path: Path
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    table = replace(ledger.table, topology=replace(ledger.table.topology, history=ledger.table.events))
+    topology = table.topology
+    history.commit(topology.group, {table.table.source.name: COMMANDS_READ})
+    provision([topology], Settings(bootstrap=ledger.bootstrap))
+    waits = ["accounts/1/ann", "policy.send/2/ann"]
+    for row_id in [*waits, "accounts/1/released", "chapters/0/read again"]:
+        ledger.park(row_id)
+    ledger.release("accounts/1/released")
+    build = Rebuild(spark, history, [table], 2, tmp_path / "work")
+    provision([build.topology], Settings(bootstrap=ledger.bootstrap))
+    build.run(ignore)
+    parked = rows(history, topology.changelog(topology.parked).name)
+    copied = rows(history, build.topology.changelog(build.topology.parked).name)
+    assert copied == {place: row for place, row in parked.items() if place[1].decode() in waits}
+    assert [place[0] for place in sorted(copied)] == [1, 2]
+
+
 def test_what_other_code_had_folded_is_folded_again(
     ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
