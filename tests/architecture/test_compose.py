@@ -36,8 +36,13 @@ def test_every_service_can_be_edited_while_it_runs() -> None:
     assert sorted(watched) == found_services()
 
 
-@pytest.mark.parametrize(("run", "agreed"), [("exit 0", True), ("exit 1", False), ("exec /bin/sleep 60", False)])
-def test_parity_has_agreed_only_if_its_last_run_ended_well(run: str, agreed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("run", "limit_s", "agreed"),
+    [("exit 0", "60", True), ("exit 1", "60", False), ("exec /bin/sleep 60", "0.2", False)],
+)
+def test_parity_has_agreed_only_if_its_last_run_ended_well(
+    run: str, limit_s: str, agreed: bool, tmp_path: Path
+) -> None:
     script = re.search(r"^  parity:\n(?:.*\n)*?      - >-\n((?: {8}.*\n)+)", COMPOSE.read_text(), re.MULTILINE)
     assert script is not None
     mark = tmp_path / "agreed"
@@ -47,7 +52,7 @@ def test_parity_has_agreed_only_if_its_last_run_ended_well(run: str, agreed: boo
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     loop = " ".join(script[1].split()).replace("/tmp/agreed", str(mark))
-    environment = {"PATH": f"{tmp_path}:{os.defpath}", "PARITY_LIMIT_S": "0.2"}
+    environment = {"PATH": f"{tmp_path}:{os.defpath}", "PARITY_LIMIT_S": limit_s}
     subprocess.run(["sh", "-c", loop], env=environment, timeout=30)
     assert mark.exists() is agreed
 
