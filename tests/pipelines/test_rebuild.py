@@ -26,8 +26,10 @@ from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka.history import GroupIsLive, History
+from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
 from shared.settings import Settings
+from tests.engine.parked import ask, await_letter, send
 from tests.pipelines.conftest import PARTITIONS, read_records
 
 CHARGE = Charge(amount_cents=500)
@@ -245,6 +247,11 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     for name in ("ann", "bob"):
         httpx.post(f"{accounts}/{name}").raise_for_status()
     charge_once(accounts)
+    letter = f"accounts/{partition_of(b'bob', TOPOLOGY.partitions)}/bob"
+    offset = send(own_stack.bootstrap, int(letter.split("/")[1]), b"bob", b"noise")
+    await_letter(own_stack, letter, offset=offset, behind=0)
+    httpx.post(f"{accounts}/bob/charges", json={"amount_cents": 7}, headers={"Prefer": "respond-async"})
+    await_letter(own_stack, letter, offset=offset, behind=1)
     options = ["--version", "2", "--bootstrap", own_stack.bootstrap, "--work", str(tmp_path / "work")]
 
     live = CliRunner().invoke(cli, ["rebuild", "accounts", *options])
@@ -264,6 +271,12 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         charge_once(accounts)  # a repeat is still one
         httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 1}).raise_for_status()
         assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
+        own_stack.workers[:] = [successor]  # who is asked from here on
+        await_letter(own_stack, letter, offset=offset, behind=1)
+        ask(own_stack, letter, "discard", {"offset": offset, "reason": "noise"})
+        ask(own_stack, letter, "retry")
+        await_letter(own_stack, letter)
+        assert httpx.get(f"{accounts}/bob").json()["balance_cents"] == 7
     finally:
         successor.stop()
     table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
