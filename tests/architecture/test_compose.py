@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_every_service_can_be_edited_while_it_runs() -> None:
     assert sorted(watched) == found_services()
 
 
+@pytest.mark.skipif(not which("timeout"), reason="macOS has no `timeout`; the image has one")
 @pytest.mark.parametrize(
     ("run", "limit_s", "agreed"),
     [("exit 0", "60", True), ("exit 1", "60", False), ("exec /bin/sleep 60", "0.2", False)],
