@@ -31,6 +31,13 @@ class ArchiveBehind(OnefoldError):
     """
 
 
+class AnotherLog(OnefoldError):
+    """The topic ends before its archive does: it was made anew, or is a second cluster's, and its offsets mean others.
+
+    Operator action: archive it to another folder. What was archived stays the history of the topic that was.
+    """
+
+
 class ArchivedElsewhere(OnefoldError):
     """Another run has archived the same records; this one added nothing.
 
@@ -76,9 +83,11 @@ class Archive:
         return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
 
     def extend(self, history: History) -> Archived:
-        """Adds what the topic has beyond the archive. Raises ArchiveBehind or HistoryUnavailable."""
+        """Adds what the topic has beyond the archive. Raises ArchiveBehind, AnotherLog or HistoryUnavailable."""
         before, first = self.ends(), history.starts(self.topic)
         ends = history.settled_ends(self.topic)
+        if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
+            raise AnotherLog(f"{self.topic} does not have what is archived of it in {self.path}: {_spans(ahead)}")
         starts = {partition: before.get(partition, 0) for partition in ends}
         if lost := {p: (starts[p], first[p]) for p in ends if starts[p] < first[p]}:
             raise ArchiveBehind(f"{self.topic}: offsets were removed before they were archived: {_spans(lost)}")
@@ -166,5 +175,5 @@ class Archive:
             yield f"{key}: {row.events} events, numbered from {row.first} to {row.last}"
 
 
-def _spans(lost: Mapping[int, tuple[int, int]]) -> str:
-    return ", ".join(f"partition {p}: {start} to {end - 1}" for p, (start, end) in lost.items())
+def _spans(offsets: Mapping[int, tuple[int, int]]) -> str:
+    return ", ".join(f"partition {p}: {start} to {end - 1}" for p, (start, end) in offsets.items())

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines import parity
-from pipelines.archive import Archive, ArchiveBehind
+from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.events import HistoryIncomplete
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.history import History
@@ -108,6 +108,17 @@ def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> N
     with pytest.raises(ArchiveBehind, match="offsets were removed before they were archived: partition"):
         archive.extend(history)
     assert archive.records().count() == 1
+
+
+def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, history: History, ledger: Any) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    archive.extend(history)
+    ends = archive.ends()
+    longer = {partition: end + 7 for partition, end in ends.items()}  # as of a topic that was made anew since
+    archive.append(archive.between(history, ends, ends), ends, longer)
+    with pytest.raises(AnotherLog, match="does not have what is archived of it"):
+        archive.extend(history)
+    assert archive.ends() == longer
 
 
 def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history: History, ledger: Any) -> None:
