@@ -35,7 +35,7 @@ def until(spark: SparkSession, history: History, topic: str, ends: Positions, ar
             missing = f"{topic}, partition {partition}: offsets {archived.get(partition, 0)} to {start - 1}"
             raise HistoryIncomplete(f"{missing} are not in the topic any more, and not in an archive that was named")
     assert archive is not None
-    begins = {partition: min(archived[partition], end) for partition, end in ends.items()}
+    begins = {partition: min(archived.get(partition, 0), end) for partition, end in ends.items()}
     tail = sources.topic(spark, history.bootstrap, topic, begins, ends).frame
     limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
     kept = archive.records().where(F.col("partition").isin([*ends]) & (F.col("offset") < limits[F.col("partition")]))

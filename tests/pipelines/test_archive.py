@@ -100,6 +100,18 @@ def test_parity_goes_back_to_the_archive_for_what_the_topic_forgot(
     assert list(archive.problems(history)) == []
 
 
+def test_a_partition_without_an_archived_record_is_read_from_the_topic(
+    spark: Any, archive: Archive, history: History, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    archive.extend(history)
+    ledger.forget()
+    ledger.decide(("bob", OpenAccount()))
+    known = {partition: end for partition, end in archive.ends().items() if end}  # all that records alone can tell
+    monkeypatch.setattr(archive, "ends", lambda: known)
+    assert parity.audit(spark, history, ledger.table, archive=archive).agree == 2
+
+
 def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> None:
     ledger.decide(("ann", OpenAccount()))
     archive.extend(history)
