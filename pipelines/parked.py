@@ -11,18 +11,15 @@ import pyarrow as pa
 
 from pipelines.catalog import FoldedTable
 from pipelines.sources import RECORDS, Batches, Flow
-from shared.es.row import RowCodec
 from shared.kafka.history import History, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import Parked, partition_of_id
+from shared.parking import PARKED_CODEC, Parked, partition_of_id
 from shared.topology import Topology
 
 Place = tuple[int, int]
 """Partition and offset."""
-
-_CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
 def parked_keys(history: History, table: FoldedTable) -> list[Parked]:
@@ -41,7 +38,7 @@ def parked_records(history: History, topology: Topology) -> list[Record]:
 def parked_in(record: Record) -> Parked:
     """What the row of `record` says."""
     assert record.value is not None
-    return _CODEC.decode(record.value).state
+    return PARKED_CODEC.decode(record.value).state
 
 
 class Counted(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.es.row import RowCodec
+
 REASON_CHARACTERS = 300
 
 
@@ -48,6 +50,9 @@ class Parked(BaseModel):
         """The same after one more vain attempt at the first record."""
         reason = failure.reason[:REASON_CHARACTERS]
         return self.model_copy(update={"code": failure.code, "reason": reason, "attempts": self.attempts + 1})
+
+
+PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
 class Wish(BaseModel):

@@ -31,11 +31,11 @@ from shared.kafka.transactions import (
     TransactionalProducer,
     TransactionRefused,
 )
-from shared.parking import REASON_CHARACTERS, Wish
+from shared.parking import PARKED_CODEC, REASON_CHARACTERS, Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows
 from shared.streams.guards import Beginnings, Standstill, Watchdog
-from shared.streams.parking import CODEC, Parking
+from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
@@ -591,4 +591,4 @@ def _by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str,
 def _codecs(topology: Topology, processors: Sequence[Processor]) -> dict[str, RowCodec[Any]]:
     """By the table's name."""
     declared = {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
-    return {topology.parked.name: CODEC, **declared}
+    return {topology.parked.name: PARKED_CODEC, **declared}

@@ -9,11 +9,9 @@ from __future__ import annotations
 from hashlib import sha256
 
 from shared.es.ids import check_aggregate_id
-from shared.es.row import Row, RowCodec
+from shared.es.row import Row
 from shared.parking import REASON_CHARACTERS, Failure, Parked
 from shared.streams.batch import Rows, SourceRecord
-
-CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
 def parked_id(processor: str, record: SourceRecord) -> str:

@@ -18,10 +18,10 @@ from shared.es.row import Row, RowCodec
 from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
+from shared.parking import PARKED_CODEC
 from shared.positions import Decided, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
-from shared.streams import parking
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
@@ -56,7 +56,7 @@ class MemoryNode:
         working = with_history(topology, processors) if processors else ()
         for processor in working:
             self._processors[processor.source.name].append(processor)
-        self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: parking.CODEC}
+        self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: PARKED_CODEC}
         self._codecs |= {p.table.name: p.codec for p in working if p.table is not None and p.codec is not None}
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()

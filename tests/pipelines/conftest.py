@@ -18,14 +18,14 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
-from shared.es.row import Row, RowCodec
+from shared.es.row import Row
 from shared.es.step import step
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.history import History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
-from shared.parking import Parked, partition_of_id
+from shared.parking import PARKED_CODEC, Parked, partition_of_id
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
 
@@ -39,7 +39,6 @@ if not find_spec("pyspark"):
 
 FIRST_DAY = datetime(1997, 1, 1, tzinfo=UTC)
 PARTITIONS = 3
-_PARKED: RowCodec[Parked] = RowCodec(Parked)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -103,7 +102,7 @@ class Ledger:
         processor, partition, _ = row_id.split("/")
         place = {"processor": processor, "topic": self.table.table.source.name, "partition": int(partition)}
         parked = Parked(**place, offset=3, code="message.bad", reason="not JSON", attempts=1)
-        self._put_parked(row_id, _PARKED.encode(Row(1, parked, {}, 3)))
+        self._put_parked(row_id, PARKED_CODEC.encode(Row(1, parked, {}, 3)))
 
     def release(self, row_id: str) -> None:
         self._put_parked(row_id, None)

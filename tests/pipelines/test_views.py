@@ -16,18 +16,17 @@ from pipelines.rebuild import HistoryBroken, Rebuild
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.views import Totals
 from shared.es.envelope import EventCodec
-from shared.es.row import Row, RowCodec
+from shared.es.row import Row
 from shared.kafka.history import History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.kafka.reprocess import Reprocessing
-from shared.parking import Parked, Wish
+from shared.parking import PARKED_CODEC, Parked, Wish
 from shared.replay import Replay
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
 from tests.pipelines.conftest import FIRST_DAY
 
-CODEC: RowCodec[Parked] = RowCodec(Parked)
 NOISE = b"noise"
 
 
@@ -62,7 +61,7 @@ class View:
     def park(self, key: str, offset: int, *behind: int) -> None:
         place = {"processor": "skus", "topic": self.source.name, "partition": 0}
         parked = Parked(**place, offset=offset, behind=behind, code="message.bad", reason="not JSON", attempts=1)
-        row = CODEC.encode(Row(1 + len(behind), parked, {}, offset))
+        row = PARKED_CODEC.encode(Row(1 + len(behind), parked, {}, offset))
         self.put(self.topology.changelog(self.topology.parked), f"skus/0/{key}", row)
 
     def discard(self, key: str, offset: int) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from shared.parking import PARKED_CODEC
 from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.parking import CODEC, Parking
+from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.testing.conversation import Said
@@ -37,7 +38,7 @@ class Nothing:
 
 
 def test_read_again_a_parked_record_holds_back_only_what_is_behind_it() -> None:
-    parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, CODEC), set())
+    parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set())
     processor, batch = Fragile(), Batch("dead-letters")
     processor.process(LOG, None, batch, parking)
     parked, letters = parking.get("fragile/0/a"), list(batch.records)

@@ -10,10 +10,10 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
-from shared.parking import Failure, Parked, Wish
+from shared.parking import PARKED_CODEC, Failure, Parked, Wish
 from shared.streams import wishes as wishes_module
 from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.parking import CODEC, Parking
+from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.wishes import Wishes
@@ -113,7 +113,7 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
 
 def _retry(log: Log | None, processors: dict[str, list[Processor]] | None = None) -> tuple[Parked | None, list[int]]:
     """What stays parked, and the offsets that were handled."""
-    parking = Parking(Rows("", cast(RowStore, None), 0, None, CODEC), set())
+    parking = Parking(Rows("", cast(RowStore, None), 0, None, PARKED_CODEC), set())
     parking.keep(KEY, PARKED)
     handled: list[int] = []
     wishes = Wishes(
