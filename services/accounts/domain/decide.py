@@ -109,8 +109,7 @@ def _check_order(amount_cents: int, account: Account) -> None:
             if limit is not None and amount_cents > limit:
                 raise OrderLimitExceeded(f"{amount_cents} cents are more than the {limit} one order may cost")
             if amount_cents != 0:  # an order may be free
-                _checked(amount_cents)
-            _within_credit(amount_cents, account)
+                _within_credit(_checked(amount_cents), account)
         case Closed():
             raise AlreadyClosed("the account is closed")
         case Unopened():

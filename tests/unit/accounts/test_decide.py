@@ -159,6 +159,12 @@ def test_within_both_limits_an_order_is_charged() -> None:
     given(LIMITED, HELD, CHARGED).when(charge("o-2", 2002)).then(OrderCharged(order_id="o-2", amount_cents=2002))
 
 
+def test_an_order_may_be_free_where_more_is_owed_than_a_lowered_limit_allows() -> None:
+    lowered = LimitsSet(order_limit_cents=0, credit_limit_cents=500)
+    given(OPENED, CHARGED, lowered).when(charge("o-2", 0)).then(OrderCharged(order_id="o-2", amount_cents=0))
+    given(OPENED, CHARGED, lowered).when(Charge(amount_cents=1)).then_refused("account.credit_exceeded")
+
+
 def test_an_order_is_charged_once() -> None:
     given(OPENED, HELD).when(charge("o-1", 2999)).then_nothing()
 
