@@ -73,6 +73,12 @@ def test_after_the_grace_an_order_is_counted_as_late() -> None:
     assert day == DaySales(orders=1, units=3, revenue_cents=2999, late=Totals(orders=1, units=3, revenue_cents=2999))
 
 
+@pytest.mark.parametrize("placed_at", [datetime.min, datetime.max])
+def test_the_first_and_the_last_day_there_are_have_an_end_too(placed_at: datetime) -> None:
+    day = day_sales(DaySales(), confirmed(placed_at.replace(tzinfo=UTC)), "a day")
+    assert day == DaySales(orders=1, units=3, revenue_cents=2999)
+
+
 def test_a_customer_s_first_and_last_day_do_not_depend_on_who_is_told_of_first() -> None:
     view: Customer | None = None
     for days in (3, 0, 7):
