@@ -1,4 +1,4 @@
-"""An account is one of three phases; only an open one has a balance."""
+"""An account is one of three phases; what a closed one owes is 0."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never
@@ -40,6 +40,7 @@ class Open(State):
 
 class Closed(State):
     phase: Literal["closed"] = "closed"
+    balance_cents: Literal[0] = 0  # indexed: lists find it by what is shown
 
 
 Account = Annotated[Unopened | Open | Closed, Field(discriminator="phase")]

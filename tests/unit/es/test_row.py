@@ -21,7 +21,7 @@ def test_a_row_is_readable_json() -> None:
     refused = Outcome("c-2", 1, "account.overpaid", "too much", "f2")
     row = DECIDER.initial_row.after(accepted, Closed(), 7).after(refused, Closed(), 9)
     assert CODEC.encode(row) == (
-        b'{"sequence":1,"state":{"phase":"closed"},'
+        b'{"sequence":1,"state":{"phase":"closed","balance_cents":0},'
         b'"outcomes":{"c-1":[1,"f1"],"c-2":[1,"f2","account.overpaid","too much"]},"offset":9}'
     )
 

@@ -56,7 +56,7 @@ def _keys(partition: int) -> Iterator[bytes]:
 
 
 @pytest.fixture
-def node() -> Endless:
+def endless() -> Endless:
     return Endless()
 
 
@@ -68,23 +68,33 @@ async def listed(node: Endless, **query: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", ["id", "balance_cents"])
-async def test_a_page_of_endless_rows_reads_no_more_than_a_page_of_each_partition(node: Endless, order: str) -> None:
-    page = await listed(node, order=order)
+async def test_a_page_of_endless_rows_reads_no_more_than_a_page_of_each_partition(endless: Endless, order: str) -> None:
+    page = await listed(endless, order=order)
     assert len(page["items"]) == LIMIT
     assert page["cursor"]
-    assert node.reads <= LIMIT * PARTITIONS
+    assert endless.reads <= LIMIT * PARTITIONS
 
 
-async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(node: Endless) -> None:
-    page = await listed(node, phase="closed", partitions="3")
-    assert (page["items"], node.reads) == ([], EXAMINED)
+async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(endless: Endless) -> None:
+    page = await listed(endless, phase="closed", partitions="3")
+    assert (page["items"], endless.reads) == ([], EXAMINED)
     assert page["cursor"]
 
 
 @pytest.mark.parametrize("order", ["id", "balance_cents"])
-async def test_a_bound_that_64_bits_cannot_hold_bounds_nothing(node: Endless, order: str) -> None:
-    page = await listed(node, order=order, balance_cents_min=-(2**63) - 1, balance_cents_max=2**63)
+async def test_a_bound_that_64_bits_cannot_hold_bounds_nothing(endless: Endless, order: str) -> None:
+    page = await listed(endless, order=order, balance_cents_min=-(2**63) - 1, balance_cents_max=2**63)
     assert len(page["items"]) == LIMIT
+
+
+@pytest.mark.parametrize("order", ["id", "balance_cents", "-balance_cents"])
+async def test_a_closed_account_is_found_by_the_balance_it_shows(http: httpx.AsyncClient, order: str) -> None:
+    for path in ("open", "gone", "gone/closure"):
+        assert (await http.post(f"/accounts/{path}")).status_code == 201
+    for bounds in ({"balance_cents_min": 0}, {"balance_cents_max": 0}):
+        page = (await http.get("/accounts", params={"order": order, **bounds})).json()
+        found = {each["account_id"]: each["balance_cents"] for each in page["items"]}
+        assert found == {"open": 0, "gone": 0}
 
 
 class Listed(NamedTuple):
