@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -38,6 +39,13 @@ class Parked(BaseModel):
     @property
     def offsets(self) -> tuple[int, ...]:
         return (self.offset, *self.behind)
+
+    def with_behind(self, offset: int) -> Parked:
+        """The same with this record too, once. Read again, it may lie between two that are parked."""
+        at = bisect_left(self.behind, offset)
+        if offset in (self.offset, *self.behind[at : at + 1]):
+            return self
+        return self.model_copy(update={"behind": (*self.behind[:at], offset, *self.behind[at:])})
 
     def without_first(self) -> Parked | None:
         """What is left when the first record is done or dropped; the next was not tried yet."""

@@ -36,9 +36,8 @@ class Parking:
     def park(self, processor: str, record: SourceRecord, failure: Failure) -> None:
         key = parked_id(processor, record)
         before = self.get(key)
-        if before is not None:
-            if record.offset > before.offsets[-1]:
-                self.keep(key, before.model_copy(update={"behind": (*before.behind, record.offset)}))
+        if before is not None and before.offset <= record.offset:
+            self.keep(key, before.with_behind(record.offset))
             return
         parked = Parked(
             processor=processor,
@@ -48,6 +47,7 @@ class Parking:
             code=failure.code,
             reason=failure.reason[:REASON_CHARACTERS],
             attempts=1,
+            behind=() if before is None else before.offsets,
         )
         self.keep(key, parked)
 
