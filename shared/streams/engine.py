@@ -330,8 +330,11 @@ class Engine(Service):
                 self._reader.resume(tp)
 
     async def _operate(self, source: Source, records: Sequence[ReadRecord]) -> int:
-        """Do what operators want done with parked records."""
-        for record in records:
+        """Do what operators want done with parked records; the group doesn't wait until it is all done."""
+        for done, record in enumerate(records):
+            if not self._inbox.empty():
+                return done
+            self._alive()
             try:
                 wish = Wish.model_validate_json(record.value or b"")
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""A worker at full speed still answers: what else runs on its loop gets its turns within one fetch."""
+"""A worker at full speed still answers: what else runs on its loop, and the group, get their turns within a fetch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
+from shared.parking import Wish
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.engine import Engine
@@ -60,3 +61,23 @@ def test_another_task_gets_its_turn_when_the_slice_s_time_is_over(
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
     monkeypatch.setattr(engine_module, "SLICE_S", slice_s)
     assert asyncio.run(turns_of(6)) == turns
+
+
+def test_partitions_move_while_operators_wait() -> None:
+    alive: list[int] = []
+
+    def still_alive() -> None:
+        alive.append(len(alive))
+        if len(alive) == 2:  # meanwhile the group assigns anew
+            engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
+
+    parked, nothing = SHOP.parked.name, cast(Any, None)
+    store: Any = FakeStore(parked)
+    store.open(0)
+    engine = Engine(SHOP, [], {parked: store}, nothing, nothing, nothing, nothing, still_alive, 1.0)
+    wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
+    place = TopicPartition(SHOP.parking.name, 0)
+    fetched: list[Any] = [SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish) for n in range(3)]
+    source = Source(place, [], 0, 3)
+    assert asyncio.run(engine._process(source, fetched)) == 2
+    assert (source.position, engine._batch.offsets, len(alive)) == (2, {place: 2}, 2)
