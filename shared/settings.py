@@ -68,7 +68,10 @@ class Settings(BaseSettings):
     http_port: Annotated[int, Field(ge=1, le=65535, description="port of the HTTP server, 1 to 65535")] = 8000
     advertised_url: Annotated[
         str | None,
-        Field(pattern=r"^https?://[^\s/]+$", description="where others call this instance: http://host:port"),
+        Field(
+            pattern=r"^https?://[^\s/$()]+$",
+            description="where others call this instance: http://host:port, with nothing left to expand",
+        ),
     ] = None
     instance: Annotated[
         str,

@@ -61,6 +61,7 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         "ONEFOLD_BOOTSTRAP": "broker",
         "ONEFOLD_REPLICATION": "two",
         "ONEFOLD_HTTP_PORT": "99999",
+        "ONEFOLD_ADVERTISED_URL": "http://$(HOSTNAME).accounts:8000",
         "ONEFOLD_INSTANCE": "../1",
         "ONEFOLD_REPLICAS": "3",
         "ONEFOLD_COLOUR": "red",
@@ -73,6 +74,8 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
         "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
         "ONEFOLD_HTTP_PORT='99999' is not allowed: port of the HTTP server, 1 to 65535",
+        "ONEFOLD_ADVERTISED_URL='http://$(HOSTNAME).accounts:8000' is not allowed: where others call this instance: "
+        "http://host:port, with nothing left to expand",
         "ONEFOLD_INSTANCE='../1' is not allowed: unique in its service: up to 63 letters, digits, dots, dashes, "
         "underscores",
     ]
