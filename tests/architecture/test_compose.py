@@ -32,6 +32,15 @@ def test_every_service_signs_in_by_its_own_name() -> None:
     assert sorted(users) == found_services()
 
 
+def test_whoever_makes_topics_on_three_brokers_makes_three_copies() -> None:
+    makers = re.findall(
+        r"^  ([\w-]+):\n(?:    .*\n)*?.*(?:\[provision\]|spark-submit)", COMPOSE.read_text(), re.MULTILINE
+    )
+    durable = (ROOT / "compose.cluster.yml").read_text()
+    assert re.findall(r"^  ([\w-]+):\n    environment: \*copies$", durable, re.MULTILINE) == makers
+    assert makers == ["topics", "spark", "parity"]
+
+
 def test_every_service_can_be_edited_while_it_runs() -> None:
     watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
     assert sorted(watched) == found_services()
