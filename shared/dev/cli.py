@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -156,10 +158,11 @@ def mirror(
     if show:
         print(lines(properties), end="")
         return
-    with Mirror(properties, stays.ROOT.parent / "mirror") as running:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), Mirror(properties, stays.ROOT.parent / "mirror") as running:
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
-    sys.exit(f"MirrorMaker ended by itself: see {running.log}")
+        sys.exit(f"MirrorMaker ended by itself: see {running.log}")
 
 
 @cli.command()

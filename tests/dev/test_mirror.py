@@ -1,0 +1,44 @@
+"""A mirror that is stopped lets MirrorMaker end its transactions first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MIRROR = """
+import sys
+from pathlib import Path
+from shared.child import Child
+from shared.dev import cli
+from shared.kafka.mirror import Mirror
+from tests.dev.waiting import wait_until
+
+def start(mirror):
+    maker = "trap 'sleep 0.2; echo transactions ended; exit' TERM; echo copying; while :; do sleep 0.1; done"
+    mirror._process = Child(["sh", "-c", maker], mirror.log)
+    wait_until(lambda: "copying" in mirror.log.read_text())
+
+Mirror.start, cli.stays.ROOT = start, Path(sys.argv.pop()) / "up"
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_mirror_that_is_stopped_ends_its_transactions(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    command = [sys.executable, "-c", MIRROR, "mirror", "second:9092", str(tmp_path)]
+    environment = os.environ | {"ONEFOLD_BOOTSTRAP": "first:9092"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as mirror:
+        assert mirror.stdout is not None
+        assert "topics are copied from first:9092 to second:9092" in mirror.stdout.readline()
+        mirror.send_signal(number)
+        _, problems = mirror.communicate(timeout=30)
+    assert (mirror.returncode, problems) == (0, "")
+    assert (tmp_path / "mirror" / "mirror.log").read_text() == "copying\ntransactions ended\n"
