@@ -38,20 +38,26 @@ def traffic(
 ) -> None:
     """Order what customers bought, wait until every order is confirmed, and compare what each customer owes.
 
-    A second run repeats the same orders, which changes nothing; one with more purchases adds to them.
+    A second run repeats the same orders, which changes nothing; one with more purchases adds to them, and one with
+    fewer is refused.
     """
-    chosen = first_purchases(purchases)
+    chosen = first_purchases(purchases + 1)
     try:
-        verdict = asyncio.run(_send(chosen, accounts, inventory, orders))
+        verdict = asyncio.run(_send(chosen[:purchases], chosen[purchases:], accounts, inventory, orders))
     except StageFailed as failure:
         verdict = Verdict(False, f"verdict: FAILED {failure}")
     typer.echo(verdict.line)
     sys.exit(0 if verdict.agrees else 1)
 
 
-async def _send(purchases: Sequence[Purchase], accounts: str, inventory: str, orders: str) -> Verdict:
+async def _send(
+    purchases: Sequence[Purchase], beyond: Sequence[Purchase], accounts: str, inventory: str, orders: str
+) -> Verdict:
+    """beyond: the next purchase, if there is one."""
     async with Client([accounts]) as ledger, Client([inventory]) as stock, Client([orders]) as desk:
         shop = Shop(ledger, stock, desk)
+        if any([await shop.has(purchase) for purchase in beyond]):
+            raise StageFailed("more purchases were ordered here before", "name at least as many with --purchases")
         expected = sorted(balances(purchases).items())
         customers = [customer for customer, _ in expected]
         with stage(f"[1/{_STAGES}]", "stock", sys.stdout) as now:
@@ -85,6 +91,10 @@ class Shop:
 
     async def open_account(self, customer: str) -> None:
         await self._accounts.post(f"/accounts/{customer}", {}, {"Idempotency-Key": f"cdnow-open-{customer}"})
+
+    async def has(self, purchase: Purchase) -> bool:
+        """Whether its order is known."""
+        return (await self._orders.get(f"/orders/{order_id(purchase)}")).status == HTTPStatus.OK
 
     async def order_all(self, purchases: Sequence[Purchase], now: Stage) -> str:
         phases = await for_each(self.order, purchases, now, "ended")
