@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
+from pipelines.sinks import refuse_unshared
 from shared.es.errors import OnefoldError
 from shared.kafka.history import History, Positions
 
@@ -83,7 +84,10 @@ class Archive:
         return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
 
     def extend(self, history: History) -> Archived:
-        """Adds what the topic has beyond the archive. Raises ArchiveBehind, AnotherLog or HistoryUnavailable."""
+        """Adds what the topic has beyond the archive.
+
+        Raises ArchiveBehind, AnotherLog, FolderNotShared or HistoryUnavailable.
+        """
         before, first = self.ends(), history.starts(self.topic)
         ends = history.settled_ends(self.topic)
         if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
@@ -93,6 +97,7 @@ class Archive:
             raise ArchiveBehind(f"{self.topic}: offsets were removed before they were archived: {_spans(lost)}")
         if starts == ends:
             return Archived(0, ends)
+        refuse_unshared(self._spark, self.path)
         try:
             self.append(self.between(history, starts, ends), starts, ends)
         except Exception as error:  # delta-spark 4.0.0 was published without its module of exceptions

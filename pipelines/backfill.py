@@ -27,7 +27,7 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.events import until
-from pipelines.sinks import to_topic
+from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
 from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError
@@ -132,9 +132,10 @@ class Backfill:
     def run(self, rows: DataFrame, rejects: str) -> Entered:
         """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
 
-        Raises GroupIsLive, HistoryIncomplete or HistoryUnavailable.
+        Raises GroupIsLive, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
         """
         self._refuse_workers()
+        refuse_unshared(self._spark, rejects)
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events).cache()

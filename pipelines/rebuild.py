@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import structs
 from pydantic_core import from_json
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
@@ -31,7 +30,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import Counted, counted, parked_in, parked_records, within
 from pipelines.session import code_digest
-from pipelines.sinks import to_topic
+from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
@@ -79,13 +78,6 @@ class HistoryMoved(OnefoldError):
     """A worker of the old version came and went meanwhile: what it decided, the new version would decide again.
 
     Operator action: keep everything stopped that starts workers of the old version, then do it again.
-    """
-
-
-class WorkNotShared(OnefoldError):
-    """Rows that Spark wrote are not in the work folder: its executors have that folder on disks of their own.
-
-    Operator action: name a folder with --work that this machine and every executor share, or rebuild without --master.
     """
 
 
@@ -150,7 +142,7 @@ class Rebuild:
 
     def run(self, report: Report) -> int:
         """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken,
-        HistoryIncomplete, HistoryMoved or WorkNotShared; then the new version is as absent as before."""
+        HistoryIncomplete, HistoryMoved or FolderNotShared; then the new version is as absent as before."""
         plan = self._plan()
         rows = self._stage(plan, report)
         self._refuse_problems()
@@ -247,7 +239,7 @@ class Rebuild:
     def _fold(self, plan: Plan, table: FoldedTable, number: int) -> Done:
         target = self._staged(table) / f"{number}"
         if not target.exists():
-            _put(self._rows(plan, table, number), target)
+            to_folder(self._rows(plan, table, number), target)
         counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
         return Done(table.table.name, number, len(counts), sum(counts))
 
@@ -303,19 +295,6 @@ class Rebuild:
         wishes = sources.whole(self._spark, self._history, self._old.parking.name).frame
         columns = wishes.select("partition", "key", "value")
         to_topic(columns.write, self._history.bootstrap, self._new.parking.name).save()
-
-
-def _put(rows: DataFrame, target: Path) -> None:
-    """Nothing is called `target` before all rows are seen in it. Raises WorkNotShared."""
-    unproven, written = target.with_name(f"_{target.name}"), Observation()
-    rows.observe(written, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(str(unproven))
-    seen = _read(unproven).count_rows()
-    if seen != written.get["rows"]:
-        raise WorkNotShared(
-            f"{seen:,} of {written.get['rows']:,} rows are in {target.parent}: "
-            "--work has to name a folder that this machine and every executor share"
-        )
-    unproven.rename(target)
 
 
 def _read(folder: Path) -> ds.Dataset:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -56,6 +57,20 @@ def spark() -> Iterator[SparkSession]:
 
     with spark_session("tests", cores=2) as session:
         yield session
+
+
+@pytest.fixture
+def executors_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark writes as Parquet is on another machine; here is its mark of success only, which the driver makes."""
+    from pyspark.sql import DataFrameWriter
+
+    def on_another_disk(writer: DataFrameWriter, path: str) -> None:
+        parquet(writer, f"{path}-of-an-executor")
+        Path(path).mkdir(parents=True)
+        (Path(path) / "_SUCCESS").touch()
+
+    parquet = DataFrameWriter.parquet
+    monkeypatch.setattr(DataFrameWriter, "parquet", on_another_disk)
 
 
 @pytest.fixture(scope="session")

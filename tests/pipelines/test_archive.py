@@ -16,6 +16,7 @@ import pytest
 from pipelines import parity
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.events import HistoryIncomplete
+from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.history import History
 
@@ -46,6 +47,17 @@ def test_each_run_adds_what_is_new_and_committed(archive: Archive, history: Hist
     days = {str(row.occurred_on) for row in archive.records().where("key <> 'noise'").collect()}
     assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
     assert list(archive.problems(history)) == ["noise: 1 events, numbered from None to None"]
+
+
+@pytest.mark.usefixtures("executors_elsewhere")
+def test_records_that_only_executors_would_have_are_not_archived(
+    archive: Archive, history: History, ledger: Any
+) -> None:
+    ledger.decide(*ANN_AND_BOB)
+    root = Path(archive.path).parent
+    with pytest.raises(FolderNotShared, match=f"0 of 2 rows that executors wrote are in {root}: "):
+        archive.extend(history)
+    assert not archive.exists()
 
 
 def test_two_runs_from_the_same_start_archive_once(archive: Archive, history: History, ledger: Any) -> None:

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from pipelines import backfill, parity
 from pipelines.backfill import Backfill, BadMapping, Entered, read_mapping, read_rows
+from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
@@ -176,6 +177,15 @@ def test_workers_have_to_be_stopped(fill: Backfill, purchases: Any, monkeypatch:
     monkeypatch.setattr(History, "members", lambda *_: 1)
     with pytest.raises(GroupIsLive):
         fill.run(purchases, "nowhere")
+
+
+@pytest.mark.usefixtures("executors_elsewhere")
+def test_nothing_enters_where_only_executors_would_have_what_was_rejected(
+    fill: Backfill, purchases: Any, ledger: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(FolderNotShared):
+        fill.run(purchases, str(tmp_path / "rejects"))
+    assert events(ledger) == {}
 
 
 @pytest.mark.parametrize("text", ["key = 1", "key", 'key = "a"\nat = "b"\norder = []\nevents = []\nmore = 1'])

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from pyspark.sql import DataFrameWriter
 from typer.testing import CliRunner
 
 from pipelines import parity
@@ -19,7 +18,8 @@ from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
-from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, WorkNotShared
+from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild
+from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -179,18 +179,10 @@ def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
     assert rows(history, changelog) == rows(history, ledger.table.changelog)
 
 
-def test_rows_that_an_executor_kept_to_itself_are_missed(
-    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def on_another_disk(writer: DataFrameWriter, path: str) -> None:
-        parquet(writer, f"{path}-of-an-executor")
-        Path(path).mkdir(parents=True)
-        (Path(path) / "_SUCCESS").touch()
-
+@pytest.mark.usefixtures("executors_elsewhere")
+def test_rows_that_an_executor_kept_to_itself_are_missed(ledger: Any, history: History, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()))
-    parquet = DataFrameWriter.parquet
-    monkeypatch.setattr(DataFrameWriter, "parquet", on_another_disk)
-    with pytest.raises(WorkNotShared, match="0 of 1 rows are in "):
+    with pytest.raises(FolderNotShared, match="0 of 1 rows that executors wrote are in "):
         rebuild.run(ignore)
     assert history.positions(rebuild.topology.group) == {}
 
