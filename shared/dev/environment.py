@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from shared.dev.packages import diagnose, progress_of
+from shared.dev.packages import diagnose, has_begun, progress_of
 from shared.dev.stages import Stage, StageFailed, stage
 
 _INCLUDES = {"dev": ("worker",)}
@@ -170,12 +170,18 @@ def _install(checkout: Checkout, names: Sequence[str], lock_fd: int) -> None:
     stamp = _read_stamp(checkout)
     held = dict(stamp.locks) if stamp else {}
     digests = _digests(checkout)
-    _write_stamp(checkout, {})
     for name in (name for name in names if held.get(name) != digests[name]):
-        with stage("[setup]", "packages") as now:
-            _install_lock(checkout, name, now, lock_fd)
+        _write_stamp(checkout, {})
+        try:
+            with stage("[setup]", "packages") as now:
+                _install_lock(checkout, name, now, lock_fd)
+        except BaseException:
+            log = checkout.log(f"packages-{name}")
+            if not (log.exists() and has_begun(log.read_text(errors="replace"))):
+                _write_stamp(checkout, held)
+            raise
         held |= {each: digests[each] for each in (name, *_INCLUDES.get(name, ()))}
-    _write_stamp(checkout, held)
+        _write_stamp(checkout, held)
 
 
 def _install_lock(checkout: Checkout, name: str, now: Stage, lock_fd: int) -> None:

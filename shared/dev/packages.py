@@ -58,6 +58,11 @@ _CAUSES = (
 )
 
 
+def has_begun(log: str) -> bool:
+    """Whether pip has touched what is installed."""
+    return bool(_INSTALLING.search(log))
+
+
 def progress_of(log: str, pins: int, installed: int) -> tuple[int, int, str]:
     """(how many, of how many, doing what), from pip's output so far. pins: packages in the lock file."""
     if installing := _INSTALLING.search(log):

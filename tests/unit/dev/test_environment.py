@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.dev.environment import Checkout, Plan, Stamp, ensure, explain_os_error, plan_for
+from shared.dev.environment import Checkout, Plan, Stamp, _plan_now, ensure, explain_os_error, plan_for
 from shared.dev.stages import StageFailed
 
 CURRENT = {"worker": "w1", "dev": "d1", "java": "j1"}
@@ -46,16 +46,42 @@ def test_an_environment_made_by_someone_else_is_left_alone(tmp_path: Path) -> No
     assert theirs.exists()
 
 
-def test_a_whole_environment_is_used_as_it_is(tmp_path: Path) -> None:
-    checkout = Checkout(tmp_path)
+def a_whole_environment(root: Path) -> Checkout:
+    """It holds the lock `worker`, which is all there is."""
+    checkout = Checkout(root)
     checkout.locks.mkdir()
     (checkout.locks / "worker.lock").write_text("tiny==1.0\n")
     checkout.python.parent.mkdir(parents=True)
     checkout.python.touch()
     digest = hashlib.sha256(b"tiny==1.0\n").hexdigest()
-    checkout.stamp.write_text(f'{{"root": "{tmp_path}", "locks": {{"worker": "{digest}"}}}}')
+    checkout.stamp.write_text(f'{{"root": "{root}", "locks": {{"worker": "{digest}"}}}}')
+    return checkout
+
+
+def test_a_whole_environment_is_used_as_it_is(tmp_path: Path) -> None:
+    checkout = a_whole_environment(tmp_path)
     assert ensure(checkout, ["worker"]) == checkout.python
     assert not checkout.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("Could not find a version that satisfies", "ready"),
+        ("Collecting big==1.0\nInstalling collected packages: big", "rebuild"),
+    ],
+)
+def test_an_addition_that_fails_costs_what_is_there_only_if_pip_has_touched_it(
+    tmp_path: Path, said: str, left: Plan
+) -> None:
+    checkout = a_whole_environment(tmp_path)
+    (checkout.locks / "pipelines.lock").write_text("big==1.0\n")
+    (checkout.venv / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    checkout.python.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}'\nexit 1\n")
+    checkout.python.chmod(0o755)
+    with pytest.raises(StageFailed):
+        ensure(checkout, ["worker", "pipelines"])
+    assert _plan_now(checkout, ["worker"]) == left
 
 
 @pytest.mark.parametrize(
