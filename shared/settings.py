@@ -18,7 +18,8 @@ from shared import failpoints
 from shared.es.errors import OnefoldError
 
 PREFIX = "ONEFOLD_"
-_READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY"})  # by shared.kafka.jars, for the embedded broker
+# by shared.kafka.jars, for the embedded broker, and by shared.dev.asking
+_READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY", "ONEFOLD_TOKEN"})
 # Kubernetes tells every pod where the Service `orders` is; ORDERS_PORTS are Compose's on the host
 _OF_A_PLATFORM = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?|PORTS)$")
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"

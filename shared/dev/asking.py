@@ -1,0 +1,63 @@
+"""What verbs ask of workers over HTTP, with the operator's bearer token where workers want one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx
+
+from shared.dev.stages import StageFailed
+
+TOKEN_VARIABLE = "ONEFOLD_TOKEN"
+TIMEOUT_S = 30.0
+
+T = TypeVar("T")
+
+
+class Silent(StageFailed):
+    """This worker does not answer; another of its service may."""
+
+
+def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON object that the worker answers. Raises StageFailed, and Silent when it does not answer."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.request(method, url, json=body, headers=headers, timeout=TIMEOUT_S)
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise Silent(f"{url} does not answer: {error}", "see that the worker runs, or name another") from error
+    found = _object(answer)
+    if answer.is_success and found is not None:
+        return found
+    told = (found or {}).get("detail") or f"{answer.status_code} {answer.reason_phrase}, not as a worker would"
+    raise StageFailed(f"{url} says: {told}", _fix(answer.status_code))
+
+
+def first_answer(urls: Sequence[str], question: Callable[[str], T]) -> T:
+    """What the first worker that answers says. Raises StageFailed, as `ask` does."""
+    *others, last = urls
+    for url in others:
+        with suppress(Silent):
+            return question(url)
+    return question(last)
+
+
+def _object(answer: httpx.Response) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        found = answer.json()
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _fix(status: int) -> str:
+    if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        return (
+            f"put into {TOKEN_VARIABLE} a bearer token with operations:read, and operations:write to change something; "
+            "its `aud` has the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
+        )
+    if status < httpx.codes.INTERNAL_SERVER_ERROR:
+        return "name what `dead-letters list` shows, and a worker of this checkout's release"
+    return "try again when the service is ready; the worker's log has more"

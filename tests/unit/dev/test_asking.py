@@ -1,0 +1,110 @@
+"""Verbs ask workers with the operator's token, pass over a dead one, and say what to do about a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.dev import asking, dead_letters, up
+from shared.dev.asking import ask
+from shared.dev.issuer import DevIssuer
+from shared.dev.processes import identify
+from shared.dev.stages import StageFailed
+from shared.settings import load_settings
+from tests.unit.http.services import api_of, issuer_settings
+
+NOTHING = {"items": [], "cursor": None}
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DevIssuer:
+    """A worker of accounts that asks for tokens of this issuer."""
+    monkeypatch.delenv("ONEFOLD_TOKEN", raising=False)
+    transport = httpx.ASGITransport(api_of("accounts", issuer_settings(tmp_path, "accounts")))
+
+    async def sent(method: str, url: str, **rest: Any) -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.request(method, url, **rest)
+
+    monkeypatch.setattr(asking.httpx, "request", lambda *given, **rest: asyncio.run(sent(*given, **rest)))
+    return DevIssuer(tmp_path)
+
+
+def test_an_operators_token_is_sent_and_may_be_meant_for_several_services(
+    guarded: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audiences = ["orders", "accounts"]
+    monkeypatch.setenv("ONEFOLD_TOKEN", guarded.token("", ["operations:read"], "joe", aud=audiences))
+    load_settings()  # which know of the variable
+    assert ask("http://worker/cluster")["service"] == "accounts"
+    assert ask("http://worker/dead-letters?limit=1")["items"] == []
+
+
+def test_who_brings_no_token_or_one_with_too_little_is_told_what_to_give(
+    guarded: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StageFailed, match="a bearer token is needed") as refused:
+        ask("http://worker/cluster")
+    assert "put into ONEFOLD_TOKEN a bearer token with operations:read" in refused.value.fix
+    monkeypatch.setenv("ONEFOLD_TOKEN", guarded.token("accounts", ["operations:read"], "joe"))
+    with pytest.raises(StageFailed, match="needs the scope operations:write") as refused:
+        ask("http://worker/dead-letters/x/retry", "POST")
+    assert "ONEFOLD_TOKEN" in refused.value.fix
+
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """What each host answers, for a test to fill; any other is not there."""
+    found: dict[str, Answer] = {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host not in found:
+            raise httpx.ConnectError("refused", request=request)
+        return found[request.url.host](request)
+
+    monkeypatch.setattr(asking.httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    return found
+
+
+@pytest.mark.parametrize("body", ["<html>Bad Gateway</html>", "[]", "{}"])
+def test_an_error_that_is_none_of_a_workers_is_told_by_its_number(answers: dict[str, Answer], body: str) -> None:
+    answers["proxy"] = lambda _: httpx.Response(502, text=body)
+    with pytest.raises(StageFailed, match="http://proxy/cluster says: 502 Bad Gateway"):
+        ask("http://proxy/cluster")
+
+
+def test_what_is_no_worker_at_all_is_told_too(answers: dict[str, Answer]) -> None:
+    answers["page"] = lambda _: httpx.Response(200, text="<html>It works!</html>")
+    with pytest.raises(StageFailed, match="http://page/cluster says: 200 OK, not as a worker would"):
+        ask("http://page/cluster")
+
+
+def of_up(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], *hosts: str) -> None:
+    """An `up` that runs inventory on these hosts."""
+    services: Any = {"inventory": [{"url": f"http://{host}", "pid": 1} for host in hosts]}
+    record = up.Record(identify(os.getpid()), (), settings, services)
+    monkeypatch.setattr(up, "_read", lambda _: record)
+
+
+def test_a_dead_worker_is_passed_over(
+    answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_up(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"}, "dead", "alive")
+    answers["alive"] = lambda _: httpx.Response(200, json=NOTHING)
+    dead_letters.show_all("inventory")
+    assert capsys.readouterr().out == "0 parked\n"
+
+
+def test_a_stopped_service_can_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_up(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"})
+    with pytest.raises(StageFailed, match="no worker of inventory runs"):
+        dead_letters.show_all("inventory")
