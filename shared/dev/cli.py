@@ -318,8 +318,10 @@ def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _join_up() -> bool:
     """Takes the brokers of this checkout's `up`, if it runs and the environment names no others."""
+    if "ONEFOLD_BOOTSTRAP" in os.environ:
+        return False
     found = stays.running(stays.ROOT)
-    if found is None or "ONEFOLD_BOOTSTRAP" in os.environ:
+    if found is None:
         return False
     os.environ.update({name: found.settings[name] for name in _OF_THE_BROKERS})
     return True

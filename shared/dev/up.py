@@ -40,9 +40,13 @@ class Record:
 
 
 def running(root: Path) -> Record | None:
-    """The `up` of this root that runs now."""
+    """The `up` of this root that runs now. Raises StageFailed while its brokers start."""
     record = _read(root)
-    return record if record and record.up.running else None
+    if record is None or not record.up.running:
+        return None
+    if not record.settings:
+        raise StageFailed("`up` is starting its brokers", "wait until it says so, then run again")
+    return record
 
 
 def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:

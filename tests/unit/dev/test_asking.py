@@ -108,3 +108,9 @@ def test_a_stopped_service_can_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> 
     of_up(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"})
     with pytest.raises(StageFailed, match="no worker of inventory runs"):
         dead_letters.show_all("inventory")
+
+
+def test_nothing_can_be_asked_while_up_starts_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_up(monkeypatch, {})
+    with pytest.raises(StageFailed, match="`up` is starting its brokers"):
+        dead_letters.show_all("inventory")
