@@ -6,16 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import httpx
+from pydantic import ValidationError
 
+from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
 from shared.http.cluster import Cluster, Member
-from shared.kafka.provision import copies_in_sync, declared_topics, differences, found_topics
+from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
-
-TIMEOUT_S = 10.0
 
 
 class Line(NamedTuple):
@@ -29,11 +28,20 @@ class Line(NamedTuple):
 Report = Mapping[str, Sequence[Line]]
 
 
+class _Asked(NamedTuple):
+    """What the first worker to answer says of its service, its URL, and what those before it said instead."""
+
+    refusals: Sequence[Line]
+    url: str = ""
+    cluster: Cluster | None = None
+
+
 def status(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]], settings: Settings) -> Report:
     """The lines of each service, then of the brokers. workers: their URLs, by service."""
-    found = {topology.service: _cluster(workers.get(topology.service, ())) for topology in topologies}
-    report = {name: list(_service(cluster)) for name, cluster in found.items()}
-    return report | {"brokers": list(_brokers(topologies, [each for each in found.values() if each], settings))}
+    asked = {topology.service: _asked(workers.get(topology.service, ())) for topology in topologies}
+    report = {name: list(_service(each)) for name, each in asked.items()}
+    clusters = [each.cluster for each in asked.values() if each.cluster]
+    return report | {"brokers": list(_brokers(topologies, clusters, settings))}
 
 
 def shown(report: Report) -> Iterator[str]:
@@ -43,21 +51,30 @@ def shown(report: Report) -> Iterator[str]:
             yield f"{'!' if line.wrong else ' '} {name if number == 0 else '':<12} {line.about:<10} {line.text}"
 
 
-def _cluster(urls: Iterable[str]) -> Cluster | None:
+def _asked(urls: Iterable[str]) -> _Asked:
+    refusals: list[Line] = []
     for url in urls:
         try:
-            answer = httpx.get(f"{url}/cluster", timeout=TIMEOUT_S)
-        except httpx.TransportError:
-            continue
-        if answer.is_error:
-            raise StageFailed(f"{url}/cluster says {answer.status_code}", "see the log of that worker")
-        return Cluster.model_validate(answer.json())
-    return None
+            return _Asked(refusals, url, Cluster.model_validate(ask(f"{url}/cluster")))
+        except Silent:
+            continue  # the others know it as a member that is silent
+        except StageFailed as refusal:
+            refusals.append(_refused("worker", refusal))
+        except ValidationError:
+            refusals.append(Line("worker", f"{url}/cluster says what this release does not understand", wrong=True))
+    return _Asked(refusals)
 
 
-def _service(cluster: Cluster | None) -> Iterator[Line]:
+def _refused(about: str, refusal: StageFailed) -> Line:
+    return Line(about, f"{refusal.problem}; fix: {refusal.fix}", wrong=True)
+
+
+def _service(asked: _Asked) -> Iterator[Line]:
+    yield from asked.refusals
+    cluster = asked.cluster
     if cluster is None:
-        yield Line("workers", "none answers: its commands wait on their topics", wrong=True)
+        if not asked.refusals:
+            yield Line("workers", "none answers: its commands wait on their topics", wrong=True)
         return
     owned = _owned(cluster)
     for member in cluster.members:
@@ -67,9 +84,16 @@ def _service(cluster: Cluster | None) -> Iterator[Line]:
     yield _behind(cluster)
     if to_restore := sum(p.to_restore or 0 for table in cluster.tables.values() for p in table):
         yield Line("restoring", f"{to_restore:,} changelog records to go", wrong=True)
-    parked = sum(1 for _ in letters_of(cluster.url))
-    text = f"{parked} keys; see `dead-letters list {cluster.service}`" if parked else "nothing"
-    yield Line("parked", text, parked > 0)
+    yield _parked(cluster.service, asked.url)
+
+
+def _parked(service: str, url: str) -> Line:
+    try:
+        parked = sum(1 for _ in letters_of(url))
+    except StageFailed as refusal:
+        return _refused("parked", refusal)
+    text = f"{parked} keys; see `dead-letters list {service}`" if parked else "nothing"
+    return Line("parked", text, parked > 0)
 
 
 def _owned(cluster: Cluster) -> dict[str, set[int]]:
@@ -103,14 +127,20 @@ def _behind(cluster: Cluster) -> Line:
 
 
 def _brokers(topologies: Sequence[Topology], clusters: Sequence[Cluster], settings: Settings) -> Iterator[Line]:
+    try:
+        yield from _topics(topologies, settings)
+    except ProvisionError as error:
+        yield Line("topics", str(error), wrong=True)
+    due = list(_due(topologies, clusters))
+    yield Line("retention", f"is to remove unread records of {', '.join(due) or 'no topic'}", bool(due))
+
+
+def _topics(topologies: Sequence[Topology], settings: Settings) -> Iterator[Line]:
     declared = declared_topics(topologies, settings)
-    found = found_topics(declared, settings.bootstrap)
-    off = sorted({each.topic for each in differences(declared, found)})
+    off = sorted({each.topic for each in differences(declared, found_topics(declared, settings.bootstrap))})
     text = f"not as declared: {', '.join(off)}; see `topics`" if off else f"{len(declared)}, as declared"
     yield Line("topics", text, bool(off))
     yield next_loss(copies_in_sync(declared, settings.bootstrap), settings)
-    due = list(_due(topologies, clusters))
-    yield Line("retention", f"is to remove unread records of {', '.join(due) or 'no topic'}", bool(due))
 
 
 def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:

@@ -1,11 +1,19 @@
-"""What the loss of a broker would cost is said before it is lost."""
+"""`status` tells what it can when something is wrong, and what the loss of a broker would cost before it is lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
 import pytest
 
+from services.accounts.topology import TOPOLOGY
+from shared.dev import asking, status
 from shared.dev.status import next_loss
+from shared.kafka.provision import ProvisionError
 from shared.settings import Settings
+from shared.topology import Topology
 
 CLUSTER = Settings(replication=3, min_isr=2)
 
@@ -28,3 +36,76 @@ def test_one_broker_is_no_alarm_but_no_safety() -> None:
     line = next_loss([1, 1], Settings())
     assert line.text == "with the next broker: the records of 2 partitions, which have no second copy"
     assert not line.wrong
+
+
+A = "http://127.0.0.1:30001"
+ADVERTISED = "http://3f0c9d:8000"  # what a container calls itself
+
+
+def picture(lag_s: float | None = None, topic: str = "accounts.commands.v1") -> dict[str, Any]:
+    """What /cluster says of one worker that owns one partition of two."""
+    owned = {"partition": 0, "active": ADVERTISED, "restored": True, "to_restore": 0, "standbys": []}
+    source = {"partition": 0, "active": ADVERTISED, "position": 5, "lag_records": 1, "lag_seconds": lag_s}
+    member = {"url": ADVERTISED, "reachable": True, "instance": "1", "ready": True, "idle": False}
+    counts = dict.fromkeys(("handled", "commits", "aborts", "waiting"), 0)
+    return {
+        **member,
+        **counts,
+        "service": "accounts",
+        "owners": {},
+        "replicas": [],
+        "sources": [],
+        "members": [member],
+        "tables": {"accounts": [owned, owned | {"partition": 1, "active": None}]},
+        "topics": {topic: [source]},
+    }
+
+
+def report_of(
+    monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, httpx.Response], *urls: str, topology: Topology = TOPOLOGY
+) -> list[str]:
+    """What `status` shows when these URLs answer so, any other is not there, and no broker answers."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = answers.get(str(request.url).partition("?")[0])
+        if found is None:
+            raise httpx.ConnectError("refused", request=request)
+        return found
+
+    def no_broker(*_: object) -> Any:
+        raise ProvisionError("no broker answers")
+
+    monkeypatch.setattr(asking.httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    monkeypatch.setattr(status, "found_topics", no_broker)
+    return list(status.shown(status.status([topology], {"accounts": urls}, Settings())))
+
+
+def test_what_a_worker_refuses_is_a_line_and_the_next_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = {"detail": "this is a bug on our side"}
+    answers = {
+        "http://broken/cluster": httpx.Response(500, json=problem),
+        f"{A}/cluster": httpx.Response(200, json=picture()),
+        f"{A}/dead-letters": httpx.Response(200, json={"items": [], "cursor": None}),
+    }
+    lines = report_of(monkeypatch, answers, "http://broken", "http://dead", A)
+    assert lines[0].startswith("! accounts     worker     http://broken/cluster says: this is a bug on our side; fix:")
+    assert lines[1].split() == ["worker", ADVERTISED, "ready,", "partitions", "0"]
+    assert "parked     nothing" in lines[4]  # asked where it answered, not where its peers find it
+
+
+def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {
+        f"{A}/cluster": httpx.Response(200, json=picture()),
+        f"{A}/dead-letters": httpx.Response(503, json={"detail": "nobody owns partition 1 of parked"}),
+    }
+    lines = report_of(monkeypatch, answers, A)
+    assert [line[:24].split() for line in lines] == [
+        ["accounts", "worker"],
+        ["!", "ownerless"],
+        ["behind"],
+        ["!", "parked"],
+        ["!", "brokers", "topics"],
+        ["retention"],
+    ]
+    assert "nobody owns partition 1 of parked" in lines[3]
+    assert "no broker answers" in lines[4]
