@@ -16,6 +16,8 @@ from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topi
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
 
+DUE = 0.5  # of a topic's retention: a record that has waited so long for its reader is in danger
+
 
 class Line(NamedTuple):
     """wrong: somebody has to do something about it."""
@@ -157,10 +159,10 @@ def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:
 
 
 def _due(topologies: Sequence[Topology], clusters: Sequence[Cluster]) -> Iterator[str]:
-    """Partitions whose retention comes nearer to what is not handled yet, and when it gets there."""
+    """Partitions where retention comes near to what is not handled yet, and when it gets there."""
     kept_ms = {topic.name: topic.retention_ms for each in topologies for topic in each.all_topics()}
-    for cluster in clusters:
-        for topic, places in cluster.topics.items():
-            for place in places:
-                if kept_ms.get(topic, KEPT_FOR_EVER) != KEPT_FOR_EVER and place.lag_seconds:
-                    yield f"{topic}/{place.partition} in {kept_ms[topic] / 1000 - place.lag_seconds:,.0f} s"
+    finite_s = {name: kept / 1000 for name, kept in kept_ms.items() if kept != KEPT_FOR_EVER}
+    for topic, kept_s in finite_s.items():
+        for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
+            if (place.lag_seconds or 0.0) > DUE * kept_s:
+                yield f"{topic}/{place.partition} in {kept_s - (place.lag_seconds or 0.0):,.0f} s"

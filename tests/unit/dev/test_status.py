@@ -13,7 +13,7 @@ from shared.dev import asking, status
 from shared.dev.status import next_loss
 from shared.kafka.provision import ProvisionError
 from shared.settings import Settings
-from shared.topology import Topology
+from shared.topology import Topic, Topology
 
 CLUSTER = Settings(replication=3, min_isr=2)
 
@@ -109,3 +109,14 @@ def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest
     ]
     assert "nobody owns partition 1 of parked" in lines[3]
     assert "no broker answers" in lines[4]
+
+
+@pytest.mark.parametrize(("lag_s", "wrong"), [(0.2, False), (None, False), (29.0, False), (31.0, True)])
+def test_retention_is_an_alarm_when_half_of_it_is_used_up(
+    monkeypatch: pytest.MonkeyPatch, lag_s: float | None, wrong: bool
+) -> None:
+    topology = Topology("accounts", topics=(Topic("accounts.timers.v1", retention_ms=60_000),))
+    answers = {f"{A}/cluster": httpx.Response(200, json=picture(lag_s, "accounts.timers.v1"))}
+    *_, line = report_of(monkeypatch, answers, A, topology=topology)
+    assert line.startswith("!") == wrong
+    assert line.endswith("accounts.timers.v1/0 in 29 s" if wrong else "no topic")
