@@ -182,20 +182,31 @@ def topics() -> None:
 @cli.command("status")
 def show_status(
     url: Annotated[
-        list[str] | None, typer.Option(help="A worker of a service, SERVICE=URL; by default those of `up`.")
+        list[str] | None,
+        typer.Option(help="A worker of a service, SERVICE=URL; can be repeated; by default those of `up`."),
     ] = None,
 ) -> None:
     """Show who owns what, how far behind, what is parked and what would be lost. Exits with 1 if a line has a `!`."""
     _join_up()
     found = stays.running(stays.ROOT)
     workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
-    for named in url or ():
-        service, _, worker_url = named.partition("=")
-        workers[service] = [worker_url]
-    report = status(load_topologies(), workers, load_settings())
+    topologies = load_topologies()
+    workers |= _named(url or (), [each.service for each in topologies])
+    report = status(topologies, workers, load_settings())
     print("\n".join(shown(report)))
     if any(line.wrong for lines in report.values() for line in lines):
         raise typer.Exit(1)
+
+
+def _named(urls: Sequence[str], services: Sequence[str]) -> dict[str, list[str]]:
+    """SERVICE=URL each, as URLs by service. Raises StageFailed for one that would not be asked."""
+    workers: dict[str, list[str]] = {}
+    for named in urls:
+        service, _, url = named.partition("=")
+        if service not in services or not url:
+            raise StageFailed(f"--url {named} names no service", f"say SERVICE=URL, of one of: {', '.join(services)}")
+        workers.setdefault(service, []).append(url)
+    return workers
 
 
 @cli.command()

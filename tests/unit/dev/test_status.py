@@ -7,9 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
-from shared.dev import asking, status
+from shared.dev import asking, cli, status
+from shared.dev.stages import StageFailed
 from shared.dev.status import next_loss
 from shared.kafka.provision import ProvisionError
 from shared.settings import Settings
@@ -120,3 +122,10 @@ def test_retention_is_an_alarm_when_half_of_it_is_used_up(
     *_, line = report_of(monkeypatch, answers, A, topology=topology)
     assert line.startswith("!") == wrong
     assert line.endswith("accounts.timers.v1/0 in 29 s" if wrong else "no topic")
+
+
+@pytest.mark.parametrize("named", ["http://host:8000", "acounts=http://host:8000", "accounts="])
+def test_a_worker_that_would_not_be_asked_is_refused(named: str) -> None:
+    error = CliRunner().invoke(cli.cli, ["status", "--url", named], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}).exception
+    assert isinstance(error, StageFailed)
+    assert "say SERVICE=URL, of one of: accounts, " in error.fix
