@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.dev import asking, dead_letters, up
+from shared.dev import dead_letters, up
 from shared.dev.asking import ask
 from shared.dev.issuer import DevIssuer
 from shared.dev.processes import identify
@@ -19,7 +19,7 @@ from shared.dev.stages import StageFailed
 from shared.settings import load_settings
 from tests.unit.http.services import api_of, issuer_settings
 
-NOTHING = {"items": [], "cursor": None}
+NOTHING: dict[str, Any] = {"items": [], "cursor": None}
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DevIssuer:
         async with httpx.AsyncClient(transport=transport) as client:
             return await client.request(method, url, **rest)
 
-    monkeypatch.setattr(asking.httpx, "request", lambda *given, **rest: asyncio.run(sent(*given, **rest)))
+    monkeypatch.setattr(httpx, "request", lambda *given, **rest: asyncio.run(sent(*given, **rest)))
     return DevIssuer(tmp_path)
 
 
@@ -71,7 +71,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
             raise httpx.ConnectError("refused", request=request)
         return found[request.url.host](request)
 
-    monkeypatch.setattr(asking.httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    monkeypatch.setattr(httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
     return found
 
 

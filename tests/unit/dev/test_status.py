@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
-from shared.dev import asking, cli, status
+from shared.dev import cli, status
 from shared.dev.stages import StageFailed
 from shared.dev.status import next_loss
 from shared.kafka.provision import ProvisionError
@@ -77,7 +77,7 @@ def report_of(
     def no_broker(*_: object) -> Any:
         raise ProvisionError("no broker answers")
 
-    monkeypatch.setattr(asking.httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    monkeypatch.setattr(httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
     monkeypatch.setattr(status, "found_topics", no_broker)
     return list(status.shown(status.status([topology], {"accounts": urls}, Settings())))
 
