@@ -1,6 +1,6 @@
 """What a policy answers an event with, and its bytes: their ids derive from the event's, so none is sent twice."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
@@ -29,7 +29,10 @@ class Sent(NamedTuple):
 
 
 class Reaction:
-    """A policy with what it reads and what it sends. events: others are skipped. commands: every type it can send."""
+    """A policy with what it reads and what it sends. events: others are skipped.
+
+    commands: every type it can send, by the topic it goes to.
+    """
 
     def __init__(
         self,
@@ -37,13 +40,14 @@ class Reaction:
         *,
         source: Topic,
         events: Sequence[type[Event]],
-        commands: Sequence[type[Command]],
+        commands: Mapping[Topic, Sequence[type[Command]]],
         upcasters: Upcasters | None = None,
     ) -> None:
         self.react = react
         self.source = source
         self._decode = EventCodec(events, upcasters).decode
-        self._commands: CommandCodec[Command] = CommandCodec(commands)
+        self.commands = commands
+        self._codecs = {topic.name: CommandCodec[Command](types) for topic, types in commands.items()}
 
     def to(self, event: bytes | None) -> Iterator[Sent]:
         """The same whoever asks and however often. Raises BadMessage."""
@@ -53,7 +57,8 @@ class Reaction:
             return
         for index, send in enumerate(self.react(envelope)):
             command_id = derived_id(envelope.event_id, send.topic.name, send.aggregate_id, str(index))
-            body = self._commands.wrap(
+            codec = self._codecs[send.topic.name]
+            body = codec.wrap(
                 send.command,
                 command_id=command_id,
                 aggregate_id=send.aggregate_id,
@@ -61,4 +66,4 @@ class Reaction:
                 correlation_id=envelope.correlation_id,
                 causation_id=envelope.event_id,
             )
-            yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, self._commands.encode(body))
+            yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, codec.encode(body))

@@ -57,9 +57,13 @@ from shared.es.ids import Reference, reference, referenced
 from shared.es.message import Command
 from shared.policy import Reaction, Send
 
-NEXT_STEP_SENDS = (*get_args(InventoryCommand), *get_args(AccountCommand), CheckDeadline)
-INVENTORY_ANSWER_SENDS = (RecordReservation, RecordRefusedReservation)
-ACCOUNT_ANSWER_SENDS = (RecordCharge, RecordRefusedCharge)
+NEXT_STEP_SENDS = {
+    INVENTORY_COMMANDS: get_args(InventoryCommand),
+    ACCOUNTS_COMMANDS: get_args(AccountCommand),
+    TIMERS: (CheckDeadline,),
+}
+INVENTORY_ANSWER_SENDS = {COMMANDS: (RecordReservation, RecordRefusedReservation)}
+ACCOUNT_ANSWER_SENDS = {COMMANDS: (RecordCharge, RecordRefusedCharge)}
 
 
 def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from shared.es.envelope import CommandEnvelope, EventEnvelope
 from shared.es.message import Command, Message
-from shared.streams.processors import Aggregate, Processor
+from shared.streams.processors import Aggregate, Policy, Processor
 from shared.topology import Topic, Topology
 
 Json = dict[str, Any]
@@ -26,12 +27,13 @@ def document_of(service: str) -> Json:
 
 
 def document(topology: Topology, processors: Sequence[Processor]) -> Json:
-    """Every topic of the service, those of others that it reads, and each message whose type is declared here."""
+    """Every topic of the service, those of others that it reads or writes, and each message declared for them here."""
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}
     read = {processor.source.name for processor in processors}
-    written = {topic for topic in messages if topic not in read}
-    types = sorted({message for found in messages.values() for message in found}, key=lambda message: message.TYPE)
+    written = {topic.name for processor in processors for topic in processor.writes}
+    written |= {topic.name for topic in topology.topics if topic.kind == "dead"}
+    types = sorted({message for found in messages.values() for message in found}, key=_wire_name)
     references, schemas = _schemas(types)
     return {
         "asyncapi": "3.0.0",
@@ -43,7 +45,7 @@ def document(topology: Topology, processors: Sequence[Processor]) -> Json:
         "defaultContentType": "application/json",
         "channels": {
             name: _channel(name, own.get(name), topology.partitions, messages.get(name, ()))
-            for name in sorted(own.keys() | read)
+            for name in sorted(own.keys() | read | written)
         },
         "operations": {
             **{f"receive {name}": _operation("receive", name) for name in sorted(read)},
@@ -56,25 +58,33 @@ def document(topology: Topology, processors: Sequence[Processor]) -> Json:
     }
 
 
-def _messages(processors: Iterable[Processor]) -> dict[str, tuple[type[Message], ...]]:
+def _messages(processors: Iterable[Processor]) -> Mapping[str, Sequence[type[Message]]]:
     """The types declared by this service, by the topic that carries them."""
-    found: dict[str, tuple[type[Message], ...]] = {}
+    found: dict[str, set[type[Message]]] = defaultdict(set)
     for processor in processors:
         if isinstance(processor, Aggregate):
-            found[processor.source.name] = processor.decider.commands
-            found[processor.events.name] = processor.decider.events
-    return found
+            found[processor.source.name].update(processor.decider.commands)
+            found[processor.events.name].update(processor.decider.events)
+        if isinstance(processor, Policy):
+            for topic, commands in processor.commands.items():
+                found[topic.name].update(commands)
+    return {topic: sorted(types, key=_wire_name) for topic, types in found.items()}
+
+
+def _wire_name(message: type[Message]) -> str:
+    return message.TYPE
 
 
 def _channel(name: str, topic: Topic | None, partitions: int, messages: Iterable[type[Message]]) -> Json:
     """topic: None of another service's, which describes it itself."""
+    carried = {message.TYPE: {"$ref": f"#/components/messages/{message.TYPE}"} for message in messages}
     if topic is None:
-        return {"address": name, "description": "Another service's; its document has the messages."}
+        return {"address": name, "description": "Another service's; its document has all of it.", "messages": carried}
     settings = {"cleanup.policy": [topic.cleanup], "retention.ms": topic.retention_ms}
     kafka = {"topic": name, "partitions": partitions, "topicConfiguration": settings, "bindingVersion": "0.5.0"}
     return {
         "address": name,
-        "messages": {message.TYPE: {"$ref": f"#/components/messages/{message.TYPE}"} for message in messages},
+        "messages": carried,
         "bindings": {"kafka": kafka},
     }
 

@@ -33,6 +33,7 @@ class Processor(ABC):
 
     name: unique in its service and the same in every release: what it can't handle is parked under it.
     repeatable and copies: see shared.replay.Reader.
+    writes: the topics that its records lead to, but for dead letters.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Processor(ABC):
     delay_s: float = 0.0
     repeatable: bool = False
     copies: Sequence[Topic] = ()
+    writes: Sequence[Topic] = ()
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and with it the later ones of its key."""
@@ -81,6 +83,7 @@ class Aggregate(Processor):
         self.codec = decider.row_codec
         self.decider = decider
         self.events = events
+        self.writes = (events,)
         self._decode = decider.command_codec.decode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
@@ -195,6 +198,8 @@ class Policy(Processor):
     def __init__(self, reaction: Reaction) -> None:
         self.name = f"policy.{reaction.react.__name__}"
         self.source = reaction.source
+        self.commands = reaction.commands
+        self.writes = tuple(reaction.commands)
         self._reaction = reaction
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
@@ -218,7 +223,7 @@ class Rekey(Processor):
         """keys: by target, under which keys an event goes there."""
         self.name = f"rekey.{source.name}"
         self.source = source
-        self.copies = tuple(keys)
+        self.copies = self.writes = tuple(keys)
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode
 
@@ -242,6 +247,7 @@ class Delay(Processor):
         self.name = f"delay.{source.name}"
         self.source = source
         self.delay_s = delay_s
+        self.writes = (target,)
         self._target = target.name
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:

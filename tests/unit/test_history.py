@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.accounts.api import routes
-from services.accounts.domain.commands import OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
@@ -83,7 +82,7 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
 
 def test_a_history_that_a_policy_reads_is_refused_at_the_start() -> None:
     """It would send again what it has sent, when the next version's chapters are read from the log's start."""
-    policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands=[OpenAccount]))
+    policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1"):
         with_history(TOPOLOGY, [aggregate, policy])

@@ -46,6 +46,8 @@ def test_a_service_shows_all_its_topics_with_their_settings() -> None:
     assert channels.keys() == {topic.name for topic in TOPOLOGY.all_topics()}
     assert channels[COMMANDS.name]["messages"].keys() == {command.TYPE for command in DECIDER.commands}
     assert channels[EVENTS.name]["messages"].keys() == {event.TYPE for event in DECIDER.events}
+    operations = {"receive accounts.commands.v1", "send accounts.events.v1", "send accounts.dead.v1"}
+    assert document_of("accounts")["operations"].keys() == operations
     kafka = channels[EVENTS.name]["bindings"]["kafka"]
     assert (kafka["partitions"], kafka["topicConfiguration"]["cleanup.policy"]) == (TOPOLOGY.partitions, ["delete"])
 

@@ -150,7 +150,7 @@ def test_an_answer_to_another_process_is_not_heard(reference: str) -> None:
 
 
 def test_every_command_that_is_sent_is_declared() -> None:
-    sent = {type(send.command) for _, sends in REACTIONS for send in sends}
-    assert sent == set(NEXT_STEP_SENDS)
-    assert set(INVENTORY_ANSWER_SENDS) == {RecordReservation, RecordRefusedReservation}
-    assert set(ACCOUNT_ANSWER_SENDS) == {RecordCharge, RecordRefusedCharge}
+    sent = {(send.topic, type(send.command)) for _, sends in REACTIONS for send in sends}
+    assert sent == {(topic, command) for topic, commands in NEXT_STEP_SENDS.items() for command in commands}
+    assert {COMMANDS: (RecordReservation, RecordRefusedReservation)} == INVENTORY_ANSWER_SENDS
+    assert {COMMANDS: (RecordCharge, RecordRefusedCharge)} == ACCOUNT_ANSWER_SENDS
