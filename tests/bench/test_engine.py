@@ -1,8 +1,10 @@
 """The benchmark runs and its file has the promised form; how fast it was is no test's business."""
 
+import itertools
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from bench import race
 from bench.begin import numbered
 from bench.lab import Lab
 from bench.peers import PeerMissing
-from bench.progress import Sample, steady
+from bench.progress import Group, Sample, steady
 from bench.report import Report
 from bench.speed import Load, engine
 
@@ -77,6 +79,18 @@ def test_start_up_and_the_input_s_end_are_not_measured() -> None:
     ]
     measured = steady(samples, total=500)
     assert (measured.events, measured.seconds) == (300, 3)
+
+
+def test_a_side_that_makes_no_more_progress_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count()
+    monkeypatch.setattr(Group, "handled", lambda _: min(next(looks), 2))
+    began = time.monotonic()
+
+    def alive() -> None:
+        assert time.monotonic() < began + 5
+
+    samples = Group("nowhere:1", "group", "topic", 1).samples(3, limit_s=0.2, alive=alive)
+    assert [sample.handled for sample in samples] == [0, 1, 2]
 
 
 def test_a_run_with_too_few_commits_is_measured_whole() -> None:
