@@ -106,6 +106,8 @@ class Drill:
                 placing = asyncio.gather(*(self._place(shop, purchase) for purchase in self._purchases))
                 while len(self._answered) < len(self._purchases) // 2:
                     check(self._first)
+                    if placing.done():
+                        placing.result()
                     show(now, len(self._answered), len(self._purchases), "orders answered")
                     await asyncio.sleep(_TICK_S)
                 self._kill_the_first()

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from io import StringIO
+from types import SimpleNamespace
+from typing import Self
 
 import pytest
 
-from demo.drill import STAGES
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
+from demo import drill
+from demo.drill import STAGES, Drill
+from shared.dev.stages import Stage, StageFailed, stage
 
 FEW = 300
 
 
+@pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not find_spec("pyspark"), reason="Spark is not installed")
 def test_the_shop_goes_on_at_the_second_cluster() -> None:
-    drill = [sys.executable, "-m", "demo.drill", "--purchases", str(FEW)]
-    run = subprocess.run(drill, capture_output=True, text=True, timeout=1100)
+    command = [sys.executable, "-m", "demo.drill", "--purchases", str(FEW)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1100)
     assert (run.returncode, run.stderr) == (0, ""), run.stdout
     *told, verdict = run.stdout.splitlines()
     stages = [re.fullmatch(r"\[ ?(\d+)/12\] (\w+) .* \(\d+\.\d s\)", line) for line in told]
@@ -29,3 +38,41 @@ def test_the_shop_goes_on_at_the_second_cluster() -> None:
     )
     assert lost
     assert FEW // 2 <= int(lost[3]) < FEW
+
+
+class Shop:
+    """It, and the log before it, take everything, but answer no order."""
+
+    last = ()
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def append(self, *_: object) -> None:
+        pass
+
+    async def has_decided(self, _: object) -> bool:
+        return True
+
+    async def place(self, _: object) -> None:
+        raise StageFailed("POST /orders/cdnow-2: 500", "see the workers' logs")
+
+
+def test_a_drill_ends_with_the_first_order_that_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(name: str) -> AbstractContextManager[Stage]:
+        return stage("[1/1]", name, StringIO())
+
+    monkeypatch.setattr(drill, "Stack", lambda *_, **__: SimpleNamespace(bootstrap="nowhere:1"))
+    monkeypatch.setattr(drill, "CommandProducer", lambda *_: None)
+    monkeypatch.setattr(drill, "check", lambda _: None)
+    monkeypatch.setattr(drill, "Log", Shop)
+    monkeypatch.setattr(drill, "Shop", Shop)
+    monkeypatch.setattr(Drill, "_mirrored", lambda _: 100)
+    with pytest.raises(StageFailed, match="500"):
+        asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(), timeout=5))
