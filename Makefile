@@ -9,7 +9,7 @@ test:  ## every check, every test but the long ones
 	@python3 dev.py test
 check: ## what needs no broker
 	@python3 dev.py check
-bench: ## the engine against a stock Faust agent
+bench: ## the engine beside its peers
 	@python3 dev.py bench engine
 up:    ## broker and workers that stay
 	@python3 dev.py up

@@ -1,7 +1,7 @@
 """How long a key cannot be read while its owner goes: what a client sees that asks every worker in turn.
 
-A gap is the longest time between two right answers for one key. An answer is right, or it is 503; anything else, and
-an answer that takes longer than a hop may, is counted as wrong and as slow.
+A gap is the longest time between two right answers for one key. An answer is right, refused (503) or wrong; of what
+each took, only the slowest is told. Where nobody listens there is no answer.
 """
 
 from __future__ import annotations
