@@ -45,7 +45,7 @@ RETURNED = ("content-type", "etag", "location", "retry-after")
 _HEADER = PEER_HEADER.lower().encode()
 _ALGORITHM = "HS256"
 _ISSUER = "onefold-peer"
-_PRINTABLE = bytes(range(0x21, 0x7F)).decode()
+_KEPT = bytes(range(0x21, 0x7F)).decode().replace("#", "")  # where a URL has a fragment, a request target has none
 
 
 class PeerCall(NamedTuple):
@@ -224,8 +224,8 @@ class Peers:
 
 
 def _target(scope: Scope) -> str:
-    """Path and query as they were sent, byte for byte: an id may hold an encoded `?` or `%`."""
-    path, query = (quote(scope[part], safe=_PRINTABLE) for part in ("raw_path", "query_string"))
+    """Path and query as they were sent: an id may hold an encoded `?` or `%`. What a URL can't hold is encoded."""
+    path, query = (quote(scope[part], safe=_KEPT) for part in ("raw_path", "query_string"))
     return f"{path}?{query}" if query else path
 
 

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import jwt
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
@@ -119,6 +121,23 @@ async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder:
     assert recorder.headers()["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c")
     assert recorder.headers()["if-none-match"] == '"3"'
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
+
+
+@pytest.mark.parametrize("character", ["#", '"', "<", "\\", "|"])
+async def test_a_character_that_was_not_escaped_is_of_the_id_at_the_peer_too(
+    recorder: Recorder, character: str
+) -> None:
+    api = create_api(Elsewhere(recorder.url), routes)
+
+    async def unescaped(scope: Scope, receive: Receive, send: Send) -> None:
+        await api({**scope, "raw_path": f"/accounts/a{character}b/charges".encode()}, receive, send)
+
+    transport = httpx.ASGITransport(unescaped)
+    async with httpx.AsyncClient(transport=transport) as http, api.router.lifespan_context(api):
+        await http.post("http://worker/", json={"amount_cents": 1})
+    _, target, _ = recorder.heads[0][0].split(" ")
+    assert unquote(urlsplit(target).path) == f"/accounts/a{character}b/charges"
+    peer_tokens("accounts", Settings()).verify(recorder.headers()["onefold-peer"], "POST", target)
 
 
 async def test_a_peer_is_told_who_asks_but_not_given_the_token(recorder: Recorder, tmp_path: Path) -> None:
