@@ -17,7 +17,7 @@ import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from shared.es.errors import NotReady
 from shared.es.row import Row
@@ -130,6 +130,10 @@ Parts = dict[int, Part]
 """By partition."""
 
 
+Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
+"""The least and the greatest sortable value that is wanted, by indexed field; None where any will do."""
+
+
 class Lists:
     """Lists of one table."""
 
@@ -233,23 +237,24 @@ class Lists:
 
     def _part(self, covered: Covered, query: ListQuery) -> Part:
         found: list[Found] = []
-        for examined, place in enumerate(self._places(covered.partition, query), 1):
-            body = self._matching(covered.partition, place[1], query)
+        bounds = _bounds(query, self._table.indexes)
+        for examined, place in enumerate(self._places(covered.partition, query, bounds), 1):
+            body = self._matching(covered.partition, place[1], bounds)
             if body is not None:
                 found.append(Found(place, body))
             if len(found) == query.limit or examined == EXAMINED:
                 return Part(covered, found, place)
         return Part(covered, found, None)
 
-    def _places(self, partition: int, query: ListQuery) -> Iterator[Place]:
+    def _places(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
         after = query.after
         field, descending = query.order.removeprefix("-"), query.order.startswith("-")
-        if field not in self._table.indexes:
+        if field not in bounds:
             for key, _ in self._node.scan(self._table, partition, after[1] if after else b""):
                 yield b"", key
             return
-        low, high = _bounds(query, field)
+        low, high = bounds[field]
         first = high if descending else low
         start = b""
         if after is not None:
@@ -264,13 +269,12 @@ class Lists:
                 return
             yield value, key
 
-    def _matching(self, partition: int, key: bytes, query: ListQuery) -> dict[str, Any] | None:
+    def _matching(self, partition: int, key: bytes, bounds: Bounds) -> dict[str, Any] | None:
         row = self._node.read(self._table, partition, key)
         if row is None:
             return None
-        state = row.state.model_dump() if isinstance(row.state, BaseModel) else row.state
-        for field in self._table.indexes:
-            low, high = _bounds(query, field)
+        state = to_jsonable_python(row.state)
+        for field, (low, high) in bounds.items():
             value = sortable(state.get(field))
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
@@ -278,11 +282,14 @@ class Lists:
         return body.model_dump(mode="json") if body else None
 
 
-def _bounds(query: ListQuery, field: str) -> tuple[bytes | None, bytes | None]:
-    exactly = getattr(query, field, None)
-    low = exactly if exactly is not None else getattr(query, f"{field}_min", None)
-    high = exactly if exactly is not None else getattr(query, f"{field}_max", None)
-    return (None if low is None else sortable(low), None if high is None else sortable(high))
+def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
+    asked = query.model_dump(mode="json", exclude_none=True)  # a day is text in an index
+
+    def end(field: str, which: str) -> bytes | None:
+        value = asked.get(field, asked.get(f"{field}_{which}"))
+        return None if value is None else sortable(value)
+
+    return {field: (end(field, "min"), end(field, "max")) for field in fields}
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

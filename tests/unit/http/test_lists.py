@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import httpx
 import pytest
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
 
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.es.envelope import EventCodec, EventEnvelope
+from shared.es.message import Event
 from shared.es.row import Row
+from shared.es.state import State
+from shared.es.times import Day, Instant
 from shared.http.api import create_api
-from shared.http.lists import EXAMINED
+from shared.http.lists import EXAMINED, ListQuery, Lists
+from shared.http.node import Node
+from shared.http.peers import Peers
 from shared.indexing import entry
-from shared.streams.processors import Aggregate
+from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
-from shared.topology import Table
+from shared.topology import Table, Topic, Topology
 from tests.unit.http.services import SERVICES, api_of
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +104,106 @@ async def test_a_closed_account_is_found_by_the_balance_it_shows(http: httpx.Asy
         page = (await http.get("/accounts", params={"order": order, **bounds})).json()
         found = {each["account_id"]: each["balance_cents"] for each in page["items"]}
         assert found == {"open": 0, "gone": 0}
+
+
+class Billed(Event):
+    TYPE = "bill.sent"
+
+    due: Day
+    remind_at: Instant
+    paid: bool
+
+
+class Bill(State):
+    due: Day
+    remind_at: Instant
+    paid: bool
+
+
+class BillView(BaseModel):
+    bill: str
+    due: Day
+
+
+class BillList(ListQuery):
+    order: Literal["id", "due", "-due", "remind_at"] = "id"
+    due: Day | None = None
+    due_min: Day | None = None
+    due_max: Day | None = None
+    remind_at_min: Instant | None = None
+    paid: bool | None = None
+
+
+BILLED = Topic("billing.events.v1")
+BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid"))
+BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
+
+
+def billing(node: Node, peers: Peers) -> list[APIRouter]:
+    router = APIRouter()
+    lists = Lists(node, peers, BILLS, lambda bill, row: BillView(bill=bill, due=row.state.due))
+
+    @router.get("/bills")
+    async def list_bills(request: Request, query: Annotated[BillList, Query()]) -> Response:
+        return await lists.page(request, query)
+
+    return [router]
+
+
+async def bills(node: MemoryNode, **query: Any) -> list[str]:
+    """The ids that are listed."""
+    transport = httpx.ASGITransport(create_api(node, billing))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        answer = await http.get("/bills", params=query)
+    assert answer.status_code == 200, answer.text
+    return [item["bill"] for item in answer.json()["items"]]
+
+
+@pytest.fixture
+async def billed() -> MemoryNode:
+    """Bill b is due on the first of May, a on the second, c on the third; b is paid."""
+    project = Projection(
+        lambda _view, event, _key: Bill(**event.data.model_dump()),
+        initial=None,
+        events=(Billed,),
+        state=Bill,
+        table=BILLS,
+    )
+    node, codec = MemoryNode(BILLING, [project]), EventCodec((Billed,))
+    for day, bill in enumerate("bac", 1):
+        due = datetime(2026, 5, day, tzinfo=UTC)
+        data = Billed(due=due.date(), remind_at=due, paid=bill == "b")
+        event = EventEnvelope(
+            event_id=bill,
+            type=Billed.TYPE,
+            schema_version=1,
+            aggregate_id=bill,
+            sequence=1,
+            occurred_at=due,
+            correlation_id=bill,
+            data=data,
+        )
+        await node.append(BILLED, bill.encode(), codec.encode(event))
+    return node
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"order": "due"}, "bac"),
+        ({"order": "-due"}, "cab"),
+        ({"order": "due", "due_min": "2026-05-02"}, "ac"),
+        ({"order": "-due", "due_max": "2026-05-02"}, "ab"),
+        ({"due": "2026-05-03"}, "c"),
+        ({"order": "remind_at", "remind_at_min": "2026-05-02T00:00:00Z"}, "ac"),
+        ({"paid": "true"}, "b"),
+        ({"paid": "false"}, "ac"),
+    ],
+)
+async def test_days_instants_and_booleans_order_and_filter(
+    billed: MemoryNode, query: dict[str, str], expected: str
+) -> None:
+    assert await bills(billed, **query) == list(expected)
 
 
 class Listed(NamedTuple):
