@@ -207,7 +207,8 @@ class Lists:
 
     async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
         """What the workers have of the partitions each is asked for; one that does not answer has none."""
-        asked = query.model_dump(mode="json", exclude_none=True) | {"complete": "false"}
+        wishes = query.model_dump(mode="json", exclude_none=True) | {"complete": False}
+        asked = {name: str(wish).lower() if isinstance(wish, bool) else wish for name, wish in wishes.items()}
         answers = await asyncio.gather(
             *(
                 self._peers.ask(

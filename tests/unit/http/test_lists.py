@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -31,6 +32,7 @@ from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
 from tests.unit.http.services import SERVICES, api_of
+from tests.unit.http.test_peers import recording
 
 pytestmark = pytest.mark.anyio
 
@@ -152,8 +154,12 @@ def billing(node: Node, peers: Peers) -> list[APIRouter]:
 
 async def bills(node: MemoryNode, **query: Any) -> list[str]:
     """The ids that are listed."""
-    transport = httpx.ASGITransport(create_api(node, billing))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    api = create_api(node, billing)
+    transport = httpx.ASGITransport(api)
+    async with (
+        httpx.AsyncClient(transport=transport, base_url="http://worker") as http,
+        api.router.lifespan_context(api),
+    ):
         answer = await http.get("/bills", params=query)
     assert answer.status_code == 200, answer.text
     return [item["bill"] for item in answer.json()["items"]]
@@ -204,6 +210,16 @@ async def test_days_instants_and_booleans_order_and_filter(
     billed: MemoryNode, query: dict[str, str], expected: str
 ) -> None:
     assert await bills(billed, **query) == list(expected)
+
+
+async def test_another_worker_is_asked_for_the_same_booleans(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with recording() as other:
+        node = MemoryNode(BILLING, [])
+        monkeypatch.setattr(node, "serves", lambda *_: False)
+        monkeypatch.setattr(node, "owner", lambda *_: other.url)
+        assert await bills(node, paid="0") == []
+    asked = parse_qs(urlsplit(other.heads[0][0].split(" ")[1]).query)
+    assert (asked["paid"], asked["complete"]) == (["false"], ["false"])
 
 
 class Listed(NamedTuple):
