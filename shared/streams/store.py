@@ -116,7 +116,7 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, beginning behind `after`."""
-        for at in self._walk(partition, after + b"\x00" if after else FIRST_KEY):
+        for at in self._walk(partition, max(after + b"\x00", FIRST_KEY)):
             yield at.key(), at.value()
 
     def keys_by(self, partition: int, field: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:

@@ -67,6 +67,16 @@ os.kill(os.getpid(), 9)
     store.close(0)
 
 
+@pytest.mark.parametrize("after", [b"", b"\x00", b"\x01", b"\x01phase"])
+def test_a_scan_begins_at_the_first_row_wherever_a_cursor_says(tmp_path: Path, after: bytes) -> None:
+    """The store's notes and its index entries lie before it."""
+    store = _store(tmp_path, "phase")
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    assert dict(store.scan(0, after)) == ROWS
+    store.close(0)
+
+
 def _scramble_the_manifest(folder: Path) -> None:
     for manifest in folder.glob("MANIFEST-*"):
         manifest.write_bytes(bytes(byte ^ 0xFF for byte in manifest.read_bytes()))
