@@ -1,0 +1,54 @@
+"""A row by its key: what its ETag promises."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from services.accounts.topology import ACCOUNTS
+from shared.http.api import create_api
+from shared.http.node import Node
+from shared.http.paths import PathId
+from shared.http.peers import Peers
+from shared.http.queries import Queries, ReadingQuery
+from shared.testing.node import MemoryNode
+
+pytestmark = pytest.mark.anyio
+
+
+class Scored(BaseModel):
+    account_id: str
+    as_of: str
+
+
+async def scored(node: MemoryNode, as_of: str, etag: str = "") -> httpx.Response:
+    """The account `ann`, as a service shows it whose view depends on the day, too."""
+
+    def routes(node: Node, peers: Peers) -> list[APIRouter]:
+        router = APIRouter()
+        queries = Queries(node, peers, ACCOUNTS, lambda key, _row: Scored(account_id=key, as_of=as_of))
+
+        @router.get("/scores/{account_id}")
+        async def get_score(request: Request, account_id: PathId, reading: ReadingQuery) -> Response:
+            return await queries.by_id(request, account_id, reading)
+
+        return [router]
+
+    transport = httpx.ASGITransport(create_api(node, routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        return await http.get("/scores/ann", headers={"If-None-Match": etag})
+
+
+async def test_what_is_shown_as_before_is_304_and_what_is_shown_otherwise_is_not(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    """Of one row: a view may depend on the day, a release may add to it, and a row be computed again."""
+    assert (await http.post("/accounts/ann")).status_code == 201
+    before = await scored(node, "monday")
+    same = await scored(node, "monday", before.headers["etag"])
+    other = await scored(node, "tuesday", before.headers["etag"])
+    assert (same.status_code, same.headers["etag"]) == (304, before.headers["etag"])
+    assert (other.status_code, other.json()) == (200, {"account_id": "ann", "as_of": "tuesday"})
+    assert other.headers["etag"] != before.headers["etag"]
