@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,6 +14,7 @@ from shared.http.metrics import RequestMetrics, StatusCollector
 from shared.status import ReplicaStatus, SourceStatus, Status
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
+OF_THE_SCRAPE = {"service", "instance"}
 BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
 REPLICA = ReplicaStatus(
     table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, **BEHIND
@@ -20,8 +22,8 @@ REPLICA = ReplicaStatus(
 SOURCE = SourceStatus(topic="t", partition=0, position=0, **BEHIND)
 
 
-def told() -> set[str]:
-    """The names of a worker's metrics, with the suffixes that Prometheus sees."""
+def told() -> dict[str, set[str]]:
+    """The labels of a worker's metrics, by their names with the suffixes that Prometheus sees."""
     status = Status(
         service="s", instance="1", url="http://s", ready=True, idle=False, owners={}, replicas=[REPLICA],
         sources=[SOURCE], handled=0, commits=0, aborts=0, waiting=0,
@@ -31,18 +33,27 @@ def told() -> set[str]:
     requests.requests("GET", "/", 200).inc()
     requests.seconds("GET", "/").observe(1)
     registry.register(StatusCollector(lambda: status))
-    return set(re.findall(r"^(onefold_\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    lines = re.findall(r"^(onefold_\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
+    return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines}
 
 
-def test_every_metric_of_the_dashboards_is_told() -> None:
-    asked = set(re.findall(r"onefold_\w+", (DEPLOY / "grafana/dashboards/onefold.json").read_text()))
-    assert len(asked) > 8
-    assert asked - told() == set()
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DEPLOY / "grafana/dashboards/onefold.json").read_text())["panels"]
+    return found
+
+
+def test_every_metric_of_the_dashboards_is_told_with_its_labels() -> None:
+    metrics = told()
+    queries = [target["expr"] for panel in panels() for target in panel["targets"]]
+    assert len({name for query in queries for name in re.findall(r"onefold_\w+", query)}) > 8
+    for query in queries:
+        labels = set(re.findall(r'(\w+)(?:=|!)~?"', query))
+        labels.update(*(each.split(", ") for each in re.findall(r"(?:by|on) \((.*?)\)", query)))
+        assert labels - OF_THE_SCRAPE <= set().union(*(metrics[name] for name in re.findall(r"onefold_\w+", query)))
 
 
 def test_every_panel_says_what_it_shows() -> None:
-    panels = json.loads((DEPLOY / "grafana/dashboards/onefold.json").read_text())["panels"]
-    assert all(panel["title"] and panel["description"] for panel in panels)
+    assert all(panel["title"] and panel["description"] for panel in panels())
 
 
 def test_what_is_scraped_is_a_service() -> None:
