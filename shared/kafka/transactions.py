@@ -174,7 +174,7 @@ class _Last:
 
 
 def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_all: bool) -> None:
-    """Hand all records to librdkafka; one that fails makes the transaction's next call fail.
+    """Hand all records to librdkafka, as its queue has room; one that fails makes the transaction's next call fail.
 
     A delivery report for every record would halve the speed, and order within a partition is kept, so only the
     last record of each partition asks for one; after a failure all do, because that call's own error has no cause.
@@ -183,10 +183,19 @@ def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_
     reported = range(len(records)) if report_all else set(latest.values())
     produce = producer.produce
     for index, record in enumerate(records):
-        if index in reported:
-            produce(record.topic, record.value, record.key, record.partition, on_delivery=last)
-        else:
-            produce(record.topic, record.value, record.key, record.partition)
+        give_up = 0.0
+        while True:
+            try:
+                if index in reported:
+                    produce(record.topic, record.value, record.key, record.partition, on_delivery=last)
+                else:
+                    produce(record.topic, record.value, record.key, record.partition)
+                break
+            except BufferError:  # the queue is full
+                give_up = give_up or time.monotonic() + CALL_TIMEOUT_S
+                if time.monotonic() > give_up:
+                    raise TransactionAborted(f"librdkafka's queue stays full for {CALL_TIMEOUT_S:.0f} s") from None
+                producer.poll(0.01)
 
 
 def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:

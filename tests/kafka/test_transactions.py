@@ -1,0 +1,55 @@
+"""A batch larger than librdkafka's queue is written all the same, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from shared.kafka import transactions
+from shared.kafka.producer import producer_config
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
+
+COPIES = [Record("shop.copies.v1", b"key", b"copy", partition) for partition in (0, 1) for _ in range(500)]
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
+    """With a queue of ten records, and a broker of librdkafka's own."""
+
+    def small(bootstrap: str, **settings: Any) -> dict[str, Any]:
+        small = {"queue_buffering_max_messages": 10, "test_mock_num_brokers": 1}
+        return producer_config(bootstrap, **settings | small)
+
+    monkeypatch.setattr(transactions, "producer_config", small)
+    return TransactionalProducer("127.0.0.1:1", "shop-1")
+
+
+def test_a_batch_larger_than_the_queue_is_written_whole(producer: TransactionalProducer) -> None:
+    producer.send(COPIES)
+    last = producer.commit({}, group_metadata("shop", 1, "worker"))
+    assert last == {("shop.copies.v1", 0): 499, ("shop.copies.v1", 1): 499}
+
+
+def test_a_queue_that_stays_full_aborts_the_batch(
+    producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck:
+        aborted = 0
+
+        def begin_transaction(self) -> None: ...
+
+        def produce(self, *_: object, **__: object) -> None:
+            raise BufferError
+
+        def poll(self, _timeout_s: float) -> None: ...
+
+        def abort_transaction(self, _timeout_s: float) -> None:
+            self.aborted += 1
+
+    stuck = Stuck()
+    producer._producer = cast(Any, stuck)
+    monkeypatch.setattr(transactions, "CALL_TIMEOUT_S", 0.02)
+    with pytest.raises(TransactionAborted, match="queue stays full"):
+        producer.send(COPIES)
+    assert stuck.aborted == 1
