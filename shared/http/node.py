@@ -48,7 +48,7 @@ class Node(Protocol):
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        """Records by which the copy held here is known to be behind; None when none is held.
+        """Records by which the copy held here is known to be behind; None when none is held, or it is not followed.
 
         None for an owner's, too: it is served, or others may have written since, and how much is not known here.
         """

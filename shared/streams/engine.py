@@ -165,7 +165,11 @@ class Engine(Service):
     def standby_lag(self, table: Table, partition: int) -> int | None:
         """Records by which the copy held here is behind; None when none is, or nobody knows."""
         replica = self.replicas.of(table, partition)
-        return replica.lag if replica is not None and not replica.ours and self._in_lease else None
+        if replica is None or replica.ours or not self._in_lease:
+            return None
+        # while a take-over waits for brokers, nothing is read, however long that takes; a release is soon over
+        followed = self.assignment is None or replica.changelog in self._reader.assignment()
+        return replica.lag if followed else None
 
     @property
     def _in_lease(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from shared.settings import Settings
-from shared.streams.engine import Engine
+from shared.streams.engine import Assignment, Engine
 from shared.streams.node import WorkerNode
 from shared.streams.replicas import Replica
 from shared.topology import Topology
@@ -71,6 +71,19 @@ def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNo
     hold(engine, active=False, position=10)
     engine.extend_lease(time.monotonic() - LEASE_S)
     assert node.standby_lag(TABLE, 0) is None
+
+
+@pytest.mark.parametrize(("followed", "lag"), [(True, 0), (False, None)])
+def test_a_copy_tells_its_lag_only_while_it_is_followed(
+    engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch, followed: bool, lag: int | None
+) -> None:
+    """During a take-over that waits for a partition without a leader, nothing is."""
+    hold(engine, active=False, position=10)
+    engine.extend_lease(time.monotonic())
+    engine.assignment = Assignment(frozenset(), frozenset(), b"")
+    reads = set(engine.replicas.held) if followed else set()
+    monkeypatch.setattr(engine, "_reader", SimpleNamespace(assignment=lambda: reads))
+    assert node.standby_lag(TABLE, 0) == lag
 
 
 def test_what_is_not_held_has_no_lag(node: WorkerNode) -> None:
