@@ -80,6 +80,10 @@ class Wish(BaseModel):
     reason: str = ""
 
 
+def processor_of_id(text: str) -> str:
+    return text.split("/", 1)[0]
+
+
 def partition_of_id(text: str) -> int:
     """Raises ValueError."""
     return int(text.split("/", 2)[1])

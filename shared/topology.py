@@ -91,6 +91,10 @@ class Topology:
         """Where in `history` the events of each aggregate lie: shared.history."""
         return None if self.history is None else Table("chapters", source=self.history, keyed_by_id=False)
 
+    def leaves_none_out(self, processor: str) -> bool:
+        """Whether no record of that processor can be discarded: the next event would not follow, and none after it."""
+        return self.chapters is not None and processor == self.chapters.name
+
     def all_tables(self) -> tuple[Table, ...]:
         """The declared tables, and those that the engine keeps beside them."""
         return (*self.tables, *filter(None, [self.chapters]), self.parked)

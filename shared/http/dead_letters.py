@@ -15,9 +15,12 @@ from shared.http.node import Node
 from shared.http.paths import Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.parking import Parked, Wish, partition_of_id
+from shared.parking import Parked, Wish, partition_of_id, processor_of_id
 
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing is parked under this id"}}
+NOT_LEFT_OUT: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "An event can't be left out of a history"}
+}
 
 
 class DeadLetter(BaseModel):
@@ -73,9 +76,12 @@ def router(node: Node, peers: Peers) -> APIRouter:
         """Handle what is parked, in order, up to the first that fails again."""
         return await _wish(Wish(action="retry", id=letter_id))
 
-    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN)
+    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_LEFT_OUT)
     async def discard(letter_id: Segment, body: Discard) -> Response:
         """Drop the first record for good; what waits behind it goes on with a retry."""
+        if node.topology.leaves_none_out(processor_of_id(letter_id)):
+            detail = "an event can't be left out of a history: mend `evolve` and retry"
+            return problem(409, "history.whole", detail)
         return await _wish(Wish(action="discard", id=letter_id, offset=body.offset, reason=body.reason))
 
     async def _wish(wish: Wish) -> Response:

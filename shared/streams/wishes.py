@@ -13,6 +13,7 @@ from shared.parking import Failure, Parked, Wish
 from shared.streams.log import records_at
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
+from shared.topology import Topology
 
 log = structlog.get_logger(__name__)
 
@@ -23,8 +24,14 @@ Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 
 
 class Wishes:
-    def __init__(self, processors: Mapping[str, Sequence[Processor]], consumer: Callable[[], AIOKafkaConsumer]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        processors: Mapping[str, Sequence[Processor]],
+        consumer: Callable[[], AIOKafkaConsumer],
+    ) -> None:
         """processors: by their source's name."""
+        self._topology = topology
         self._processors = processors
         self._new_consumer = consumer
 
@@ -34,6 +41,8 @@ class Wishes:
             return  # done before
         if wish.action == "retry":
             place.keep(wish.id, await self._retried(parked, attempt))
+        elif self._topology.leaves_none_out(parked.processor):
+            log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
         elif wish.offset == parked.offset:
             log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
             place.keep(wish.id, parked.without_first())

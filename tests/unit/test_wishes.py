@@ -18,7 +18,7 @@ from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.wishes import Wishes
 from shared.testing.conversation import Said
-from shared.topology import Topic
+from shared.topology import Topic, Topology
 
 FACTS = Topic("shop.events.v1")
 KEY = "fragile/0/a"
@@ -111,14 +111,29 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
     assert log.stopped
 
 
+@pytest.mark.parametrize(("processor", "left"), [("fragile", (1, 2, 3, 4)), ("chapters", (0, 1, 2, 3, 4))])
+def test_a_record_is_discarded_but_no_event_of_a_history(processor: str, left: tuple[int, ...]) -> None:
+    parking = Parking(Rows("", cast(RowStore, None), 0, None, PARKED_CODEC), set())
+    key = f"{processor}/0/a"
+    parking.keep(key, PARKED.model_copy(update={"processor": processor}))
+    wish = Wish(action="discard", id=key, offset=0, reason="a test")
+    asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None))
+    parked = parking.get(key)
+    assert parked is not None
+    assert parked.offsets == left
+
+
+def _wishes(processors: dict[str, list[Processor]], log: Log | None) -> Wishes:
+    topology = Topology("shop", (FACTS,), history=FACTS)
+    return Wishes(topology, processors, cast(Callable[[], Any], lambda: log))
+
+
 def _retry(log: Log | None, processors: dict[str, list[Processor]] | None = None) -> tuple[Parked | None, list[int]]:
     """What stays parked, and the offsets that were handled."""
     parking = Parking(Rows("", cast(RowStore, None), 0, None, PARKED_CODEC), set())
     parking.keep(KEY, PARKED)
     handled: list[int] = []
-    wishes = Wishes(
-        {FACTS.name: [Fragile()]} if processors is None else processors, cast(Callable[[], Any], lambda: log)
-    )
+    wishes = _wishes({FACTS.name: [Fragile()]} if processors is None else processors, log)
     wish = Wish(action="retry", id=KEY)
     asyncio.run(wishes.fulfil(wish, parking, lambda _, record: handled.append(record.offset)))
     return parking.get(KEY), handled

@@ -58,6 +58,15 @@ async def test_readiness_of_one_partition_is_its_own(http: httpx.AsyncClient, no
     assert by_key == {key: 503 if node.partition(key.encode()) == 3 else 200 for key in by_key}
 
 
+async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    refused = await http.post("/dead-letters/chapters%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "history.whole")
+    assert not node.logs[node.topology.parking.name, 0]
+    taken = await http.post("/dead-letters/accounts%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
+    assert taken.status_code == 202
+    assert node.logs[node.topology.parking.name, 0]
+
+
 async def test_the_cluster_of_one_is_whole(http: httpx.AsyncClient) -> None:
     found = (await http.get("/cluster")).json()
     assert [member["reachable"] for member in found["members"]] == [True]
