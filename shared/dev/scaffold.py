@@ -39,6 +39,7 @@ _BLOCK = re.compile(
 _PORTS_A_SERVICE = 10
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # of the first paths of every worker
 
 Span = tuple[int, int]
 
@@ -126,6 +127,8 @@ def _one_of(name: str) -> str | None:
 
 
 def _check_free(root: Path, new: Noun) -> None:
+    if new.plural in _OWN_ROUTES:
+        raise StageFailed(f"{new.plural} is reserved: every worker answers at /{new.plural}", "choose another name")
     python = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
     packages = {*sys.stdlib_module_names, *packages_distributions(), *(path.name for path in root.iterdir()), "onefold"}
     for word in new.words:

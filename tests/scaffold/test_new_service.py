@@ -6,11 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from fastapi.routing import iter_route_contexts
 
+from services.accounts.topology import TOPOLOGY
 from shared.dev import scaffold
 from shared.dev.scaffold import Noun, new_service
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
+from shared.http.api import create_api
+from shared.testing.node import MemoryNode
 from tests.scaffold.checkout import Checkout
 
 NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
@@ -97,6 +101,8 @@ REFUSED = [
     ("pydantic", None, "pydantic is reserved"),
     ("shared", None, "shared is reserved"),
     ("onefold", None, "onefold is reserved"),
+    ("metrics", None, "every worker answers at /metrics"),
+    ("cluster", "node", "every worker answers at /cluster"),
     ("accounts", None, "accounts is taken"),
     ("account", None, "account is taken"),
     ("ledgers", "account", "account is taken"),
@@ -113,6 +119,12 @@ def test_a_name_that_cannot_be_had_is_refused_and_leaves_nothing(
     with pytest.raises(StageFailed, match=reason):
         new_service(untouched.root, name, "accounts", singular)
     assert untouched.files() == before
+
+
+def test_every_route_of_a_workers_own_is_kept_from_services() -> None:
+    own = create_api(MemoryNode(TOPOLOGY, []), lambda *_: ())
+    paths = {context.path.split("/")[1] for context in iter_route_contexts(own.routes) if context.path}
+    assert {path for path in {*paths, "changes"} if path.isalnum()} == set(scaffold._OWN_ROUTES)
 
 
 def test_a_name_whose_topics_another_service_speaks_of_is_refused(checkout: Checkout) -> None:
