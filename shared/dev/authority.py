@@ -12,6 +12,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 YEAR = timedelta(days=365)
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -20,8 +31,11 @@ class Authority:
     def __init__(self, name: str = "onefold-dev") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        self._signer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
         unsigned = _certificate(self._name, self._key.public_key(), self._name, YEAR)
         unsigned = unsigned.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        unsigned = unsigned.add_extension(_SIGNS, critical=True).add_extension(identifier, critical=False)
         self.certificate = _pem(unsigned.sign(self._key, hashes.SHA256()))
 
     def issue(self, hosts: Sequence[str], valid: timedelta = YEAR) -> bytes:
@@ -32,7 +46,8 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
         unsigned = _certificate(_named(hosts[0]), key.public_key(), self._name, valid)
-        signed = unsigned.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        unsigned = unsigned.add_extension(names, critical=False).add_extension(self._signer, critical=False)
+        signed = unsigned.sign(self._key, hashes.SHA256())
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

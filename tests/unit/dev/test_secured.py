@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
+
+import pytest
 
 from shared.dev.secured import make_secrets
 
@@ -19,3 +22,29 @@ def test_nobody_else_comes_into_the_folder(tmp_path: Path) -> None:
     (file, *_) = make_secrets(tmp_path / "secrets", ["accounts"])
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("host", "trusted"), [("broker", True), ("another", False)])
+def test_the_brokers_certificate_holds_where_it_is_looked_at_strictly(tmp_path: Path, host: str, trusted: bool) -> None:
+    make_secrets(tmp_path, [])
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "broker.pem")
+    client = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+    if trusted:
+        handshake(client, server, host)
+    else:
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            handshake(client, server, host)
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None:
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(down, up, server_hostname=host), server.wrap_bio(up, down, server_side=True)]
+    while sides:
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                pass
