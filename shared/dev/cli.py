@@ -75,7 +75,9 @@ def new_service(
     made = scaffold.new_service(CHECKOUT, name, like, singular)
     print("\n".join(f"created  {folder}" for folder in made.folders))
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
-    print(f"try      python3 dev.py test tests/unit/{name}")
+    print(
+        f"try      python3 dev.py test {made.folders[-1]}" if len(made.folders) > 1 else "try      python3 dev.py check"
+    )
 
 
 @cli.command("remove-demo")

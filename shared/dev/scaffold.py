@@ -37,6 +37,7 @@ _BLOCK = re.compile(
     r'^  (\w+):\n    <<: \*worker\n.*?ports: \["[^"]*:-(\d+)-(\d+)\}:\d+"\]\n', re.MULTILINE | re.DOTALL
 )
 _PORTS_A_SERVICE = 10
+_MADE = re.compile(r"\.|__pycache__$")
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
 _OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # of the first paths of every worker
@@ -74,7 +75,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     _check_free(root, Noun(_legal(name), None))
     new = _noun(name, singular, old)
     _check_free(root, new)
-    folders = (f"services/{like}", f"tests/unit/{like}")
+    folders = [each for each in (f"services/{like}", f"tests/unit/{like}") if (root / each).exists()]
     texts = {file: file.read_text() for folder in folders for file in _files(root / folder)}
     _check_unmistakable(texts, old, new)
     additions = [each for add in (_compose_block, _principal, _watch, _scrape) if (each := add(root, like, name))]
@@ -169,7 +170,9 @@ def _names(source: str) -> Iterator[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    """Without what machines leave there, such as __pycache__ and .DS_Store."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(_MADE.match(part) for part in path.relative_to(folder).parts))
 
 
 def _renaming(old: Noun, new: Noun) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,14 @@ def test_an_unknown_kind_is_refused_with_those_there_are(untouched: Checkout) ->
     assert "no service is called nothing" in said
     assert ", ".join(found_services(untouched.root)) in said
     assert "Traceback" not in said
+
+
+def test_one_without_tests_and_with_what_a_desktop_leaves_is_copied(checkout: Checkout) -> None:
+    shutil.rmtree(checkout.root / "tests" / "unit" / "accounts")
+    (checkout.root / "services" / "accounts" / ".DS_Store").write_bytes(b"\xff\x00")
+    assert new_service(checkout.root, "wallets", "accounts").folders == ("services/wallets",)
+    assert (checkout.root / "services" / "wallets" / "app.py").exists()
+    assert not (checkout.root / "services" / "wallets" / ".DS_Store").exists()
 
 
 @pytest.mark.parametrize("step", ["_tidy", "_move"])
