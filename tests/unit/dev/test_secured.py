@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
+from shared.dev.worker import CHECKOUT
 
 
 def test_what_is_there_stays_and_a_new_service_gets_a_password_of_its_own(tmp_path: Path) -> None:
@@ -22,6 +24,13 @@ def test_nobody_else_comes_into_the_folder(tmp_path: Path) -> None:
     (file, *_) = make_secrets(tmp_path / "secrets", ["accounts"])
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_key_of_tokens_is_the_checkouts_wherever_the_verb_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert DevIssuer().key_set.parent == CHECKOUT / ".onefold" / "issuer"
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("broker", True), ("another", False)])
