@@ -79,8 +79,9 @@ def _all() -> dict[int, tuple[str, str]]:
 
 def _of_proc(pid: int) -> tuple[str, str] | None:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+        # a name is 15 bytes, perhaps cut within a character
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: another user's, with hidepid
         return None
     state, parent, ticks_since_boot = fields[0], fields[1], fields[19]
     return None if state in "ZX" else (parent, ticks_since_boot)
@@ -89,6 +90,7 @@ def _of_proc(pid: int) -> tuple[str, str] | None:
 def _of_ps(selection: str) -> dict[int, tuple[str, str]]:
     """For systems without /proc, such as macOS."""
     command = ["ps", selection, "-o", "pid=,ppid=,state=,lstart="]
-    lines = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"}).stdout
+    plain = os.environ | {"LC_ALL": "C"}
+    lines = subprocess.run(command, capture_output=True, text=True, errors="replace", env=plain).stdout
     rows = [line.split(maxsplit=3) for line in lines.splitlines()]
     return {int(pid): (parent, started) for pid, parent, state, started in rows if not state.startswith("Z")}

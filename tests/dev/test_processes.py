@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,30 @@ def test_a_process_runs_until_it_is_dead_also_while_nobody_has_waited_for_it(chi
     while process in children():
         assert time.monotonic() < deadline
     assert not process.running
+
+
+NAMED = r"import time; open('/proc/self/comm', 'wb').write(b'caf\xc3'); print(flush=True); time.sleep(60)"
+
+
+@pytest.mark.skipif(not processes._PROC.exists(), reason="this system has no /proc")
+def test_a_name_cut_within_a_character_hides_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", NAMED], stdout=subprocess.PIPE) as named:
+        assert named.stdout
+        named.stdout.readline()
+        assert identify(named.pid) in children()
+        named.kill()
+
+
+def test_others_processes_may_be_hidden(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    read_text = Path.read_text
+
+    def hidden(path: Path, **how: str) -> str:
+        if path == Path("/proc/1/stat"):
+            raise PermissionError(path)
+        return read_text(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert identify(child.pid) in children()
 
 
 def test_no_process_has_no_identity() -> None:
