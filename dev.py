@@ -73,6 +73,8 @@ LOCKS = {
 
 def main(arguments: list[str]) -> None:
     """Does the verb, or becomes the process that does it."""
+    if arguments[:1] == ["cli"] and arguments[1:] and not arguments[1].startswith("-"):
+        arguments = arguments[1:]  # it needs what the verb needs
     verb = arguments[0] if arguments else "help"
     if verb in ("help", "-h", "--help"):
         print(USAGE, end="")

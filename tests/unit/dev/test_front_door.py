@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import dev
 from dev import USAGE, module_and_arguments
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +26,30 @@ ROOT = Path(__file__).parents[3]
 )
 def test_who_does_a_verb(given: list[str], run: list[str]) -> None:
     assert module_and_arguments(given) == run
+
+
+@pytest.mark.parametrize(
+    ("given", "held", "run"),
+    [
+        (["cli", "parity", "--help"], ["worker", "pipelines"], ["shared.dev.cli", "parity", "--help"]),
+        (["cli", "test"], ["dev", "pipelines"], ["shared.dev.checks", "test"]),
+        (["cli", "--help"], ["worker"], ["shared.dev.cli", "--help"]),
+        (["cli"], ["worker"], ["shared.dev.cli"]),
+    ],
+)
+def test_cli_before_a_verb_needs_what_the_verb_needs(
+    given: list[str], held: list[str], run: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def ensure(_: object, names: list[str]) -> str:
+        asked.append(names)
+        return "python"
+
+    monkeypatch.setattr(dev, "ensure", ensure)
+    monkeypatch.setattr(os, "execv", lambda _, command: asked.append(command[3:]))
+    dev.main(given)
+    assert asked == [held, run]
 
 
 def test_dev_py_needs_the_standard_library_only() -> None:
