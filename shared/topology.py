@@ -103,6 +103,11 @@ class Topology:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""
         return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")
 
+    def is_changelog(self, name: str, table: Table) -> bool:
+        """Whether the table's changelog has this name, in this version or another."""
+        changelog = rf"{re.escape(self.service)}(-v\d+)?-{re.escape(table.name)}-changelog"
+        return re.fullmatch(changelog, name) is not None
+
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, those every service has, then the tables' changelogs."""
         return (*self.topics, self.parking, *(self.changelog(table) for table in self.all_tables()))

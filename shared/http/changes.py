@@ -1,8 +1,9 @@
 """A table's committed changes as Server-Sent Events, from any worker, to be resumed at any other.
 
-The id of an event says how far the stream had come in every partition, so `Last-Event-ID` resumes exactly behind it:
-nothing is told twice, and nothing is left out but what a later change of the same row has made obsolete and the
-changelog's compaction has removed.
+The id of an event says how far the stream had come in every partition of the changelog, so `Last-Event-ID` resumes
+exactly behind it: nothing is told twice, and nothing is left out but what a later change of the same row has made
+obsolete and the changelog's compaction has removed. Behind an id of another version of the table, which had another
+changelog, every row is told again.
 """
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
 
@@ -28,14 +29,14 @@ from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.problems import Problem
-from shared.topology import Table
+from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
 
-_ID = re.compile(r"\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*")
+_ID = re.compile(r"([a-z0-9.-]{1,249}):(\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*)", re.ASCII)
 
 Present = Callable[[str, Row[Any]], BaseModel | None]
 
@@ -71,16 +72,17 @@ class Streams:
         self.open -= 1
 
 
-def format_id(positions: Mapping[int, int]) -> str:
-    return ",".join(f"{partition}@{offset}" for partition, offset in sorted(positions.items()))
+def format_id(changelog: str, positions: Mapping[int, int]) -> str:
+    return f"{changelog}:" + ",".join(f"{partition}@{offset}" for partition, offset in sorted(positions.items()))
 
 
-def parse_id(text: str) -> dict[int, int]:
-    """What `format_id` wrote. Raises ValueError."""
-    if not _ID.fullmatch(text):
+def parse_id(text: str) -> tuple[str, dict[int, int]]:
+    """What `format_id` was given. Raises ValueError."""
+    found = _ID.fullmatch(text)
+    if found is None:
         raise ValueError("not the id of an event of this stream")
-    pairs = (part.split("@") for part in text.split(","))
-    return {int(partition): int(offset) for partition, offset in pairs}
+    pairs = (part.split("@") for part in found[2].split(","))
+    return found[1], {int(partition): int(offset) for partition, offset in pairs}
 
 
 def change_routes(node: Node, table: Table, present: Present, owned: bool = False) -> APIRouter:
@@ -98,10 +100,11 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
-        after, caller = _after(last_event_id, partitions), caller_of(request)
+        after, caller = _after(last_event_id, node.topology, table, partitions), caller_of(request)
+        at = partial(format_id, node.topology.changelog(table).name)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
-                yield _events(feed, key, present, partial(_ended, request.app.state.closing, caller))
+                yield _events(feed, key, present, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -116,13 +119,19 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
     return router
 
 
-def _after(last_event_id: str | None, partitions: Sequence[int]) -> Mapping[int, int | None]:
+def _after(
+    last_event_id: str | None, topology: Topology, table: Table, partitions: Sequence[int]
+) -> Mapping[int, int | None]:
     if last_event_id is None:
         return dict.fromkeys(partitions)
     try:
-        after = parse_id(last_event_id)
+        changelog, after = parse_id(last_event_id)
     except ValueError as error:
         raise _unprocessable(str(error)) from error
+    if not topology.is_changelog(changelog, table):
+        raise _unprocessable("an id of another stream: it names another table")
+    if changelog != topology.changelog(table).name:
+        return dict.fromkeys(partitions, -1)
     if after.keys() != set(partitions):
         raise _unprocessable("an id of another stream: it names other partitions")
     return dict(after)
@@ -133,28 +142,32 @@ def _unprocessable(message: str) -> RequestValidationError:
 
 
 async def _events(
-    feed: Feed, key: str | None, present: Present, ended: Callable[[], Coroutine[Any, Any, None]]
+    feed: Feed,
+    key: str | None,
+    present: Present,
+    at: Callable[[Mapping[int, int]], str],
+    ended: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[ServerSentEvent]:
     told = dict(feed.begins)
-    yield ServerSentEvent(comment="from here", id=format_id(told), retry=RETRY_MS)
+    yield ServerSentEvent(comment="from here", id=at(told), retry=RETRY_MS)
     wanted = key.encode() if key is not None else None
     async for changes in _until(ended, feed.changes):
         for change in changes:
             told[change.partition] = change.offset
-            if wanted in (None, change.key) and (event := _event(change, present, told)) is not None:
+            if wanted in (None, change.key) and (event := _event(change, present, at(told))) is not None:
                 yield event
 
 
-def _event(change: Change, present: Present, told: Mapping[int, int]) -> ServerSentEvent | None:
+def _event(change: Change, present: Present, event_id: str) -> ServerSentEvent | None:
     key = change.key.decode()
     if change.row is None:
         data = ChangedRow(key=key, sequence=None, row=None)
-        return ServerSentEvent(event="deleted", id=format_id(told), data=data)
+        return ServerSentEvent(event="deleted", id=event_id, data=data)
     shown = present(key, change.row)
     if shown is None:
         return None
     data = ChangedRow(key=key, sequence=change.row.sequence, row=shown.model_dump(mode="json"))
-    return ServerSentEvent(event="changed", id=format_id(told), data=data)
+    return ServerSentEvent(event="changed", id=event_id, data=data)
 
 
 async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -21,6 +21,8 @@ from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
+EVERYWHERE = ",".join(f"{partition}@-1" for partition in range(TOPOLOGY.partitions))
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +180,20 @@ async def test_any_event_can_be_resumed_behind(api: Api) -> None:
     assert told(await end.until(1)) == [("dan", 1, 0)]
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 2), (2, 1), (3, 12)])
+async def test_behind_an_id_of_another_version_every_row_is_told_again(before: int, now: int) -> None:
+    """What was told of its changelog says nothing of this one's."""
+    older, newer = (Api(MemoryNode(replace(TOPOLOGY, version=version), [AGGREGATE])) for version in (before, now))
+    stream = await older.follow()
+    await shop(older)
+    await stream.until(12)
+    expected = await shop(newer)
+    resumed = await newer.follow(last_event_id=stream.last_id)
+    assert sorted(told(await resumed.until(len(expected)))) == sorted(expected)
+    await older.close()
+    await newer.close()
+
+
 async def test_a_row_that_shows_nothing_is_not_told(api: Api) -> None:
     """A refused command changes the row of an account that was never opened: its outcome is recorded."""
     stream = await api.follow()
@@ -190,7 +206,16 @@ async def test_a_row_that_shows_nothing_is_not_told(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("query", "last_event_id"),
-    [("", "rubbish"), ("", "0@1"), ("", ""), ("key=ann", "0@-1,1@-1"), ("", ",".join(f"{p}@7" for p in range(8)))],
+    [
+        ("", "rubbish"),
+        ("", ""),
+        ("", EVERYWHERE),
+        ("", f"{CHANGELOG}:0@1"),
+        ("", f"{CHANGELOG}:{EVERYWHERE}".replace("-1", "7")),
+        ("key=ann", f"{CHANGELOG}:0@-1,1@-1"),
+        ("", f"accounts-chapters-changelog:{EVERYWHERE}"),
+        ("", f"orders-accounts-changelog:{EVERYWHERE}"),
+    ],
 )
 async def test_an_id_of_no_event_of_the_stream_is_422(api: Api, query: str, last_event_id: str) -> None:
     refused = api.ask("GET", "/changes/accounts", query, last_event_id=last_event_id)
@@ -221,4 +246,4 @@ async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
 
 def test_ids_are_read_as_they_are_written() -> None:
     positions = {0: -1, 7: 123456789012, 3: 0}
-    assert parse_id(format_id(positions)) == positions
+    assert parse_id(format_id(CHANGELOG, positions)) == (CHANGELOG, positions)
