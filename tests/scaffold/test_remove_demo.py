@@ -39,7 +39,11 @@ def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> N
 
 def test_nothing_speaks_of_what_is_gone(committed: Checkout) -> None:
     committed.verb("remove-demo", "--yes")
-    gone = re.compile(r"\bdemo\b|services[./](?:inventory|orders|sales)\b|tests[./]shop\b|remove.demo", re.IGNORECASE)
+    gone = re.compile(
+        r"\bdemo\b|(?:services[./]|(?:--like|start|stop|reprocess|group) )(?:inventory|orders|sales)\b"
+        r"|`(?:inventory|sales)`|orders: a process|ORDERS_DEADLINE_S|tests[./]shop\b|remove.demo",
+        re.IGNORECASE,
+    )
     texts = {
         path: body.decode()
         for path, body in committed.files().items()
