@@ -9,7 +9,7 @@ PARTITIONS = 8
 
 def engine_topology(service: str, source: Topic) -> Topology:
     """Topics and a table of its own for each run, beside the source that all runs read."""
-    topics = (source, Topic(f"{service}.events.v1"), Topic(f"{service}.dead.v1"))
+    topics = (source, Topic(f"{service}.events.v1"))
     return Topology(service, topics, (Table("sales", source),), PARTITIONS)
 
 

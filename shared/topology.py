@@ -77,6 +77,11 @@ class Topology:
         return self.service if self.version == 1 else f"{self.service}-v{self.version}"
 
     @cached_property
+    def dead_letters(self) -> Topic:
+        """The records that could not be handled, with the reason; every version's."""
+        return Topic(f"{self.service}.dead.v1")
+
+    @cached_property
     def parking(self) -> Topic:
         """What operators want done with parked records, in the partition of the records."""
         return Topic(f"{self.group}.parking.v1")
@@ -110,7 +115,7 @@ class Topology:
 
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, those every service has, then the tables' changelogs."""
-        return (*self.topics, self.parking, *(self.changelog(table) for table in self.all_tables()))
+        return (*self.topics, self.dead_letters, self.parking, *(self.changelog(table) for table in self.all_tables()))
 
 
 def _check_name(name: str) -> None:

@@ -4,9 +4,8 @@ from shared.topology import Table, Topic, Topology
 
 COMMANDS = Topic("inventory.commands.v1")
 EVENTS = Topic("inventory.events.v1")
-DEAD = Topic("inventory.dead.v1")
 
 ITEMS = Table("items", source=COMMANDS)
 LEVELS = Table("levels", source=EVENTS, indexes=("physical",))
 
-TOPOLOGY = Topology("inventory", topics=(COMMANDS, EVENTS, DEAD), tables=(ITEMS, LEVELS))
+TOPOLOGY = Topology("inventory", topics=(COMMANDS, EVENTS), tables=(ITEMS, LEVELS))

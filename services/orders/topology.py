@@ -5,11 +5,10 @@ from shared.topology import Table, Topic, Topology
 COMMANDS = Topic("orders.commands.v1")
 EVENTS = Topic("orders.events.v1")
 TIMERS = Topic("orders.timers.v1")
-DEAD = Topic("orders.dead.v1")
 
 ORDERS = Table("orders", source=COMMANDS, indexes=("phase", "customer_id"))
 
-TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, DEAD), tables=(ORDERS,))
+TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS), tables=(ORDERS,))
 
 INVENTORY_COMMANDS = Topic("inventory.commands.v1")
 INVENTORY_EVENTS = Topic("inventory.events.v1")

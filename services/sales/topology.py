@@ -7,7 +7,6 @@ BY_DAY = Topic("sales.by-day.v1")
 BY_HOUR = Topic("sales.by-hour.v1")
 BY_CUSTOMER = Topic("sales.by-customer.v1")
 INSIGHTS_RESULTS = Topic("insights.results.v1")
-DEAD = Topic("sales.dead.v1")
 
 SKUS = Table("skus", source=BY_SKU, indexes=("revenue_cents",))
 DAYS = Table("days", source=BY_DAY)
@@ -17,7 +16,7 @@ INSIGHTS = Table("insights", source=INSIGHTS_RESULTS, indexes=("kind",))
 
 TOPOLOGY = Topology(
     "sales",
-    topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, INSIGHTS_RESULTS, DEAD),
+    topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, INSIGHTS_RESULTS),
     tables=(SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS),
 )
 

@@ -32,7 +32,7 @@ def document(topology: Topology, processors: Sequence[Processor]) -> Json:
     own = {topic.name: topic for topic in topology.all_topics()}
     read = {processor.source.name for processor in processors}
     written = {topic.name for processor in processors for topic in processor.writes}
-    written |= {topic.name for topic in topology.topics if topic.kind == "dead"}
+    written.add(topology.dead_letters.name)
     types = sorted({message for found in messages.values() for message in found}, key=_wire_name)
     references, schemas = _schemas(types)
     return {

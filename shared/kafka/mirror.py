@@ -27,7 +27,7 @@ _STOP_DEADLINE_S = 30.0
 
 def mirrored_topics(topologies: Iterable[Topology]) -> list[str]:
     """What cannot be computed again. Changelogs and copies under other keys can, and hold this cluster's offsets."""
-    topics = {topic for topology in topologies for topic in topology.topics}
+    topics = {topic for topology in topologies for topic in (*topology.topics, topology.dead_letters)}
     return sorted(topic.name for topic in topics if topic.kind in _KINDS)
 
 

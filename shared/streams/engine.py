@@ -121,7 +121,7 @@ class Engine(Service):
         self._committed_s = 0.0
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
-        self._dead_letters = f"{topology.service}.dead.v1"
+        self._dead_letters = topology.dead_letters.name
         self._batch = Batch(self._dead_letters)
         self._pending = Batch(self._dead_letters)  # the one before, while it is being committed
         self._committing: asyncio.Task[None] | None = None

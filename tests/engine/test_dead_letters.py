@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.accounts.topology import COMMANDS, DEAD, TOPOLOGY
+from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
@@ -90,7 +90,7 @@ class _Letters:
     """The dead letters written from now on."""
 
     def __init__(self, bootstrap: str) -> None:
-        places = [(DEAD.name, partition) for partition in range(TOPOLOGY.partitions)]
+        places = [(TOPOLOGY.dead_letters.name, partition) for partition in range(TOPOLOGY.partitions)]
         self._follower = Follower(bootstrap, Offsets(bootstrap).ends(places))
 
     def __enter__(self) -> _Letters:

@@ -10,7 +10,7 @@ import pytest
 
 from services.accounts.domain.commands import OpenAccount
 from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, DEAD, EVENTS
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.errors import NotReady
 from shared.streams.batch import Batch, Rows, RowUnreadable
 from shared.streams.processors import Aggregate
@@ -39,7 +39,7 @@ def _of_another_shape(_partition: int, _key: bytes) -> bytes | None:
     ("read", "failure"), [(_failed, StoreFailed), (_closed, NotReady), (_of_another_shape, RowUnreadable)]
 )
 def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception]) -> None:
-    batch = Batch(DEAD.name)
+    batch = Batch(TOPOLOGY.dead_letters.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     with pytest.raises(failure):
         Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)

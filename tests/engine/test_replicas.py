@@ -12,7 +12,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.es.errors import NotReady
 from shared.kafka.transactions import TransactionAborted
 from shared.streams import engine as engine_module
@@ -23,7 +23,7 @@ from shared.streams.store import StoreFailed
 from shared.topology import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore, Slot
 
-TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS, DEAD), (ACCOUNTS,), partitions=2)
+TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
 SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
 

@@ -21,7 +21,7 @@ from aiokafka import TopicPartition
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
 from services.accounts.domain.upcasters import UPCASTERS
-from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.es.message import Event
 from shared.kafka.transactions import TransactionAborted, TransactionRefused, group_metadata
 from shared.positions import Partition
@@ -63,7 +63,7 @@ NAMES = [f"a-{number}" for number in range(5)]
 
 COPIES = Topic("accounts.copies.v1")
 COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
-SIMULATED = Topology("accounts", (COMMANDS, EVENTS, DEAD, COPIES), (ACCOUNTS,), PARTITIONS)
+SIMULATED = Topology("accounts", (COMMANDS, EVENTS, COPIES), (ACCOUNTS,), PARTITIONS)
 PROCESSORS = (
     Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),
     Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=COPIED, upcasters=UPCASTERS),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, DEAD, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.kafka.murmur2 import partition_of
 from shared.positions import Partition
 from tests.faults.load import Answered, Sent
@@ -15,7 +15,7 @@ from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
 
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
-OUTPUTS = (EVENTS.name, CHANGELOG, PARKED, DEAD.name)
+OUTPUTS = (EVENTS.name, CHANGELOG, PARKED, TOPOLOGY.dead_letters.name)
 
 
 def truth_of(inputs: Records) -> Truth:
@@ -109,7 +109,7 @@ def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
 
 
 def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
-    letters = [json.loads(record.value or b"") for _, record in _records(outputs, DEAD.name)]
+    letters = [json.loads(record.value or b"") for _, record in _records(outputs, TOPOLOGY.dead_letters.name)]
     places = [(letter["partition"], letter["offset"]) for letter in letters]
     for place in set(places):
         if places.count(place) > 1:

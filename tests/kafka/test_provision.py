@@ -46,6 +46,7 @@ def test_every_topic_is_declared_with_the_settings_durability() -> None:
     declared = declared_topics([TOPOLOGY], Settings(replication=3, min_isr=2))
     assert declared.keys() == {
         "stock.commands.v1",
+        "stock.dead.v1",
         "stock.parking.v1",
         "stock-levels-changelog",
         "stock-parked-changelog",
@@ -117,7 +118,7 @@ def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topo
     changed = replace(topology, topics=(replace(commands, retention_ms=1000), new), partitions=6)
     with pytest.raises(TopologyMismatch) as refused:
         provision([changed], settings)
-    others = ("{}.parking.v1", "{}-levels-changelog", "{}-parked-changelog")
+    others = ("{}.dead.v1", "{}.parking.v1", "{}-levels-changelog", "{}-parked-changelog")
     assert refused.value.differences == (
         Difference(commands.name, "partitions", "6", "4"),
         Difference(commands.name, "retention.ms", "1000", "-1"),

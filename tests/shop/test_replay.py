@@ -80,7 +80,7 @@ def test_the_log_is_what_a_replay_would_write(settled: Market) -> None:
 
 def test_nothing_is_a_dead_letter(settled: Market) -> None:
     for topology in TOPOLOGIES:
-        assert settled.records(f"{topology.service}.dead.v1") == []
+        assert settled.records(topology.dead_letters.name) == []
 
 
 def test_every_order_ended_once_and_stock_and_money_are_where_the_ends_say(settled: Market) -> None:

@@ -73,7 +73,7 @@ def state(market: Market, service: str) -> State:
 
 def log(market: Market, but: set[Topic] | None = None) -> dict[str, list[Said]]:
     """Every record of every declared topic, with its place; changelogs are no log."""
-    topics = {topic for topology in load_topologies() for topic in topology.topics} - (but or set())
+    topics = {topic for each in load_topologies() for topic in (*each.topics, each.dead_letters)} - (but or set())
     return {topic.name: market.records(topic.name) for topic in topics}
 
 

@@ -117,7 +117,8 @@ def apply(root: Path, diff: str) -> None:
 
 def log(bootstrap: str) -> dict[str, list[Said]]:
     """Every record of every topic that is no changelog."""
-    return {topic.name: read(bootstrap, topic.name) for each in load_topologies() for topic in each.topics}
+    topics = (topic for each in load_topologies() for topic in (*each.topics, each.dead_letters))
+    return {topic.name: read(bootstrap, topic.name) for topic in topics}
 
 
 def test_every_block_is_done_here() -> None:

@@ -9,7 +9,7 @@ COMMANDS = Topic("books.commands.v1")
 BY_YEAR = Topic("books.by-year.v1")
 BOOKS = Topology(
     "books",
-    topics=(COMMANDS, Topic("books.events.v1"), Topic("books.dead.v1"), BY_YEAR),
+    topics=(COMMANDS, Topic("books.events.v1"), BY_YEAR),
     tables=(Table("books", source=COMMANDS), Table("years", source=BY_YEAR)),
 )
 

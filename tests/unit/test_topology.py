@@ -16,6 +16,7 @@ def test_every_service_has_a_place_for_what_it_cannot_handle() -> None:
     topology = Topology("accounts", topics=(COMMANDS,))
     assert topology.all_topics() == (
         COMMANDS,
+        Topic("accounts.dead.v1"),
         Topic("accounts.parking.v1"),
         Topic("accounts-parked-changelog", cleanup="compact"),
     )
