@@ -128,4 +128,4 @@ def test_retention_is_an_alarm_when_half_of_it_is_used_up(
 def test_a_worker_that_would_not_be_asked_is_refused(named: str) -> None:
     error = CliRunner().invoke(cli.cli, ["status", "--url", named], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}).exception
     assert isinstance(error, StageFailed)
-    assert "say SERVICE=URL, of one of: accounts, " in error.fix
+    assert "say SERVICE=URL, of one of: accounts" in error.fix
