@@ -31,10 +31,14 @@ Plan = Literal["ready", "add", "rebuild"]
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a `.venv` holds: SHA-256 by lock name (none while being made), and the checkout it is for."""
+    """What a `.venv` holds: SHA-256 by lock name (none while being made), and the checkout it is for.
+
+    python: whose packages they are, such as python3.11; empty in a stamp that does not say so yet.
+    """
 
     root: str
     locks: Mapping[str, str]
+    python: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,11 @@ class Checkout:
     @property
     def python(self) -> Path:
         return self.venv / "bin" / "python"
+
+    @property
+    def interpreter(self) -> str:
+        """What `python` is in the end, such as python3.11: where the system's Python is raised, that is another."""
+        return self.python.resolve().name
 
     @property
     def site_packages(self) -> Path:
@@ -100,7 +109,10 @@ def plan_for(root: str, stamp: Stamp | None, current: Mapping[str, str], names: 
 def _plan_now(checkout: Checkout, names: Sequence[str]) -> Plan:
     if not checkout.python.exists():
         return "rebuild"
-    return plan_for(str(checkout.root), _read_stamp(checkout), _digests(checkout), names)
+    stamp = _read_stamp(checkout)
+    if stamp and stamp.python not in ("", checkout.interpreter):
+        return "rebuild"
+    return plan_for(str(checkout.root), stamp, _digests(checkout), names)
 
 
 def _digests(checkout: Checkout) -> dict[str, str]:
@@ -117,7 +129,8 @@ def _read_stamp(checkout: Checkout) -> Stamp | None:
 
 def _write_stamp(checkout: Checkout, locks: Mapping[str, str]) -> None:
     fresh = checkout.stamp.with_suffix(".new")
-    fresh.write_text(json.dumps({"root": str(checkout.root), "locks": dict(locks)}, indent=2) + "\n")
+    stamp = {"root": str(checkout.root), "locks": dict(locks), "python": checkout.interpreter}
+    fresh.write_text(json.dumps(stamp, indent=2) + "\n")
     fresh.replace(checkout.stamp)
 
 

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from shared.dev.environment import Checkout, Plan, Stamp, _plan_now, ensure, explain_os_error, plan_for
+from shared.dev.environment import (
+    Checkout,
+    Plan,
+    Stamp,
+    _digests,
+    _plan_now,
+    _write_stamp,
+    ensure,
+    explain_os_error,
+    plan_for,
+)
 from shared.dev.stages import StageFailed
 
 CURRENT = {"worker": "w1", "dev": "d1", "java": "j1"}
@@ -35,6 +45,20 @@ def test_an_unstamped_environment_is_not_trusted() -> None:
 
 def test_an_environment_copied_from_another_checkout_is_not_trusted() -> None:
     assert plan_for("/here", Stamp("/there", {"worker": "w1"}), CURRENT, ["worker"]) == "rebuild"
+
+
+def test_an_environment_is_made_anew_where_its_python_became_another(tmp_path: Path) -> None:
+    checkout, system = a_whole_environment(tmp_path), tmp_path / "python3"
+    (tmp_path / "python3.11").touch()
+    (tmp_path / "python3.13").touch()
+    checkout.python.unlink()
+    checkout.python.symlink_to(system)
+    system.symlink_to("python3.11")
+    _write_stamp(checkout, _digests(checkout))
+    assert _plan_now(checkout, ["worker"]) == "ready"
+    system.unlink()
+    system.symlink_to("python3.13")
+    assert _plan_now(checkout, ["worker"]) == "rebuild"
 
 
 def test_an_environment_made_by_someone_else_is_left_alone(tmp_path: Path) -> None:
