@@ -20,7 +20,7 @@ from tests.faults.verdict import CHANGELOG
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 SOME = 2_000  # records at the outputs
-WITHOUT_A_BROKER_S = 30.0
+WITHOUT_A_BROKER_S = 50.0
 TRIES = 10
 
 
