@@ -1,15 +1,21 @@
-"""One broker and two workers of accounts, shared by every test that needs them and started by the first."""
+"""One broker and two workers of accounts, shared by every test that needs them and started by the first.
+
+A whole run is two processes, each with a folder of tests at a time; what is here is made in each.
+"""
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from xdist.scheduler import LoadScopeScheduling
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.settings import Settings
+from tests.faults.run import SEEN, choose_seed, listed
 
 TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
@@ -18,7 +24,20 @@ LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
 
 
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out folders: their tests share brokers."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = nodeid.split("/")[1]
+        return "demo" if folder == "readme" else folder  # there is one demo at a time
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
+    return ByFolder(config, log)
+
+
 def pytest_configure() -> None:
+    choose_seed()
     # by default structlog draws a traceback with every local variable of every frame: ten seconds for one bug
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
@@ -32,6 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(TESTS).as_posix().startswith(LONG):
             item.add_marker(pytest.mark.long)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["seen"] = dict(SEEN)
+
+
+def pytest_testnodedown(node: Any) -> None:
+    SEEN.update(node.workeroutput["seen"] if hasattr(node, "workeroutput") else {})  # else it has crashed
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SEEN:
+        terminalreporter.write_line(f"{listed(SEEN)}: exact")
 
 
 @pytest.fixture(scope="session")

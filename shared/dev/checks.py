@@ -13,6 +13,7 @@ from shared.dev.stages import StageFailed, stage
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
+_AT_ONCE = ("-n", "2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,15 @@ STATIC = (
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
     """What pytest is told. `check` runs what takes milliseconds; `test --long` also what takes minutes.
 
-    `test --compose` runs what needs a Docker engine, and nothing else.
+    `test --compose` runs what needs a Docker engine, and nothing else. A whole run is two at once: see tests/conftest.
     """
     if verb == "check":
         return ["-q", "-m", "not broker and not slow and not long and not compose", *arguments]
     rest = [argument for argument in arguments if argument not in ("--long", "--compose")]
     if "--compose" in arguments:
         return ["-m", "compose", *rest]
-    return ["-m", "not compose", *rest] if "--long" in arguments else rest
+    chosen = ["-m", "not compose"] if "--long" in arguments else []
+    return [*chosen, *(rest or _AT_ONCE)]
 
 
 def main(verb: str, *arguments: str) -> None:

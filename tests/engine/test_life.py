@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared.dev.stack import Stack
-from tests.faults.harness import Scenario, new_seed, observe
+from tests.faults.harness import Scenario, observe
+from tests.faults.run import new_seed
 
 pytestmark = pytest.mark.broker
 

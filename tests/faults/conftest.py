@@ -17,8 +17,9 @@ from shared.dev.worker import CHECKOUT, faust_command
 from shared.kafka.embedded import EmbeddedKafka
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
-from tests.faults.harness import SEEN, listed, new_seed, runs
+from tests.faults.harness import runs
 from tests.faults.proxy import Proxy
+from tests.faults.run import new_seed
 
 LONG_REPEATS = 20
 LEAD_AGAIN = {"leader.imbalance.check.interval.seconds": 5, "leader.imbalance.per.broker.percentage": 0}
@@ -30,11 +31,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = new_seed()
         repeats = [pytest.param(first + number, marks=pytest.mark.long) for number in range(1, LONG_REPEATS)]
         metafunc.parametrize("seed", [pytest.param(first), *repeats])
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if SEEN:
-        terminalreporter.write_line(f"{listed(SEEN)}: exact")
 
 
 @pytest.fixture(scope="session")

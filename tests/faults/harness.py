@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
 import signal
 import time
@@ -24,6 +23,7 @@ from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.positions import Partition
 from tests.faults.load import HttpLoad, Load
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions
+from tests.faults.run import SEEN, listed
 from tests.faults.truth import Truth
 from tests.faults.verdict import (
     CHANGELOG,
@@ -42,17 +42,9 @@ TICK_S = 0.05
 LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
 SHOWN = 10
 
-SEEN: Counter[str] = Counter()
-"""What every scenario together has gone through and found exact."""
-
 
 class Void(AssertionError):
     """The scenario proved nothing: there was too little load, or the fault was not seen to happen."""
-
-
-def new_seed() -> int:
-    """FAULTS_SEED repeats a run's choices; their timing remains the machine's."""
-    return int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(10**6))
 
 
 def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
@@ -62,10 +54,6 @@ def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADL
         if time.monotonic() > deadline:
             raise Void(f"not seen within {deadline_s:.0f} s: {what}")
         time.sleep(TICK_S)
-
-
-def listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 class Violated(AssertionError):

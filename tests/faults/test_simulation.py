@@ -34,9 +34,10 @@ from shared.streams.replicas import Replica, Replicas
 from shared.streams.store import StoreFailed
 from shared.topology import Topic, Topology
 from tests.faults import simulated
-from tests.faults.harness import SHOWN, new_seed
+from tests.faults.harness import SHOWN
 from tests.faults.load import POISONS, command
 from tests.faults.log import Read
+from tests.faults.run import new_seed
 from tests.faults.simulated import (
     HALTS,
     TRANSACTION_STEPS,

@@ -8,9 +8,9 @@ from shared.dev.checks import pytest_arguments
 @pytest.mark.parametrize(
     ("verb", "given", "told"),
     [
-        ("test", [], []),
+        ("test", [], ["-n", "2"]),
         ("test", ["-k", "decide"], ["-k", "decide"]),
-        ("test", ["--long"], ["-m", "not compose"]),
+        ("test", ["--long"], ["-m", "not compose", "-n", "2"]),
         ("test", ["--long", "tests/engine"], ["-m", "not compose", "tests/engine"]),
         ("test", ["--compose", "-x"], ["-m", "compose", "-x"]),
         ("check", [], ["-q", "-m", "not broker and not slow and not long and not compose"]),
