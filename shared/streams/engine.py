@@ -250,7 +250,8 @@ class Engine(Service):
             return
         self._wake_due_sources()
         restoring = self.replicas.restoring
-        limit = RESTORE_RECORDS if restoring else POLL_RECORDS
+        # after a failure ever fewer: it may have been too much for one transaction, or for a slow broker
+        limit = RESTORE_RECORDS if restoring else max(1, POLL_RECORDS >> self._failures)
         fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
         self._reread_what_begins_late(fetched)
         handled = 0

@@ -81,3 +81,23 @@ def test_partitions_move_while_operators_wait() -> None:
     source = Source(place, [], 0, 3)
     assert asyncio.run(engine._process(source, fetched)) == 2
     assert (source.position, engine._batch.offsets, len(alive)) == (2, {place: 2}, 2)
+
+
+def test_after_each_failure_it_takes_on_less() -> None:
+    place = TopicPartition(FACTS.name, 0)
+    asked: list[int] = []
+
+    async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
+        asked.append(max_records)
+        return {}
+
+    async def turns() -> None:
+        reader, nothing = SimpleNamespace(getmany=getmany, paused=lambda: {place}), cast(Any, None)
+        engine = Engine(SHOP, [], {}, cast(Any, reader), nothing, nothing, nothing, print, 1.0)
+        engine.sources = {place: Source(place, [], 0, 0)}
+        for failures in (0, 1, 3, 20):
+            engine._failures = failures
+            await engine._turn()
+
+    asyncio.run(turns())
+    assert asked == [500, 250, 62, 1]
