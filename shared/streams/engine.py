@@ -476,6 +476,7 @@ class Engine(Service):
         self._passed.clear()
         self.sources.clear()
         self._reader.assign({})
+        self._beginnings = Beginnings({})
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
