@@ -106,7 +106,7 @@ class Engine(Service):
         self.commits = 0
         self.aborts = 0
         self._processors = _by_source(topology, processors)
-        self._wishes = Wishes(topology, self._processors, consumer)
+        self._wishes = Wishes(topology, self.sources, consumer)
         self._reader = reader
         self._producer = producer
         self._offsets = offsets

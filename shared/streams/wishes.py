@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -13,11 +13,14 @@ from shared.parking import Failure, Parked, Wish
 from shared.streams.log import records_at
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
+from shared.streams.sources import Source
 from shared.topology import Topology
 
 log = structlog.get_logger(__name__)
 
 REREAD_S = 5.0  # in which the engine does nothing else
+
+COMES_AGAIN = Failure("unread", "its source is read again and has not come this far, ask again later")
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
@@ -27,12 +30,11 @@ class Wishes:
     def __init__(
         self,
         topology: Topology,
-        processors: Mapping[str, Sequence[Processor]],
+        sources: Mapping[TopicPartition, Source],
         consumer: Callable[[], AIOKafkaConsumer],
     ) -> None:
-        """processors: by their source's name."""
         self._topology = topology
-        self._processors = processors
+        self._sources = sources
         self._new_consumer = consumer
 
     async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt) -> None:
@@ -43,25 +45,39 @@ class Wishes:
             place.keep(wish.id, await self._retried(parked, attempt))
         elif self._topology.leaves_none_out(parked.processor):
             log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
+        elif wish.offset == parked.offset and self._comes_again(parked):
+            place.keep(wish.id, parked.failed(COMES_AGAIN))
         elif wish.offset == parked.offset:
             log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
             place.keep(wish.id, parked.without_first())
 
     async def _retried(self, parked: Parked, attempt: Attempt) -> Parked | None:
         """What stays parked when all are handled in order, up to the first that fails again."""
-        processors = self._processors.get(parked.topic, ())  # this release may read the topic no more
+        source = self._source(parked)
+        processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
         if processor is None:
             return parked.failed(Failure("gone", "the processor is no longer there"))
         records, missing = await self._reread(parked)
         left: Parked | None = parked
         while left is not None:
+            if self._comes_again(left):
+                return left.failed(COMES_AGAIN)
             record = records.get(left.offset)
             failure = missing if record is None else attempt(processor, record)
             if failure is not None:
                 return left.failed(failure)
             left = left.without_first()
         return None
+
+    def _source(self, parked: Parked) -> Source | None:
+        """None when this release reads the topic no more."""
+        return self._sources.get(TopicPartition(parked.topic, parked.partition))
+
+    def _comes_again(self, parked: Parked) -> bool:
+        """Whether the source was set back to before the first record: earlier ones of its key may be still to come."""
+        source = self._source(parked)
+        return source is not None and source.position <= parked.offset
 
     async def _reread(self, parked: Parked) -> tuple[Mapping[int, ConsumerRecord], Failure]:
         """The parked records from the log, by offset, and why one can be missing."""

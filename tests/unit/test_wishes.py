@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, cast
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
+from shared.es.envelope import EventCodec
+from shared.es.message import Event
 from shared.parking import PARKED_CODEC, Failure, Parked, Wish
 from shared.streams import wishes as wishes_module
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
-from shared.streams.processors import Processor
-from shared.streams.store import RowStore
+from shared.streams.processors import Processor, Projection
+from shared.streams.sources import Source
 from shared.streams.wishes import Wishes
 from shared.testing.conversation import Said
-from shared.topology import Topic, Topology
+from shared.topology import Table, Topic, Topology
+from tests.faults.simulated import FakeStore
 
 FACTS = Topic("shop.events.v1")
+PLACE = TopicPartition(FACTS.name, 0)
 KEY = "fragile/0/a"
 PARKED = Parked(
     processor="fragile", topic=FACTS.name, partition=0, offset=0, code="x", reason="", attempts=1, behind=(1, 2, 3, 4)
@@ -32,6 +37,18 @@ class Fragile(Processor):
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         raise AssertionError("the test attempts it itself")
+
+
+class Noted(Event):
+    TYPE = "shop.noted"
+
+
+def fact(offset: int) -> Said:
+    """The event with the next sequence."""
+    codec: EventCodec[Noted] = EventCodec([Noted])
+    story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
+    noted = codec.write(Noted(), **story, sequence=offset + 1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
+    return Said(FACTS.name, b"a", noted, offset)
 
 
 class Log:
@@ -63,7 +80,7 @@ class Log:
             self.waits += 1
             await asyncio.sleep(timeout_ms / 1000)
             return {}
-        return {place: [Said(FACTS.name, b"a", b"", self._position)]}
+        return {place: [fact(self._position)]}
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +95,7 @@ def test_what_can_be_handled_now_is_parked_no_more() -> None:
 
 
 def test_a_processor_that_this_release_lacks_leaves_its_records_parked() -> None:
-    left, handled = _retry(None, processors={})
+    left, handled = _retry(None, sources={})
     assert left == PARKED.failed(Failure("gone", "the processor is no longer there"))
     assert handled == []
 
@@ -113,7 +130,7 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
 
 @pytest.mark.parametrize(("processor", "left"), [("fragile", (1, 2, 3, 4)), ("chapters", (0, 1, 2, 3, 4))])
 def test_a_record_is_discarded_but_no_event_of_a_history(processor: str, left: tuple[int, ...]) -> None:
-    parking = Parking(Rows("", cast(RowStore, None), 0, None, PARKED_CODEC), set())
+    parking = _parking()
     key = f"{processor}/0/a"
     parking.keep(key, PARKED.model_copy(update={"processor": processor}))
     wish = Wish(action="discard", id=key, offset=0, reason="a test")
@@ -123,17 +140,63 @@ def test_a_record_is_discarded_but_no_event_of_a_history(processor: str, left: t
     assert parked.offsets == left
 
 
-def _wishes(processors: dict[str, list[Processor]], log: Log | None) -> Wishes:
+def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> None:
+    view = Projection(
+        lambda seen, event, _: [*seen, event.sequence],
+        initial=[],
+        events=[Noted],
+        state=list[int],
+        table=Table("fragile", FACTS),
+    )
+    source = Source(PLACE, [view], position=0, end=4)
+    wishes = _wishes({PLACE: source}, Log())
+    parking, rows, batch = _parking(), _rows(view.codec), Batch("dead-letters")
+    parking.keep(KEY, PARKED.model_copy(update={"offset": 1, "behind": (2, 3)}))
+
+    def read(*offsets: int) -> None:
+        view.process([fact(offset) for offset in offsets], rows, batch, parking)
+        source.position = offsets[-1] + 1
+
+    def ask(action: Literal["retry", "discard"]) -> Parked | None:
+        wish = Wish(action=action, id=KEY, offset=1)
+        asyncio.run(wishes.fulfil(wish, parking, lambda each, again: each.attempt(again, rows, batch)))
+        return parking.get(KEY)
+
+    def left_alone(parked: Parked | None, *offsets: int) -> bool:
+        return parked is not None and (parked.offsets, parked.code) == (offsets, "unread")
+
+    assert left_alone(ask("retry"), 1, 2, 3)
+    assert left_alone(ask("discard"), 1, 2, 3)
+    read(0, 1)
+    assert left_alone(ask("retry"), 2, 3)
+    read(2, 3)
+    assert ask("retry") is None
+    row = rows.get(b"a")
+    assert row is not None
+    assert row.state == [1, 2, 3, 4]
+
+
+def _parking() -> Parking:
+    return Parking(_rows(PARKED_CODEC), set())
+
+
+def _rows(codec: Any) -> Rows:
+    store: Any = FakeStore("rows")
+    store.open(0)
+    return Rows("", store, 0, None, codec)
+
+
+def _wishes(sources: Mapping[TopicPartition, Source], log: Log | None) -> Wishes:
     topology = Topology("shop", (FACTS,), history=FACTS)
-    return Wishes(topology, processors, cast(Callable[[], Any], lambda: log))
+    return Wishes(topology, sources, cast(Callable[[], Any], lambda: log))
 
 
-def _retry(log: Log | None, processors: dict[str, list[Processor]] | None = None) -> tuple[Parked | None, list[int]]:
+def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = None) -> tuple[Parked | None, list[int]]:
     """What stays parked, and the offsets that were handled."""
-    parking = Parking(Rows("", cast(RowStore, None), 0, None, PARKED_CODEC), set())
+    parking = _parking()
     parking.keep(KEY, PARKED)
     handled: list[int] = []
-    wishes = _wishes({FACTS.name: [Fragile()]} if processors is None else processors, log)
+    wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=5, end=5)} if sources is None else sources, log)
     wish = Wish(action="retry", id=KEY)
     asyncio.run(wishes.fulfil(wish, parking, lambda _, record: handled.append(record.offset)))
     return parking.get(KEY), handled
