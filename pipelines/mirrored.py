@@ -24,12 +24,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable
-from pipelines.parked import Counted
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
 from shared.kafka.history import Positions
 from shared.kafka.transactions import Record
+from shared.parking import Wish
 from shared.policy import Reaction
 from shared.topology import Topic
 
@@ -78,11 +78,8 @@ class MirroredRebuild(Rebuild):
     def _read_to_the_end(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
 
-    def _count(self, table: FoldedTable) -> Counted:
-        return Counted({}, ())  # what operators wished is said in the first cluster's offsets
-
-    def _write_wishes(self) -> None:
-        pass
+    def _notes(self) -> tuple[Wish, ...]:
+        return ()  # they name the first cluster's offsets
 
     def _undecided(self, table: FoldedTable) -> Positions:
         """The first command behind those whose events arrived; the end where the commands arrived later than them."""

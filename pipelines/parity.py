@@ -25,7 +25,7 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
-from pipelines.parked import counted, parked_keys, within, without
+from pipelines.parked import counted, notes, parked_keys, within, without
 from shared.es.row import RowCodec
 from shared.kafka.history import History
 
@@ -88,7 +88,7 @@ def audit(
     events = until(spark, history, events_topic, history.settled_ends(events_topic), archive)
     if table.is_view:
         waiting = [(each.partition, offset) for each in parked for offset in each.offsets]
-        events = without(within(events, counted(history, table)), waiting)
+        events = without(within(events, counted(notes(history, table.topology), table.table.name)), waiting)
 
     folded = folds.states(events, table, since=settled).frame
     judged = compare(rows, folded, _as_rows(spark, answers), table).collect()

@@ -1,9 +1,8 @@
-"""Records of a view's source that are in no row: parked by the engine, discarded or skipped by an operator."""
+"""Records of a view's source that are in no row: parked by the engine, dropped or skipped for an operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from shared.kafka.history import History, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import PARKED_CODEC, Parked, partition_of_id
+from shared.parking import PARKED_CODEC, Parked, Wish, partition_of_id, processor_of_id
 from shared.topology import Topology
 
 Place = tuple[int, int]
@@ -42,32 +41,36 @@ def parked_in(record: Record) -> Parked:
 
 
 class Counted(NamedTuple):
-    """Which records of its source a view is of: those from `starts` on, by partition, that no operator discarded."""
+    """Which records of its source a view is of: those from `starts` on, by partition, that were not dropped."""
 
     starts: Positions
-    discarded: tuple[Place, ...]
+    dropped: tuple[Place, ...]
 
 
-def counted(history: History, table: FoldedTable) -> Counted:
-    """As the view was last computed: `reprocess` reads again what was discarded before, and may begin later."""
+def notes(history: History, topology: Topology) -> tuple[Wish, ...]:
+    """What was done to the records that views count, in its order; not what was only wished."""
+    return tuple(wish for wish in wishes(history, topology) if wish.is_note)
+
+
+def counted(notes: Iterable[Wish], view: str) -> Counted:
+    """As the view was last computed: `reprocess` reads again what was dropped before, and may begin later."""
     starts: Positions = {}
-    discarded: list[Place] = []
-    for wish in wishes(history, table.topology):
-        with suppress(ValueError):  # its id names no partition
-            partition = partition_of_id(wish.id)
-            if wish.offset is None or not wish.id.startswith(f"{table.table.name}/"):
-                continue
-            if wish.action == "discard":
-                discarded.append((partition, wish.offset))
-            if wish.action == "reprocess":
-                starts[partition] = wish.offset
-                discarded = [place for place in discarded if place[0] != partition]
-    return Counted(starts, tuple(discarded))
+    dropped: list[Place] = []
+    for note in notes:
+        if note.offset is None or processor_of_id(note.id) != view:
+            continue
+        partition = partition_of_id(note.id)
+        if note.action == "reprocess":
+            starts[partition] = note.offset
+            dropped = [place for place in dropped if place[0] != partition]
+        else:
+            dropped.append((partition, note.offset))
+    return Counted(starts, tuple(dropped))
 
 
 def within(records: Flow, counted: Counted) -> Flow:
     """The records that count, in the same order."""
-    return records.then(partial(_counted, counted), RECORDS) if counted.starts or counted.discarded else records
+    return records.then(partial(_counted, counted), RECORDS) if counted.starts or counted.dropped else records
 
 
 def without(records: Flow, places: Iterable[Place]) -> Flow:
@@ -76,8 +79,8 @@ def without(records: Flow, places: Iterable[Place]) -> Flow:
 
 
 def _counted(counted: Counted, batches: Batches) -> Iterator[pa.RecordBatch]:
-    discarded = set(counted.discarded)
+    dropped = set(counted.dropped)
     for batch in batches:
         places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
-        kept = [place[1] >= counted.starts.get(place[0], 0) and place not in discarded for place in places]
+        kept = [place[1] >= counted.starts.get(place[0], 0) and place not in dropped for place in places]
         yield batch.filter(pa.array(kept, pa.bool_()))

@@ -28,7 +28,7 @@ from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.parked import Counted, counted, parked_in, parked_records, within
+from pipelines.parked import counted, notes, parked_in, parked_records, within
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
@@ -36,6 +36,7 @@ from shared.es.errors import OnefoldError
 from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History, Positions
 from shared.kafka.transactions import Record
+from shared.parking import Wish, partition_of_id
 from shared.topology import Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -70,7 +71,7 @@ class HistoryBroken(OnefoldError):
     """Some key's events cannot be folded, or do not explain its row; nothing was written.
 
     Operator action: read the places, and what `parity` says of these keys. What a view cannot fold has to be discarded
-    from its dead letters first.
+    from its dead letters first; if it is none of them, mend the view so that it can.
     """
 
 
@@ -85,15 +86,17 @@ class HistoryMoved(OnefoldError):
 class Plan:
     """All that the fold depends on: what is folded by one plan and by another does not go together.
 
-    positions: of the old version, by topic. ends: of whatever else is read. code: the digest of what folds.
+    notes: of what is in no row of the old version. positions: of the old version, by topic. ends: of whatever else is
+    read. code: the digest of what folds.
     """
 
+    notes: tuple[Wish, ...]
     positions: Mapping[str, Positions]
     ends: Mapping[str, Positions]
     code: str
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=Wish.model_dump)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,6 @@ class Rebuild:
         self._new = replace(topology, version=version)
         self._work = work / self._new.group
         self._archive = archive
-        self._counted: dict[str, Counted] = {}
 
     @property
     def topology(self) -> Topology:
@@ -149,7 +151,6 @@ class Rebuild:
         self._refuse_changes(plan)
         for table in self._tables:
             self._write(table)
-        self._write_wishes()
         self._refuse_changes(plan)
         self._commit(plan)
         shutil.rmtree(self._work)
@@ -157,7 +158,11 @@ class Rebuild:
 
     def _plan(self) -> Plan:
         self._refuse_successors()
-        return Plan(self._positions(), self._ends(), code_digest(self._tables[0].package))
+        noted = self._notes()  # before the positions: what is dropped from here on, the new version counts
+        return Plan(noted, self._positions(), self._ends(), code_digest(self._tables[0].package))
+
+    def _notes(self) -> tuple[Wish, ...]:
+        return notes(self._history, self._old)
 
     def _refuse_successors(self) -> None:
         if self._history.members(self._new.group):
@@ -196,7 +201,7 @@ class Rebuild:
         return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _commit(self, plan: Plan) -> None:
-        self._history.begin(self._new.group, plan.positions, self._still_parked())
+        self._history.begin(self._new.group, plan.positions, [*self._still_parked(), *self._noted(plan)])
 
     def _still_parked(self) -> list[Record]:
         """What lies before the positions and waits for an operator; not what was folded again, or is read again."""
@@ -205,6 +210,12 @@ class Rebuild:
         target = self._new.changelog(self._new.parked).name
         parked = parked_records(self._history, self._old)
         return [structs.replace(each, topic=target) for each in parked if parked_in(each).processor not in names]
+
+    def _noted(self, plan: Plan) -> Iterator[Record]:
+        """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
+        for note in plan.notes:
+            value = note.model_dump_json().encode()
+            yield Record(self._new.parking.name, note.id.encode(), value, partition_of_id(note.id))
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""
@@ -227,7 +238,6 @@ class Rebuild:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
             note.write_text(plan.to_json())
-        self._counted = {table.table.name: self._count(table) for table in self._tables if table.is_view}
         parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
         began, rows = time.monotonic(), 0
         with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
@@ -243,9 +253,6 @@ class Rebuild:
         counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
         return Done(table.table.name, number, len(counts), sum(counts))
 
-    def _count(self, table: FoldedTable) -> Counted:
-        return counted(self._history, replace(table, topology=self._old))
-
     def _staged(self, table: FoldedTable) -> Path:
         return self._work / table.table.name
 
@@ -255,7 +262,7 @@ class Rebuild:
             self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
         )
         if table.is_view:
-            folded = folds.states(within(records, self._counted[table.table.name]), table)
+            folded = folds.states(within(records, counted(plan.notes, table.table.name)), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")
@@ -289,12 +296,6 @@ class Rebuild:
             self._history.bootstrap,
             self._new.changelog(table.table).name,
         ).save()
-
-    def _write_wishes(self) -> None:
-        """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
-        wishes = sources.whole(self._spark, self._history, self._old.parking.name).frame
-        columns = wishes.select("partition", "key", "value")
-        to_topic(columns.write, self._history.bootstrap, self._new.parking.name).save()
 
 
 def _read(folder: Path) -> ds.Dataset:

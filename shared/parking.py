@@ -68,16 +68,21 @@ class Wish(BaseModel):
 
     offset: of the first record as the operator saw it; another one is never dropped in its stead.
 
-    Of a view that is computed anew, `reprocess` tells: its id names a partition of the view and no key, and `offset` is
-    the first record that counts. What was dropped before is read again; the engine has nothing to do.
+    The others are notes of what was done, beside the wishes so that they have one order; the engine has nothing to do.
+    `dropped`: the engine did discard that record. `reprocess`: a view is computed anew; the id names a partition of the
+    view and no key, and `offset` is the first record that counts. What was dropped before is read again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    action: Literal["retry", "discard", "reprocess"]
+    action: Literal["retry", "discard", "dropped", "reprocess"]
     id: str
     offset: int | None = None
     reason: str = ""
+
+    @property
+    def is_note(self) -> bool:
+        return self.action in ("dropped", "reprocess")
 
 
 def processor_of_id(text: str) -> str:

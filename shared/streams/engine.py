@@ -345,13 +345,16 @@ class Engine(Service):
             except ValueError as error:
                 self._batch.bury(record, "wish.bad", str(error)[:REASON_CHARACTERS])
             else:
-                await self._wishes.fulfil(
+                note = await self._wishes.fulfil(
                     wish,
                     self._parking(record.partition),
                     lambda processor, again: processor.attempt(
                         again, self._rows_of(processor, again.partition), self._batch
                     ),
                 )
+                if note is not None:
+                    value = note.model_dump_json().encode()
+                    self._batch.write(record.topic, note.id.encode(), value, record.partition)
             source.position = record.offset + 1
             self._batch.advance(source.partition, source.position, 1)
         return len(records)

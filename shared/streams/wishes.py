@@ -37,19 +37,27 @@ class Wishes:
         self._sources = sources
         self._new_consumer = consumer
 
-    async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt) -> None:
+    async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt) -> Wish | None:
+        """The note that is to be written with what was done, where it is one that leaves a record out."""
         parked = place.get(wish.id)
         if parked is None:
-            return  # done before
+            return None  # done before
         if wish.action == "retry":
             place.keep(wish.id, await self._retried(parked, attempt))
-        elif self._topology.leaves_none_out(parked.processor):
+        elif wish.action == "discard" and wish.offset == parked.offset:
+            return self._discard(wish, parked, place)
+        return None
+
+    def _discard(self, wish: Wish, parked: Parked, place: Parking) -> Wish | None:
+        if self._topology.leaves_none_out(parked.processor):
             log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
-        elif wish.offset == parked.offset and self._comes_again(parked):
+            return None
+        if self._comes_again(parked):
             place.keep(wish.id, parked.failed(COMES_AGAIN))
-        elif wish.offset == parked.offset:
-            log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
-            place.keep(wish.id, parked.without_first())
+            return None
+        log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
+        place.keep(wish.id, parked.without_first())
+        return wish.model_copy(update={"action": "dropped"})
 
     async def _retried(self, parked: Parked, attempt: Attempt) -> Parked | None:
         """What stays parked when all are handled in order, up to the first that fails again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka import Producer
@@ -21,6 +21,7 @@ from shared.kafka.history import History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.kafka.reprocess import Reprocessing
+from shared.kafka.wishes import wishes
 from shared.parking import PARKED_CODEC, Parked, Wish
 from shared.replay import Replay
 from shared.settings import Settings
@@ -64,9 +65,13 @@ class View:
         row = PARKED_CODEC.encode(Row(1 + len(behind), parked, {}, offset))
         self.put(self.topology.changelog(self.topology.parked), f"skus/0/{key}", row)
 
-    def discard(self, key: str, offset: int) -> None:
-        wish = Wish(action="discard", id=f"skus/0/{key}", offset=offset)
+    def wish(self, action: Literal["discard", "dropped"], key: str, offset: int) -> None:
+        wish = Wish(action=action, id=f"skus/0/{key}", offset=offset)
         self.put(self.topology.parking, wish.id, wish.model_dump_json().encode())
+
+    def drop(self, key: str, offset: int) -> None:
+        self.wish("discard", key, offset)
+        self.wish("dropped", key, offset)
 
     def reprocess(self, replay: Replay) -> None:
         reprocessing = Reprocessing(self._settings.bootstrap)
@@ -93,7 +98,7 @@ def test_a_view_is_compared_up_to_what_is_parked_and_without_what_was_discarded(
     view.has("waits", orders=1, offset=0)
     view.has("goes-on", orders=1, offset=4)
     view.park("waits", 1, 2)
-    view.discard("goes-on", offset=3)
+    view.drop("goes-on", offset=3)
     assert view.audit() == "2 of 2 skus agree, 1 of them up to a parked record"
 
 
@@ -102,23 +107,36 @@ def test_what_was_discarded_counts_again_when_the_view_is_computed_anew(
 ) -> None:
     view = View(spark, bootstrap, "discardedviews")
     view.receive(("a", confirmed("a")), ("a", confirmed("a")), ("b", NOISE), ("b", confirmed("b")))
-    view.discard("a", offset=1)  # the code of that day could not count it
-    view.discard("b", offset=2)
+    view.drop("a", offset=1)  # the code of that day could not count it
+    view.drop("b", offset=2)
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
-    view.discard("b", offset=2)  # it was parked anew
+    view.drop("b", offset=2)  # it was parked anew
     view.has("a", orders=2, offset=1)
     view.has("b", orders=1, offset=3)
     assert view.audit() == "2 of 2 skus agree"
     assert view.rebuild(tmp_path).audit() == "2 of 2 skus agree"
 
 
-def test_what_broke_a_rebuild_may_be_discarded_then(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    view = View(spark, bootstrap, "mistypedviews")
+    view.receive(("a", confirmed("a")), ("a", NOISE))
+    view.has("a", orders=1, offset=0)
+    view.drop("a", offset=1)
+    view.wish("discard", "a", offset=0)
+    assert view.audit() == "1 of 1 skus agree"
+    successor = view.rebuild(tmp_path)
+    assert successor.audit() == "1 of 1 skus agree"
+    assert [wish.action for wish in wishes(view.history, successor.table.topology)] == ["dropped"]
+
+
+def test_what_is_parked_stops_a_rebuild_until_it_is_discarded(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "brokenviews")
     view.receive(("a", confirmed("a")), ("a", NOISE))
     view.has("a", orders=1, offset=0)
+    view.park("a", 1)
     with pytest.raises(HistoryBroken, match="a: at offset 1: BadMessage"):
         view.rebuild(tmp_path)
-    view.discard("a", offset=1)
+    view.drop("a", offset=1)
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
 
 

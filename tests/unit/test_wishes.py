@@ -128,16 +128,31 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
     assert log.stopped
 
 
-@pytest.mark.parametrize(("processor", "left"), [("fragile", (1, 2, 3, 4)), ("chapters", (0, 1, 2, 3, 4))])
-def test_a_record_is_discarded_but_no_event_of_a_history(processor: str, left: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("processor", "offset", "left"),
+    [("fragile", 0, (1, 2, 3, 4)), ("fragile", 1, PARKED.offsets), ("chapters", 0, PARKED.offsets)],
+)
+def test_the_first_record_is_discarded_but_no_event_of_a_history(
+    processor: str, offset: int, left: tuple[int, ...]
+) -> None:
     parking = _parking()
     key = f"{processor}/0/a"
     parking.keep(key, PARKED.model_copy(update={"processor": processor}))
-    wish = Wish(action="discard", id=key, offset=0, reason="a test")
-    asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None))
+    wish = Wish(action="discard", id=key, offset=offset, reason="a test")
+    note = asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None))
     parked = parking.get(key)
     assert parked is not None
     assert parked.offsets == left
+    dropped = Wish(action="dropped", id=key, offset=offset, reason="a test")
+    assert note == (dropped if left != PARKED.offsets else None)
+
+
+def test_a_note_of_what_was_dropped_drops_nothing() -> None:
+    parking = _parking()
+    parking.keep(KEY, PARKED)
+    note = Wish(action="dropped", id=KEY, offset=0)
+    assert asyncio.run(_wishes({}, None).fulfil(note, parking, lambda *_: None)) is None
+    assert parking.get(KEY) == PARKED
 
 
 def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> None:
