@@ -160,7 +160,8 @@ def mirror(
     if show:
         print(lines(properties), end="")
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background commands would ignore the first
+        signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), Mirror(properties, stays.ROOT.parent / "mirror") as running:
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
