@@ -14,7 +14,6 @@ ENOUGH = {"least_commands": 26_000, "least_events": 20_000}
 RECORDS = 4_000  # at the outputs, in each phase of a test
 
 
-@pytest.mark.long
 def test_a_restart_changes_nothing(stack: Stack) -> None:
     with Scenario(stack, new_seed(), **ENOUGH) as scenario:
         scenario.load_for(RECORDS)

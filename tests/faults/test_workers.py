@@ -155,7 +155,6 @@ def test_the_changelog_is_compacted_during_a_restore(pair: Stack, seed: int) -> 
             scenario.load_for(SOME)
 
 
-@pytest.mark.long
 def test_batches_are_aborted(pair: Stack, seed: int) -> None:
     """One in ten of a worker's, with its membership intact: it begins again by itself."""
     with Scenario(pair, seed) as scenario:
@@ -198,7 +197,6 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
         scenario.load_for(SOME // 2)
 
 
-@pytest.mark.long
 def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
     """Files vanish or have their bytes flipped: those that opening reads, and those that only reading a row does."""
     with Scenario(pair, seed, accounts=4_000) as scenario:

@@ -167,7 +167,6 @@ def test_a_full_disk_is_named_with_the_log(tmp_path: Path) -> None:
     assert "java.io.IOException: File too large" in done.stderr
 
 
-@pytest.mark.long
 def test_three_brokers_lose_nothing_when_one_is_killed(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path / "data", tmp_path / "logs", brokers=3) as kafka:
         create(kafka, replication=3)

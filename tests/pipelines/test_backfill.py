@@ -126,7 +126,6 @@ def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> Non
     }
 
 
-@pytest.mark.long
 def test_a_row_follows_the_events_that_a_run_adds(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
 ) -> None:
@@ -151,7 +150,6 @@ def test_a_worker_that_starts_meanwhile_stops_a_run(
     assert read_records(ledger.bootstrap, ledger.table.changelog) == []
 
 
-@pytest.mark.long
 def test_a_run_that_died_is_completed(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,7 +141,6 @@ def test_what_is_parked_waits_in_the_next_version_too(
     assert [place[0] for place in sorted(copied)] == [1, 2]
 
 
-@pytest.mark.long
 def test_what_other_code_had_folded_is_folded_again(
     ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +155,6 @@ def test_what_other_code_had_folded_is_folded_again(
     assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
 
 
-@pytest.mark.long
 def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
     ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from shared.dev.stack import Stack
 from shared.http.client import AsyncClient, path_of
 from tests.queries.cluster import key_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.anyio]
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
 CHARGES = 40
 

@@ -49,7 +49,6 @@ async def history(http: httpx.AsyncClient, url: str, account_id: str, limit: int
     return found
 
 
-@pytest.mark.long
 async def test_every_worker_tells_all_of_a_long_history_also_when_its_owner_was_killed(cluster: Stack) -> None:
     owner, others = cluster.workers[0], cluster.workers[1:]
     key = key_of(cluster, owner, "storied")

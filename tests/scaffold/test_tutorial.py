@@ -69,7 +69,7 @@ def test_the_tutorial_speaks_of_nothing_else() -> None:
     assert [step.name for step in steps() if step.kind == "command"].count(UP) == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.timeout(1200)
 def test_the_tutorial_can_be_followed_to_the_letter(checkout: Checkout) -> None:

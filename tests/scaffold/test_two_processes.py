@@ -53,7 +53,6 @@ def eventually(url: str, **wanted: object) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-@pytest.mark.long
 def test_two_processes_with_the_same_ids_do_not_take_each_other_s_answers(urls: Urls) -> None:
     assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}
     item, account = f"{urls['inventory']}/items/abba", f"{urls['accounts']}/accounts/ann"

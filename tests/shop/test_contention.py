@@ -45,7 +45,7 @@ def balance(market: Market, customer: str) -> int:
     return int(found["balance_cents"])
 
 
-@pytest.mark.parametrize("disturb", [nobody, pytest.param(kill_orders, marks=pytest.mark.long), kill_everybody_else])
+@pytest.mark.parametrize("disturb", [nobody, kill_orders, kill_everybody_else])
 def test_the_last_pieces_are_sold_once_and_no_credit_is_exceeded(
     market: Market, disturb: Callable[[Market], None]
 ) -> None:

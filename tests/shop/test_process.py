@@ -111,7 +111,6 @@ def test_an_order_is_cancelled_while_inventory_is_away(market: Market, sku: str,
     untouched(market, sku, customer)
 
 
-@pytest.mark.long
 def test_a_step_without_an_answer_is_asked_again_and_at_last_compensated(
     market: Market, sku: str, customer: str, order: str
 ) -> None:

@@ -184,7 +184,6 @@ def test_a_wrong_view_is_right_again_and_the_log_as_it_was(
     assert market.get("inventory", "/levels?physical_max=-1&complete=true")["items"] == []
 
 
-@pytest.mark.long
 def test_all_views_of_sales_are_counted_again_once(market: Market, sold: str) -> None:
     paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers")
     counted = {path: everything(market, path) for path in paths}
