@@ -84,6 +84,11 @@ class Wish(BaseModel):
     def is_note(self) -> bool:
         return self.action in ("dropped", "reprocess")
 
+    @property
+    def keyed(self) -> tuple[bytes, bytes]:
+        """Key and value of its record, which lies in the partition that the id names."""
+        return self.id.encode(), self.model_dump_json().encode()
+
 
 def processor_of_id(text: str) -> str:
     return text.split("/", 1)[0]

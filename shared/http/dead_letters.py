@@ -88,7 +88,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
         partition = _partition(wish.id, node)
         if partition is None:
             return _unknown(wish.id)
-        await node.append(parking, wish.id.encode(), wish.model_dump_json().encode(), partition)
+        await node.append(parking, *wish.keyed, partition)
         headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
         return JSONResponse(wish.model_dump(), 202, headers=headers)
 

@@ -30,7 +30,7 @@ from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, Histor
 from shared.kafka.offsets import REQUEST_TIMEOUT_S
 from shared.kafka.producer import producer_config
 from shared.kafka.wishes import wishes
-from shared.parking import Wish, partition_of_id
+from shared.parking import Wish, partition_of_id, processor_of_id
 from shared.positions import Partition
 from shared.replay import Replay
 from shared.topology import Topic, Topology
@@ -145,11 +145,9 @@ class Reprocessing:
         """Where copies begin that were made anew: the earlier ones count no more."""
         sources = {table.name: table.source.name for table in replay.tables}
         return {
-            (sources[table], int(partition)): wish.offset
+            (sources[view], partition_of_id(wish.id)): wish.offset
             for wish in wishes(self._history, topology)
-            if wish.action == "reprocess" and wish.offset is not None
-            for table, partition in [wish.id.split("/")]
-            if table in sources
+            if wish.action == "reprocess" and wish.offset is not None and (view := processor_of_id(wish.id)) in sources
         }
 
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Mapping[int, int]]) -> dict[Partition, int]:
@@ -185,8 +183,8 @@ class Reprocessing:
             unwritten.extend([error] if error else [])
 
         for note in plan.notes:
-            value = note.model_dump_json().encode()
-            producer.produce(plan.parking, value, note.id.encode(), partition_of_id(note.id), on_delivery=report)
+            key, value = note.keyed
+            producer.produce(plan.parking, value, key, partition_of_id(note.id), on_delivery=report)
         producer.flush()
         if unwritten:
             raise HistoryUnavailable(f"{plan.parking}: {unwritten[0].str()}")

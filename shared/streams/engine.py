@@ -353,8 +353,7 @@ class Engine(Service):
                     ),
                 )
                 if note is not None:
-                    value = note.model_dump_json().encode()
-                    self._batch.write(record.topic, note.id.encode(), value, record.partition)
+                    self._batch.write(record.topic, *note.keyed, record.partition)
             source.position = record.offset + 1
             self._batch.advance(source.partition, source.position, 1)
         return len(records)
