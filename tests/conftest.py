@@ -4,6 +4,7 @@ A whole run is two processes, each with a folder of tests at a time; what is her
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions mov
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out folders: their tests share brokers."""
+    """Hands out folders: their tests share brokers. Faults by their seeds: each process has brokers of its own."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if seed := re.search(r"seed\d+", nodeid):
+            return seed.group()
         folder = nodeid.split("/")[1]
         return "demo" if folder == "readme" else folder  # there is one demo at a time
 

@@ -29,8 +29,11 @@ SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         first = new_seed()
-        repeats = [pytest.param(first + number, marks=pytest.mark.long) for number in range(1, LONG_REPEATS)]
-        metafunc.parametrize("seed", [pytest.param(first), *repeats])
+        again = [
+            pytest.param(seed, id=f"seed{seed}", marks=pytest.mark.long)
+            for seed in range(first + 1, first + LONG_REPEATS)
+        ]
+        metafunc.parametrize("seed", [pytest.param(first, id=f"seed{first}"), *again])
 
 
 @pytest.fixture(scope="session")
