@@ -5,15 +5,18 @@ An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control c
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
 
-Value = None | bool | int | str
+Value = None | bool | int | float | str
 
-_INT_BYTES = 8
+_NUMBER_BYTES = 8
 _INT_END = 2**63
+_SIGN = 2**63
+_ALL_BITS = 2**64 - 1
 
 
 def prefix(field: str) -> bytes:
@@ -22,14 +25,22 @@ def prefix(field: str) -> bytes:
 
 
 def sortable(value: Value) -> bytes:
-    """Bytes that compare as the values do: null, booleans, integers (beyond 64 bits all alike), then strings."""
+    """Bytes that compare as the values do: null, booleans, integers (beyond 64 bits all alike), strings, then floats.
+
+    Raises TypeError for what has no such order, as a list.
+    """
     if value is None:
         return b"0"
     if isinstance(value, bool):
         return b"1\x01" if value else b"1\x00"
     if isinstance(value, int):
-        return b"2" + (max(-_INT_END, min(value, _INT_END - 1)) + _INT_END).to_bytes(_INT_BYTES, "big")
-    return b"3" + value.encode().replace(b"\x00", b"\x01")
+        return b"2" + (max(-_INT_END, min(value, _INT_END - 1)) + _INT_END).to_bytes(_NUMBER_BYTES, "big")
+    if isinstance(value, str):
+        return b"3" + value.encode().replace(b"\x00", b"\x01")
+    if isinstance(value, float):
+        bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")  # there is one zero
+        return b"4" + (bits ^ (_ALL_BITS if bits & _SIGN else _SIGN)).to_bytes(_NUMBER_BYTES, "big")
+    raise TypeError(f"an index holds null, booleans, numbers or text, not a {type(value).__name__}")
 
 
 def entry(field: str, value: Value, key: bytes) -> bytes:
@@ -42,8 +53,8 @@ def key_of(entry: bytes, field: str) -> bytes:
     match rest[:1]:
         case b"1":
             return rest[3:]
-        case b"2":
-            return rest[_INT_BYTES + 2 :]
+        case b"2" | b"4":
+            return rest[_NUMBER_BYTES + 2 :]
         case _:
             return rest[rest.index(b"\x00") + 1 :]
 
@@ -54,4 +65,7 @@ def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[
         return
     state: dict[str, Any] = from_json(row)["state"]
     for field in fields:
-        yield entry(field, state.get(field), key)
+        try:
+            yield entry(field, state.get(field), key)
+        except TypeError as error:
+            raise TypeError(f"index {field!r}: {error}") from error

@@ -32,7 +32,8 @@ class Topic:
 class Table:
     """Rows by key, fed by exactly one topic: that is what makes it replayable.
 
-    indexes: fields of the state that lists filter and order by; a row without such a field counts as null.
+    indexes: fields of the state that lists filter and order by: booleans, numbers or text; a row without such a field
+    counts as null.
     keyed_by_id: whether its keys are aggregate ids, so that murmur2 says which partition each belongs to.
     """
 

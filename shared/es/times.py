@@ -29,4 +29,4 @@ Instant = Annotated[
     _iso_8601(partial(core_schema.datetime_schema, tz_constraint=0)),
     WithJsonSchema({"type": "string", "format": "date-time", "pattern": r"(Z|\+00:00)$"}),
 ]
-"""A moment at offset zero, so that text and time sort alike: `1997-01-18T09:30:00Z`."""
+"""A moment at offset zero, so that text and time sort alike but for fractions of one second: `1997-01-18T09:30:00Z`."""
