@@ -123,6 +123,30 @@ async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder:
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
 
 
+async def test_however_many_wait_at_a_peer_the_next_request_reaches_it() -> None:
+    """100 connections, to all peers together, are aiohttp's own limit."""
+    all_there = asyncio.Barrier(101)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await all_there.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    api = create_api(Elsewhere(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"), routes)
+    async with (
+        server,
+        api.router.lifespan_context(api),
+        httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http,
+    ):
+        waiting = [asyncio.ensure_future(http.get("/accounts/ann?until=phase:open&wait=30")) for _ in range(101)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert next(task.result().status_code for task in waiting if task.done()) == 200
+        for task in waiting:
+            task.cancel()
+
+
 @pytest.mark.parametrize("character", ["#", '"', "<", "\\", "|"])
 async def test_a_character_that_was_not_escaped_is_of_the_id_at_the_peer_too(
     recorder: Recorder, character: str
