@@ -10,6 +10,7 @@ import fnmatch
 import ipaddress
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -163,7 +164,10 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
-        """The owner's answer. Raises NotReady when nobody owns the key yet, or the owner can't be reached."""
+        """The owner's answer. Raises NotReady when nobody owns the key yet, or the owner is silent or knows us not.
+
+        It asks a peer's request for no other token, so a 401 is ours and not the caller's.
+        """
         if owner is None:
             raise NotReady("the owner of this key is not known yet")
         if is_hop(request):
@@ -180,6 +184,8 @@ class Peers:
                 timeout=_timeout(wait_s),
                 allow_redirects=False,
             ) as answer:
+                if answer.status == HTTPStatus.UNAUTHORIZED:
+                    raise NotReady(f"the owner {owner} does not know us as its peer")
                 kept = {
                     name: value
                     for name, value in answer.headers.items()

@@ -269,6 +269,13 @@ async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allo
     assert (answer.status_code, len(owner.heads), len(recorder.heads)) == (status, 1, asked)
 
 
+async def test_a_peer_that_takes_us_for_a_stranger_is_not_the_callers_fault() -> None:
+    """Its secret is another, its clock is off, or tokens are asked for there and not here yet."""
+    async with recording("401 Unauthorized") as owner:
+        answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
 async def test_a_peers_word_for_its_caller_is_no_more_than_the_callers_rights(tmp_path: Path) -> None:
     DevIssuer(tmp_path).key()
     settings = issuer_settings(tmp_path, "accounts").model_copy(
