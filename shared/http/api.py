@@ -13,7 +13,7 @@ from shared.http import dead_letters, openapi, problems
 from shared.http.auth import tokens_of
 from shared.http.changes import Streams
 from shared.http.guard import Guard
-from shared.http.health import health_routes, operator_routes
+from shared.http.health import PROBES, health_routes, operator_routes
 from shared.http.limits import BodyLimit, Buckets, RateLimit, SecureHeaders, TargetLimit, TimeLimit, Unbroken
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
@@ -64,8 +64,8 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(BodyLimit)
     api.add_middleware(TimeLimit)
     api.add_middleware(TargetLimit)
-    api.add_middleware(RateLimit, buckets=buckets)
-    api.add_middleware(PeerCalls, tokens=tokens)
+    api.add_middleware(RateLimit, buckets=buckets, spared=PROBES)
+    api.add_middleware(PeerCalls, tokens=tokens, buckets=buckets)
     api.add_middleware(Unbroken)
     api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
     api.add_middleware(Measured, metrics=metrics)

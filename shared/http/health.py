@@ -15,6 +15,9 @@ from shared.http.node import Node
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, problem
 
+ALIVE, READY = "/healthz", "/readyz"
+PROBES = frozenset({ALIVE, READY})
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "There is no such partition"},
     422: {"model": Problem, "description": "Not a valid request"},
@@ -34,12 +37,12 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
     """For anybody who can reach the port."""
     router = APIRouter(tags=["operations"])
 
-    @router.get("/healthz")
+    @router.get(ALIVE)
     async def alive() -> Alive:
         """The process runs."""
         return Alive()
 
-    @router.get("/readyz", response_model=Ready, responses=RESPONSES)
+    @router.get(READY, response_model=Ready, responses=RESPONSES)
     async def ready(
         request: Request,
         partition: Annotated[int | None, Query(ge=0, description="only this partition")] = None,

@@ -112,19 +112,27 @@ class Buckets:
 
 
 class RateLimit:
-    """ASGI middleware: 429 for a client, by its address, that asks too fast. What peers pass on was counted there."""
+    """ASGI middleware: 429 for a client, by its address, that asks too fast. What peers pass on was counted there.
 
-    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+    spared: paths of probes, which may come from clients' address, and must not end a worker that is only busy. With a
+    query they count: they may cost a hop.
+    """
+
+    def __init__(self, app: ASGIApp, buckets: Buckets, spared: frozenset[str] = frozenset()) -> None:
         self.app = app
         self.buckets = buckets
+        self.spared = spared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and "onefold.peer" not in scope:
+        if scope["type"] == "http" and "onefold.peer" not in scope and not self._spares(scope):
             wait_s = self.buckets.take(f"address {(scope.get('client') or ('unknown',))[0]}")
             if wait_s > 0:
                 await too_many(wait_s)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+    def _spares(self, scope: Scope) -> bool:
+        return scope["path"] in self.spared and not scope["query_string"]
 
 
 class TargetLimit:

@@ -23,6 +23,7 @@ from yarl import URL
 
 from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of
+from shared.http.limits import Buckets, RateLimit
 from shared.http.problems import problem
 from shared.settings import Settings
 
@@ -102,11 +103,12 @@ def peer_call(request: Request) -> PeerCall | None:
 
 
 class PeerCalls:
-    """ASGI middleware: knows the requests of our workers; one that only claims to be is 401."""
+    """ASGI middleware: knows the requests of our workers; one that only claims to be is 401, or 429 as any other."""
 
-    def __init__(self, app: ASGIApp, tokens: PeerTokens) -> None:
+    def __init__(self, app: ASGIApp, tokens: PeerTokens, buckets: Buckets) -> None:
         self.app = app
         self.tokens = tokens
+        self.buckets = buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = dict(scope.get("headers", ())).get(_HEADER)
@@ -114,11 +116,18 @@ class PeerCalls:
             try:
                 call = self.tokens.verify(token.decode("latin-1"), scope["method"], _target(scope))
             except (jwt.InvalidTokenError, ValueError) as error:
-                log.warning("a peer's token is not one of ours", reason=f"{type(error).__name__}: {error}")
-                await problem(401, "peer.unknown", "not a request of one of our workers")(scope, receive, send)
+                await RateLimit(_refusal(f"{type(error).__name__}: {error}"), self.buckets)(scope, receive, send)
                 return
             scope["onefold.peer"] = call
         await self.app(scope, receive, send)
+
+
+def _refusal(reason: str) -> ASGIApp:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        log.warning("a peer's token is not one of ours", reason=reason)
+        await problem(401, "peer.unknown", "not a request of one of our workers")(scope, receive, send)
+
+    return refuse
 
 
 class AllowedPeers:
@@ -166,7 +175,7 @@ class Peers:
     async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
         """The owner's answer. Raises NotReady when nobody owns the key yet, or the owner is silent or knows us not.
 
-        It asks a peer's request for no other token, so a 401 is ours and not the caller's.
+        It asks a peer's request for no other token and never counts it, so a 401 or 429 is ours, not the caller's.
         """
         if owner is None:
             raise NotReady("the owner of this key is not known yet")
@@ -184,7 +193,7 @@ class Peers:
                 timeout=_timeout(wait_s),
                 allow_redirects=False,
             ) as answer:
-                if answer.status == HTTPStatus.UNAUTHORIZED:
+                if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
                     raise NotReady(f"the owner {owner} does not know us as its peer")
                 kept = {
                     name: value

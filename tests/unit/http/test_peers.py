@@ -269,9 +269,10 @@ async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allo
     assert (answer.status_code, len(owner.heads), len(recorder.heads)) == (status, 1, asked)
 
 
-async def test_a_peer_that_takes_us_for_a_stranger_is_not_the_callers_fault() -> None:
+@pytest.mark.parametrize("status", ["401 Unauthorized", "429 Too Many Requests"])
+async def test_a_peer_that_takes_us_for_a_stranger_is_not_the_callers_fault(status: str) -> None:
     """Its secret is another, its clock is off, or tokens are asked for there and not here yet."""
-    async with recording("401 Unauthorized") as owner:
+    async with recording(status) as owner:
         answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 

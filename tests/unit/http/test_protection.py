@@ -13,6 +13,7 @@ from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
 from shared.http import limits
 from shared.http.api import create_api
+from shared.http.health import PROBES
 from shared.http.limits import BodyLimit, Buckets, TimeLimit
 from shared.settings import DEV_PEER_SECRET, Settings
 from shared.testing.node import MemoryNode
@@ -112,20 +113,39 @@ async def test_a_bug_is_500_and_tells_nothing_of_its_trace(
     assert {name: answer.headers[name] for name in EXPECTED} == EXPECTED
 
 
-async def test_a_client_that_asks_too_fast_is_429_and_no_other_is() -> None:
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/accounts", {}, 200),
+        ("/accounts", {"Onefold-Peer": "a liar's"}, 401),
+        ("/healthz", {"Onefold-Peer": "a liar's"}, 401),
+    ],
+)
+async def test_a_client_that_asks_too_fast_is_429_and_no_other_is(
+    path: str, headers: dict[str, str], status: int
+) -> None:
     api = create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=5)), routes)
 
     async def statuses(address: str, count: int) -> list[int]:
         transport = httpx.ASGITransport(api, client=(address, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
-            answers = [await http.get("/healthz") for _ in range(count)]
+            answers = [await http.get(path, headers=headers) for _ in range(count)]
         assert all(int(a.headers["retry-after"]) >= 1 for a in answers if a.status_code == 429)
         return [answer.status_code for answer in answers]
 
     greedy = await statuses("10.0.0.1", 100)
-    assert greedy[:10] == [200] * 10
+    assert greedy[:10] == [status] * 10
     assert 429 in greedy[10:]  # not the last for certain: one passes every 0.2 s
-    assert await statuses("10.0.0.2", 10) == [200] * 10
+    assert await statuses("10.0.0.2", 10) == [status] * 10
+
+
+async def test_a_probe_is_answered_however_many_requests_come_from_its_address() -> None:
+    """Kubernetes ends a worker whose probe is refused; a node's address may be that of clients, too."""
+    transport = httpx.ASGITransport(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        assert 429 in [(await http.get("/readyz?key=ann")).status_code for _ in range(20)]
+        for path in PROBES:
+            assert {(await http.get(path)).status_code for _ in range(20)} == {200}
 
 
 def test_a_bucket_fills_with_time_and_never_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
