@@ -59,8 +59,8 @@ class Reading(BaseModel):
 
     @property
     def by_standby(self) -> bool:
-        """Whether a standby may answer; it can't tell where it is, so never by position."""
-        return self.max_lag is not None and self.min_position is None
+        """Whether a standby may answer; it can't tell where it is, nor wait, so never by position or with `until`."""
+        return self.max_lag is not None and self.min_position is None and self.until is None
 
     def allows(self, lag: int) -> bool:
         """Whether a standby so many records behind may answer."""

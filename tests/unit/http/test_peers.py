@@ -259,6 +259,7 @@ async def test_what_a_peer_passed_on_is_answered_here_or_nowhere(recorder: Recor
         ("?max_lag=5", 200, 1),
         ("", 503, 0),
         ("?max_lag=5&min_position=accounts.commands.v1/0@1", 503, 0),
+        ("?max_lag=5&until=phase:open", 503, 0),
     ],
 )
 async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allowed(
