@@ -34,6 +34,8 @@ DEADLINE_S = 30.0
 ANSWER_S = 15.0  # beyond what the call wishes to wait
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
+_NO_WORKER = (502, 503, 504)  # 502 and 504 are a gateway's, and tell no more of a command than silence
+_UNANSWERED = (429, *_NO_WORKER)
 POSITIONS_KEPT = 40  # more would not fit into a request's min_position
 
 
@@ -201,12 +203,12 @@ class _Calls:
         raise Unavailable("taken, but not decided", key)
 
     def _answered(self, ask: _Ask, key: str | None = None) -> _Steps[httpx.Response]:
-        """An answer that is neither 503 nor 429; asks again, ever more patiently, until the deadline."""
+        """An answer that is none of `_UNANSWERED`; asks again, ever more patiently, until the deadline."""
         deadline = time.monotonic() + self._deadline_s + ask.wait_s
         pause_s = FIRST_PAUSE_S
         while True:
             answer = yield ask
-            if answer is not None and answer.status_code not in (429, 503):
+            if answer is not None and answer.status_code not in _UNANSWERED:
                 return answer
             wait_s = max(pause_s * random.uniform(0.5, 1.5), float(_retry_after(answer)))
             if time.monotonic() + wait_s > deadline:
@@ -246,7 +248,7 @@ class _Workers:
 
     def heard(self, answer: httpx.Response | None) -> httpx.Response | None:
         """What was answered, None for silence: whoever could not answer is not asked next."""
-        if answer is None or answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        if answer is None or answer.status_code in _NO_WORKER:
             self._turn += 1
         return answer
 

@@ -93,7 +93,20 @@ def test_a_refusal_is_raised_with_its_code_and_not_repeated(slept: list[float]) 
 
 def test_what_is_no_problem_is_refused_too(slept: list[float]) -> None:
     with pytest.raises(Refused, match="unexpected: <html>"):
-        client(Script(httpx.Response(502, text="<html>"))).send("/accounts/a")
+        client(Script(httpx.Response(404, text="<html>"))).send("/accounts/a")
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_gateways_word_is_no_answer(slept: list[float], status: int) -> None:
+    """The worker behind it may have taken the command."""
+    gateway = httpx.Response(status, text="<html>")
+    script = Script(gateway, ACCEPTED)
+    assert client(script).send("/accounts/a").sequence == 3
+    assert len({request.headers["idempotency-key"] for request in script.asked}) == 1
+    assert [request.url.host for request in script.asked] == ["one", "two"]
+    with pytest.raises(Unavailable) as unavailable:
+        client(Script(*[gateway] * 1000)).send("/accounts/a", key="mine")
+    assert unavailable.value.key == "mine"
 
 
 def test_the_deadline_ends_the_repeats_and_the_error_has_the_key(slept: list[float]) -> None:
