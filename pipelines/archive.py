@@ -145,10 +145,9 @@ class Archive:
         return metrics.numFilesRemoved, metrics.numFilesAdded
 
     def problems(self, history: History) -> Iterator[str]:
-        """What is wrong with the archive, a line each: twice there, unlike the log, or a hole in a sequence."""
+        """What is wrong with the archive, a line each: twice there, or unlike the log."""
         yield from self._repeated()
         yield from self._unlike_the_log(history)
-        yield from self._broken_sequences()
 
     def _repeated(self) -> Iterator[str]:
         times = self.records().groupBy("partition", "offset").count().where("count > 1")
@@ -157,7 +156,7 @@ class Archive:
 
     def _unlike_the_log(self, history: History) -> Iterator[str]:
         ends, first = self.ends(), history.starts(self.topic)
-        log = self.between(history, first, {p: max(end, first[p]) for p, end in ends.items()})
+        log = self.between(history, first, {p: max(ends.get(p, 0), start) for p, start in first.items()})
         begins = F.create_map(*(F.lit(number) for pair in first.items() for number in pair))
         archived = self.records().where(F.col("offset") >= begins[F.col("partition")])
         place, digest = ["partition", "offset"], F.xxhash64("key", "value")
@@ -168,7 +167,8 @@ class Archive:
             problem = "not archived" if row.archive is None else "not in the log" if row.log is None else "altered"
             yield f"{self.topic}, partition {row.partition}, offset {row.offset}: {problem}"
 
-    def _broken_sequences(self) -> Iterator[str]:
+    def broken_sequences(self) -> Iterator[str]:
+        """The keys whose events are not numbered 1, 2, 3 … without a hole, a line each."""
         sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
         ends = (
             self.records()

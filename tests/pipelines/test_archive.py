@@ -8,17 +8,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from pipelines import parity
+from pipelines import cli, parity
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
+from pipelines.catalog import FoldedTable, table_of
 from pipelines.events import HistoryIncomplete
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.history import History
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.topology import Table, Topic, Topology
+from tests.pipelines.conftest import PARTITIONS
 
 ANN_AND_BOB = (("ann", OpenAccount()), ("bob", OpenAccount()))
 CHARGE = Charge(amount_cents=500)
@@ -46,7 +53,8 @@ def test_each_run_adds_what_is_new_and_committed(archive: Archive, history: Hist
     assert archive.records().count() == 4
     days = {str(row.occurred_on) for row in archive.records().where("key <> 'noise'").collect()}
     assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
-    assert list(archive.problems(history)) == ["noise: 1 events, numbered from None to None"]
+    assert list(archive.problems(history)) == []
+    assert list(archive.broken_sequences()) == ["noise: 1 events, numbered from None to None"]
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
@@ -80,11 +88,36 @@ def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, histo
     table.update("key = 'bob' AND value LIKE '%opened%'", {"value": "CAST('{}' AS BINARY)"})
     rows = archive.records().where("key = 'bob'").selectExpr(f"'{archive.topic}' AS topic", "*")
     rows.write.format("delta").mode("append").save(archive.path)
-    found = "\n".join(archive.problems(history))
+    found = "\n".join([*archive.problems(history), *archive.broken_sequences()])
     assert "there 2 times" in found
     assert "not archived" in found
     assert "altered" in found
     assert "ann: 1 events, numbered from 2 to 2" in found
+
+
+@pytest.mark.usefixtures("spark")
+def test_neither_a_copy_nor_a_topic_without_a_record_is_wrong(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = {"new": views_of("new", "days"), "sold": views_of("sold", "skus", "insights")}
+    provision([views[0].topology for views in shop.values()], Settings(bootstrap=ledger.bootstrap))
+    copies = replace(ledger, table=shop["sold"][0])
+    for _ in range(2):
+        copies.put_event("abba", ledger.event("order", sequence=4))
+    monkeypatch.setattr(cli, "services", lambda: [*shop])
+    monkeypatch.setattr(cli, "tables", shop.__getitem__)
+    options = ["--verify", "--compact", "--bootstrap", ledger.bootstrap]
+    run = CliRunner().invoke(cli.cli, ["archive", str(tmp_path), *options])
+    assert run.exit_code == 0, run.output
+    assert "new.by-days.v1: 0 records archived" in run.output
+    assert "sold.by-skus.v1: 2 records archived" in run.output
+
+
+def views_of(service: str, *names: str) -> tuple[FoldedTable, ...]:
+    """Views of sales, of topics of their own."""
+    views = tuple(Table(name, Topic(f"{service}.by-{name}.v1")) for name in names)
+    topology = Topology(service, tuple(view.source for view in views), views, PARTITIONS)
+    return tuple(replace(table_of("sales", v.name), topology=topology, table=v, events=v.source) for v in views)
 
 
 def test_small_files_become_large_ones(archive: Archive, history: History, ledger: Any) -> None:
