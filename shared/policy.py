@@ -1,5 +1,7 @@
 """What a policy answers an event with, and its bytes: their ids derive from the event's, so none is sent twice."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +34,8 @@ class Reaction:
     """A policy with what it reads and what it sends. events: others are skipped.
 
     commands: every type it can send, by the topic it goes to.
+    name: part of its commands' ids, so the same in every release. Who answers the same event with commands on the same
+    topic, in this service or another, needs another name: ids that meet are taken for a repeat.
     """
 
     def __init__(
@@ -42,12 +46,20 @@ class Reaction:
         events: Sequence[type[Event]],
         commands: Mapping[Topic, Sequence[type[Command]]],
         upcasters: Upcasters | None = None,
+        name: str = "",
     ) -> None:
         self.react = react
         self.source = source
+        self.name = name
+        self._types = {event.TYPE for event in events}
         self._decode = EventCodec(events, upcasters).decode
         self.commands = commands
         self._codecs = {topic.name: CommandCodec[Command](types) for topic, types in commands.items()}
+
+    def meets(self, other: Reaction) -> bool:
+        """Whether one event can make both send commands with one id."""
+        same = self.source == other.source and self.name == other.name
+        return same and bool(self._types & other._types) and bool(self.commands.keys() & other.commands.keys())
 
     def to(self, event: bytes | None) -> Iterator[Sent]:
         """The same whoever asks and however often. Raises BadMessage."""
@@ -55,8 +67,9 @@ class Reaction:
             envelope = self._decode(event)
         except UnknownType:
             return
+        name = (self.name,) if self.name else ()
         for index, send in enumerate(self.react(envelope)):
-            command_id = derived_id(envelope.event_id, send.topic.name, send.aggregate_id, str(index))
+            command_id = derived_id(envelope.event_id, *name, send.topic.name, send.aggregate_id, str(index))
             codec = self._codecs[send.topic.name]
             body = codec.wrap(
                 send.command,

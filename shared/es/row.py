@@ -26,6 +26,10 @@ class Outcome(Struct, frozen=True, gc=False):
     detail: str | None
     fingerprint: str
 
+    def is_of(self, digest: str) -> bool:
+        """Whether it is the outcome of a command with this fingerprint, as far as can be told."""
+        return self.fingerprint in (digest, UNKNOWN_BODY)
+
 
 Recorded = list[Any]
 """[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""

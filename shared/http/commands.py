@@ -17,7 +17,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
 from shared.es.decider import Decider
 from shared.es.ids import DOT_SEGMENTS, check_aggregate_id
 from shared.es.message import Command
-from shared.es.row import UNKNOWN_BODY, Outcome
+from shared.es.row import Outcome
 from shared.es.step import fingerprint
 from shared.http.node import Node
 from shared.http.peers import Peers
@@ -151,7 +151,7 @@ class Commands:
         return self._outcome(outcome, outcome.fingerprint, headers)
 
     def _outcome(self, outcome: Outcome, expected: str, headers: dict[str, str]) -> Response:
-        if outcome.fingerprint not in (expected, UNKNOWN_BODY):
+        if not outcome.is_of(expected):
             return problem(
                 409,
                 "idempotency_key.reused",

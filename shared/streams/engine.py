@@ -36,7 +36,7 @@ from shared.positions import Partition
 from shared.streams.batch import Batch, Rows
 from shared.streams.guards import Beginnings, Standstill, Watchdog
 from shared.streams.parking import Parking
-from shared.streams.processors import Processor
+from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
@@ -105,7 +105,7 @@ class Engine(Service):
         self.handled = 0
         self.commits = 0
         self.aborts = 0
-        self._processors = _by_source(topology, processors)
+        self._processors = by_source(topology, processors)
         self._wishes = Wishes(topology, self.sources, consumer)
         self._reader = reader
         self._producer = producer
@@ -583,20 +583,6 @@ class Engine(Service):
             await asyncio.wait([self._committing])
         await self._reader.stop()
         self._thread.shutdown()
-
-
-def _by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
-    """The processors by their source's name; what operators want, the engine does itself. Raises ValueError."""
-    found: dict[str, list[Processor]] = {topology.parking.name: []}
-    for processor in processors:
-        found.setdefault(processor.source.name, []).append(processor)
-    mixed = [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]
-    if mixed:
-        raise ValueError(f"a delayed source can't have other processors: {mixed}")
-    names = sorted(processor.name for processor in processors)
-    if len(set(names)) < len(names):
-        raise ValueError(f"two processors have one name: {names}")
-    return found
 
 
 def _codecs(topology: Topology, processors: Sequence[Processor]) -> dict[str, RowCodec[Any]]:

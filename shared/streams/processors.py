@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import structlog
@@ -13,7 +14,7 @@ from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.errors import BadMessage, UnknownType
 from shared.es.message import Event
 from shared.es.row import Row, RowCodec
-from shared.es.step import step
+from shared.es.step import fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
@@ -98,6 +99,15 @@ class Aggregate(Processor):
         done = step(self.decider, row, command, record.offset)
         if not done.repeated:
             rows.changed[key] = done.row
+        elif not done.outcome.is_of(fingerprint(command.data)):
+            log.warning(
+                "a command has no effect: its id is that of an earlier one with another body",
+                command=f"{command.aggregate_id}/{command.command_id}",
+                type=command.data.TYPE,
+                correlation_id=command.correlation_id,
+                causation_id=command.causation_id,
+                earlier=f"sequence {done.outcome.sequence}, {done.outcome.code or 'accepted'}",
+            )
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
@@ -192,6 +202,23 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
 
 
+def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
+    """The processors by their source's name; what operators want, the engine does itself. Raises ValueError."""
+    found: dict[str, list[Processor]] = {topology.parking.name: []}
+    for processor in processors:
+        found.setdefault(processor.source.name, []).append(processor)
+    mixed = [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]
+    if mixed:
+        raise ValueError(f"a delayed source can't have other processors: {mixed}")
+    names = sorted(processor.name for processor in processors)
+    if len(set(names)) < len(names):
+        raise ValueError(f"two processors have one name: {names}")
+    for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
+        if one.reaction.meets(other.reaction):
+            raise ValueError(f"{one.name} and {other.name} answer one event on one topic: name one of their reactions")
+    return found
+
+
 class Policy(Processor):
     """Events in; commands out, in the same transaction."""
 
@@ -200,10 +227,10 @@ class Policy(Processor):
         self.source = reaction.source
         self.commands = reaction.commands
         self.writes = tuple(reaction.commands)
-        self._reaction = reaction
+        self.reaction = reaction
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        for sent in list(self._reaction.to(record.value)):
+        for sent in list(self.reaction.to(record.value)):
             batch.write(sent.topic, sent.key, sent.body)
 
 

@@ -1,0 +1,91 @@
+"""What policies send takes effect once, and that of one is not taken for that of another."""
+
+from datetime import UTC, datetime
+
+import pytest
+import structlog
+
+from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
+from services.inventory.domain.events import StockReceived, StockReserved
+from shared.es.envelope import EventCodec
+from shared.es.message import Event
+from shared.policy import Reaction, Send
+from shared.streams import processors
+from shared.streams.processors import Aggregate, Policy, by_source
+from shared.testing.conversation import Conversation
+from shared.topology import Topic, Topology
+
+FACTS = Topic("shop.events.v1")
+SHOP = Topology("shop", topics=(FACTS,))
+RECEIVED = EventCodec([StockReceived]).write(
+    StockReceived(quantity=1),
+    event_id="e-1",
+    aggregate_id="abba",
+    sequence=1,
+    occurred_at=datetime(1998, 3, 1, tzinfo=UTC),
+    correlation_id="story-1",
+)
+
+
+def answering(command: AccountCommand, name: str = "", event: type[Event] = StockReceived) -> Reaction:
+    return Reaction(
+        lambda _: [Send(COMMANDS, "ann", command)],
+        source=FACTS,
+        events=[event],
+        commands={COMMANDS: [type(command)]},
+        name=name,
+    )
+
+
+def answered(*reactions: Reaction) -> list[str]:
+    """The types of the events that accounts writes."""
+    policies = [Policy(reaction) for reaction in reactions]
+    talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *policies])
+    talk.say(FACTS, "abba", RECEIVED)
+    talk.run(lambda turns: turns[0])
+    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in talk.log[EVENTS.name]]
+
+
+def test_both_answers_to_one_event_take_effect_when_one_has_a_name() -> None:
+    assert answered(answering(OpenAccount()), answering(Charge(amount_cents=5), name="bonus")) == [
+        "account.opened",
+        "account.charged",
+    ]
+
+
+def test_ids_of_reactions_without_a_name_stay_as_they_are() -> None:
+    (sent,) = answering(OpenAccount()).to(RECEIVED)
+    assert sent.command_id == "8fbbad9e-a287-5176-84b3-11c1b628ba7a"
+
+
+def test_a_command_that_is_lost_to_an_equal_id_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "log", structlog.get_logger())  # one that was used before can't be captured
+    with structlog.testing.capture_logs() as lines:
+        assert answered(answering(OpenAccount()), answering(Charge(amount_cents=5))) == ["account.opened"]
+    (line,) = lines
+    assert line["log_level"] == "warning"
+    assert "its id is that of an earlier one" in line["event"]
+    assert (line["type"], line["causation_id"], line["earlier"]) == ("account.charge", "e-1", "sequence 1, accepted")
+
+
+def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "log", structlog.get_logger())  # one that was used before can't be captured
+    with structlog.testing.capture_logs() as lines:
+        assert answered(answering(OpenAccount()), answering(OpenAccount())) == ["account.opened"]
+    assert not lines
+
+
+def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
+    one, other = Policy(answering(OpenAccount())), Policy(answering(Pay(amount_cents=5)))
+    one.name, other.name = "policy.open", "policy.pay"
+    with pytest.raises(ValueError, match=r"policy\.open and policy\.pay answer one event"):
+        by_source(SHOP, [one, other])
+
+
+@pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", StockReserved)])
+def test_policies_with_another_name_or_for_another_event_go_together(other: Reaction) -> None:
+    one, two = Policy(answering(OpenAccount())), Policy(other)
+    two.name = "policy.other"
+    assert by_source(SHOP, [one, two])[FACTS.name] == [one, two]
