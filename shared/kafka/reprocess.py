@@ -70,13 +70,14 @@ class Emptied:
 class Plan:
     """What is to be done to the brokers. members: who is in the group now, and so is in the way.
 
-    moves: where the group will be in the end. rewound: the beginnings of the views' own sources.
-    notes: what `parity` and `rebuild` will read of it in the topic `parking`.
+    positions: of the group, until a worker goes on. moves: where it will be in the end. rewound: the beginnings of the
+    views' own sources. notes: what `parity` and `rebuild` will read of it in the topic `parking`.
     """
 
     group: str
     members: tuple[str, ...]
     changelogs: tuple[str, ...]
+    positions: Positions
     moves: tuple[Move, ...]
     emptied: tuple[Emptied, ...]
     rewound: Positions
@@ -99,31 +100,31 @@ class Reprocessing:
         again = self._starts(replay.again, noted)
         rewound = self._starts(replay.sources, noted)
         skipped = self._each(replay.skipped, self._history.settled_ends)
-        known = self._history.positions(group)
-        before = {(topic, p): known.get(topic, {}).get(p) for topic, p in again | skipped}
-        moves = (Move(*tp, before[tp], after) for tp, after in sorted((again | skipped).items()))
+        before = self._positions(group)
+        moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
         return Plan(
             group,
             self._history.members(group),
             changelogs,
+            positions=before,
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
-            rewound={tp: start for tp, start in rewound.items() if before[tp] is not None},
+            rewound={tp: start for tp, start in rewound.items() if tp in before},
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
         )
 
     def carry_out(self, plan: Plan) -> None:
-        """Raises GroupIsLive when a worker is in the group, or joins it meanwhile."""
-        self.refuse_members(plan.group)
+        """Raises GroupIsLive when a worker is in the group, or was in it meanwhile."""
+        self._refuse_changes(plan.group, plan.positions)
         if plan.rewound:
             self._move(plan.group, plan.rewound)
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
         self._note(plan)
-        self.refuse_members(plan.group)
+        self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
         later = {(move.topic, move.partition): move.after for move in plan.moves}
-        if later.items() - plan.rewound.items():
+        if later:
             self._move(plan.group, later)
 
     def refuse_members(self, group: str) -> None:
@@ -133,6 +134,18 @@ class Reprocessing:
                 f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
                 "One that was killed counts until its session times out"
             )
+
+    def _refuse_changes(self, group: str, positions: Positions) -> None:
+        """Raises GroupIsLive. A worker that came and went can have written rows of what it restored before."""
+        self.refuse_members(group)
+        if self._positions(group) != positions:
+            raise GroupIsLive(
+                f"a worker of the group {group} came and went meanwhile: keep everything stopped that starts one, "
+                "then do this again"
+            )
+
+    def _positions(self, group: str) -> dict[Partition, int]:
+        return {(topic, p): at for topic, known in self._history.positions(group).items() for p, at in known.items()}
 
     def _starts(self, topics: Iterable[Topic], noted: Positions) -> dict[Partition, int]:
         starts = self._each(topics, self._history.starts)

@@ -17,7 +17,7 @@ from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.views import Totals
 from shared.es.envelope import EventCodec
 from shared.es.row import Row
-from shared.kafka.history import History
+from shared.kafka.history import GroupIsLive, History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.kafka.reprocess import Reprocessing
@@ -76,6 +76,10 @@ class View:
     def reprocess(self, replay: Replay) -> None:
         reprocessing = Reprocessing(self._settings.bootstrap)
         reprocessing.carry_out(reprocessing.plan(self.topology, replay))
+
+    def reads(self, end: int) -> None:
+        """The engine's position is behind so many records."""
+        self.history.commit(self.table.topology.group, {self.source.name: {0: end}})
 
     def rebuild(self, work: Path) -> View:
         """The same at its next version."""
@@ -150,6 +154,27 @@ def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_pa
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
     assert view.history.positions(view.topology.group) == {view.source.name: {0: 1}}  # behind the first copy
+
+
+def test_a_worker_that_came_and_went_while_a_view_was_emptied_is_told_of(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View(None, bootstrap, "supervisedviews")
+    view.receive(("a", confirmed("a")), ("a", confirmed("a")))
+    view.reads(2)
+    empty = Reprocessing._empty
+
+    def beside_a_worker(reprocessing: Reprocessing, *parts: Any) -> None:
+        view.reads(2)  # it skips what its rows hold
+        empty(reprocessing, *parts)
+
+    again = Replay(view.topology.tables, (view.source,), (view.source,))
+    with monkeypatch.context() as patch:
+        patch.setattr(Reprocessing, "_empty", beside_a_worker)
+        with pytest.raises(GroupIsLive, match="a worker of the group supervisedviews came and went meanwhile"):
+            view.reprocess(again)
+    view.reprocess(again)
+    assert view.history.positions(view.topology.group) == {view.source.name: {0: 0}}
 
 
 def confirmed(sku: str) -> bytes:
