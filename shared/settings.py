@@ -20,8 +20,8 @@ from shared.es.errors import OnefoldError
 PREFIX = "ONEFOLD_"
 # by shared.kafka.jars, for the embedded broker, and by shared.dev.asking
 _READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY", "ONEFOLD_TOKEN"})
-# Kubernetes tells every pod where the Service `orders` is; ORDERS_PORTS are Compose's on the host
-_OF_A_PLATFORM = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?|PORTS)$")
+# Kubernetes tells every pod where the Service `orders` is; ORDERS_PORT is a URL
+_OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_\w+=|PORT=\w+://)")
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
@@ -212,7 +212,7 @@ def read_settings(kind: type[S]) -> S:
     files = {f"{prefix}{name.upper()}_FILE": name for name in kind.model_fields if _is_secret(kind, name)}
     names = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(prefix))
     known = {prefix + field.upper() for field in kind.model_fields} | files.keys()
-    problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _OF_A_PLATFORM.search(name))]
+    problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _of_a_platform(prefix, name))]
     secrets, unread = _secrets(files)
     problems += unread
     try:
@@ -233,6 +233,11 @@ def _secrets(files: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         except OSError as error:
             problems.append(f"{variable}={os.environ[variable]} cannot be read: {error.strerror}")
     return found, problems
+
+
+def _of_a_platform(prefix: str, name: str) -> bool:
+    of_compose = prefix != PREFIX and name == f"{prefix}PORTS"  # on the host, of the service
+    return of_compose or _OF_KUBERNETES.match(f"{name}={os.environ[name]}") is not None
 
 
 def _prefix(kind: type[BaseSettings]) -> str:

@@ -55,6 +55,16 @@ def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.bootstrap == "a:1,[::1]:2"
 
 
+@pytest.mark.parametrize("name", ["ONEFOLD_PORT", "ONEFOLD_HTPP_PORT", "ONEFOLD_HTTP_PORTS", "ONEFOLD_PORTS"])
+def test_a_misspelt_port_is_not_taken_for_a_platforms(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (line,) = refusal(monkeypatch, {name: "9000"})
+    assert line.startswith(f"{name}='9000' is unknown; ")
+
+
+def test_what_kubernetes_says_of_a_service_of_our_name_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, {"ONEFOLD_PORT": "tcp://10.0.0.7:8000"}).http_port == 8000
+
+
 def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {
         "ONEFOLD_ENV": "staging",

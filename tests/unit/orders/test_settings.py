@@ -31,9 +31,20 @@ def test_a_misspelt_or_impossible_one_is_named_with_what_is_allowed(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR", "PORTS"],
+    ("name", "value"),
+    [
+        ("SERVICE_HOST", "10.0.0.7"),
+        ("SERVICE_PORT", "8000"),
+        ("SERVICE_PORT_HTTP", "8000"),
+        ("PORT", "tcp://10.0.0.7:8000"),
+        ("PORT_8000_TCP", "tcp://10.0.0.7:8000"),
+        ("PORT_8000_TCP_ADDR", "10.0.0.7"),
+        ("PORT_8000_TCP_PORT", "8000"),
+        ("PORTS", "8120-8129"),
+    ],
 )
-def test_what_a_platform_says_of_the_service_is_no_setting(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"ORDERS_{name}", "10.0.0.7")
+def test_what_a_platform_says_of_the_service_is_no_setting(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"ORDERS_{name}", value)
     assert read_settings(OrdersSettings).deadline_s == 30
