@@ -60,7 +60,8 @@ def _unpacked_place(packed: list[str]) -> Place:
 
 
 class ListQuery(BaseModel):
-    """What every list takes. A subclass adds a field F, or F_min and F_max, for each index F it filters by.
+    """What every list takes. A subclass adds a field F, or F_min and F_max, for each index F it filters by; F_min and
+    F_max alone where F is the name of a field below.
 
     order: by id, unless a subclass names indexes, too.
     """
@@ -284,7 +285,8 @@ class Lists:
 
 
 def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
-    asked = query.model_dump(mode="json", exclude_none=True)  # a day is text in an index
+    # a day is text in an index
+    asked = query.model_dump(mode="json", exclude_none=True, exclude=set(ListQuery.model_fields))
 
     def end(field: str, which: str) -> bytes | None:
         value = asked.get(field, asked.get(f"{field}_{which}"))

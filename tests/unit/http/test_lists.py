@@ -114,12 +114,14 @@ class Billed(Event):
     due: Day
     remind_at: Instant
     paid: bool
+    limit: int
 
 
 class Bill(State):
     due: Day
     remind_at: Instant
     paid: bool
+    limit: int
 
 
 class BillView(BaseModel):
@@ -128,16 +130,17 @@ class BillView(BaseModel):
 
 
 class BillList(ListQuery):
-    order: Literal["id", "due", "-due", "remind_at"] = "id"
+    order: Literal["id", "due", "-due", "remind_at", "-limit"] = "id"
     due: Day | None = None
     due_min: Day | None = None
     due_max: Day | None = None
     remind_at_min: Instant | None = None
     paid: bool | None = None
+    limit_min: int | None = None
 
 
 BILLED = Topic("billing.events.v1")
-BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid"))
+BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid", "limit"))
 BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
 
 
@@ -167,7 +170,7 @@ async def bills(node: MemoryNode, **query: Any) -> list[str]:
 
 @pytest.fixture
 async def billed() -> MemoryNode:
-    """Bill b is due on the first of May, a on the second, c on the third; b is paid."""
+    """Bill b is due on the first of May, a on the second, c on the third; b is paid. Each is limited to its day."""
     project = Projection(
         lambda _view, event, _key: Bill(**event.data.model_dump()),
         initial=None,
@@ -178,7 +181,7 @@ async def billed() -> MemoryNode:
     node, codec = MemoryNode(BILLING, [project]), EventCodec((Billed,))
     for day, bill in enumerate("bac", 1):
         due = datetime(2026, 5, day, tzinfo=UTC)
-        data = Billed(due=due.date(), remind_at=due, paid=bill == "b")
+        data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day)
         event = EventEnvelope(
             event_id=bill,
             type=Billed.TYPE,
@@ -208,6 +211,16 @@ async def billed() -> MemoryNode:
 )
 async def test_days_instants_and_booleans_order_and_filter(
     billed: MemoryNode, query: dict[str, str], expected: str
+) -> None:
+    assert await bills(billed, **query) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [({}, "abc"), ({"limit": 2}, "ab"), ({"order": "-limit"}, "cab"), ({"limit_min": 2}, "ac")],
+)
+async def test_what_every_list_takes_filters_by_no_index_of_that_name(
+    billed: MemoryNode, query: dict[str, Any], expected: str
 ) -> None:
     assert await bills(billed, **query) == list(expected)
 
