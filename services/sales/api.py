@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from services.sales.domain.events import Figures
 from services.sales.domain.insights import Insight
@@ -22,7 +22,7 @@ from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
-from shared.http.queries import Queries, ReadingQuery
+from shared.http.queries import Queries, Reading, ReadingQuery
 
 DayKey = Annotated[date, Path(description="UTC, by when the customer ordered: 1997-01-18")]
 HourKey = Annotated[str, Path(pattern="^(mon|tue|wed|thu|fri|sat|sun)-([01][0-9]|2[0-3])$", description="UTC: sat-09")]
@@ -85,6 +85,10 @@ class InsightView(BaseModel):
     counted_at: Instant
 
 
+class CustomerReading(Reading):
+    as_of: date | None = Field(None, description="score on this day, if not today")
+
+
 class SkuList(ListQuery):
     """order: by SKU, or by revenue."""
 
@@ -120,17 +124,12 @@ def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> Customer
     return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
 
 
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
 def insight_view(insight: str, row: Row[Insight]) -> InsightView:
     return InsightView(insight=insight, **row.state.model_dump())
-
-
-async def scoring_day(
-    as_of: Annotated[date | None, Query(description="score on this day, if not today")] = None,
-) -> date:
-    return as_of or datetime.now(UTC).date()
-
-
-ScoringDay = Annotated[date, Depends(scoring_day)]
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
@@ -168,12 +167,14 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
 
     @router.get("/customers", response_model=Page, responses=lists.RESPONSES)
     async def list_customers(request: Request, query: Annotated[CustomerList, Query()]) -> Response:
-        view = partial(customer_view, as_of=datetime.now(UTC).date())
+        view = partial(customer_view, as_of=_today())
         return await Lists(node, peers, CUSTOMERS, view).page(request, query)
 
     @router.get("/customers/{customer_id}", response_model=CustomerView, responses=queries.RESPONSES)
-    async def get_customer(request: Request, customer_id: PathId, as_of: ScoringDay, reading: ReadingQuery) -> Response:
-        view = partial(customer_view, as_of=as_of)
+    async def get_customer(
+        request: Request, customer_id: PathId, reading: Annotated[CustomerReading, Query()]
+    ) -> Response:
+        view = partial(customer_view, as_of=reading.as_of or _today())
         return await Queries(node, peers, CUSTOMERS, view).by_id(request, customer_id, reading)
 
     @router.get("/insights", response_model=Page, responses=lists.RESPONSES)

@@ -48,9 +48,12 @@ Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait 
 
 
 class Reading(BaseModel):
-    """How fresh a read must be, and what to wait for. Requests without a query string share one."""
+    """How fresh a read must be, and what to wait for. Requests without a query string share one.
 
-    model_config = ConfigDict(frozen=True)
+    A subclass adds what else its route takes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_position: MinPosition = None
     max_lag: int | None = Field(None, ge=0, description="a standby may answer if it is at most so many records behind")

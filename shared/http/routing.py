@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from fastapi import APIRouter, Request, Response
 from fastapi.dependencies.utils import get_typed_return_annotation, request_params_to_args
 from fastapi.exceptions import RequestValidationError
@@ -28,13 +30,13 @@ def _quick(route: BaseRoute) -> APIRoute:
 
 def _plain(route: APIRoute) -> ASGIApp | None:
     """The route's app for requests without a query string, if it asks for nothing but the request, its path and a
-    Reading, which then is always the same.
+    Reading that may be left out, which then is always the same.
     """
     asks = route.dependant
     readings = {
         field.name: field.field_info.annotation()
         for field in asks.query_params
-        if isinstance(field.field_info.annotation, type) and issubclass(field.field_info.annotation, Reading)
+        if _is_optional_reading(field.field_info.annotation)
     }
     more = asks.dependencies or asks.header_params or asks.cookie_params or asks.body_params
     if not readings or len(readings) < len(asks.query_params) or more or asks.request_param_name is None:
@@ -51,6 +53,12 @@ def _plain(route: APIRoute) -> ASGIApp | None:
         return answered
 
     return request_response(answer)
+
+
+def _is_optional_reading(kind: object) -> TypeGuard[type[Reading]]:
+    if not (isinstance(kind, type) and issubclass(kind, Reading)):
+        return False
+    return not any(field.is_required() for field in kind.model_fields.values())
 
 
 def _by_query(app: ASGIApp, plain: ASGIApp) -> ASGIApp:

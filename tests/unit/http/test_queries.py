@@ -23,7 +23,7 @@ class Scored(BaseModel):
     as_of: str
 
 
-async def scored(node: MemoryNode, as_of: str, etag: str = "") -> httpx.Response:
+async def scored(node: MemoryNode, as_of: str, etag: str = "", query: str = "") -> httpx.Response:
     """The account `ann`, as a service shows it whose view depends on the day, too."""
 
     def routes(node: Node, peers: Peers) -> list[APIRouter]:
@@ -38,7 +38,7 @@ async def scored(node: MemoryNode, as_of: str, etag: str = "") -> httpx.Response
 
     transport = httpx.ASGITransport(create_api(node, routes))
     async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
-        return await http.get("/scores/ann", headers={"If-None-Match": etag})
+        return await http.get(f"/scores/ann{query}", headers={"If-None-Match": etag})
 
 
 async def test_what_is_shown_as_before_is_304_and_what_is_shown_otherwise_is_not(
@@ -52,3 +52,12 @@ async def test_what_is_shown_as_before_is_304_and_what_is_shown_otherwise_is_not
     assert (same.status_code, same.headers["etag"]) == (304, before.headers["etag"])
     assert (other.status_code, other.json()) == (200, {"account_id": "ann", "as_of": "tuesday"})
     assert other.headers["etag"] != before.headers["etag"]
+
+
+@pytest.mark.parametrize("wish", ["min_positon=accounts.commands.v1/2@1", "as_of=1"])
+async def test_a_wish_that_a_row_cannot_meet_is_refused(http: httpx.AsyncClient, node: MemoryNode, wish: str) -> None:
+    """A misspelt one, or one of another table's: not answered as if it had not been made."""
+    assert (await http.post("/accounts/ann")).status_code == 201
+    refused = await scored(node, "monday", query=f"?{wish}")
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"]) == (422, f"query.{wish.partition('=')[0]}")

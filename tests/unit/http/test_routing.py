@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from shared.http import problems
 from shared.http.paths import PathId, SentPath
-from shared.http.queries import ReadingQuery
+from shared.http.queries import Reading, ReadingQuery
 from shared.http.routing import routes_of
 
 pytestmark = pytest.mark.anyio
+
+
+class Sized(Reading):
+    size: int = Field(ge=1)
 
 
 def asked() -> APIRouter:
@@ -27,8 +34,8 @@ def asked() -> APIRouter:
         return {"name": thing_id, **reading.model_dump()}
 
     @router.get("/{thing_id}/parts")
-    async def get_parts(thing_id: PathId, reading: ReadingQuery, size: int = Query(ge=1)) -> dict[str, object]:
-        return {"id": thing_id, "size": size, **reading.model_dump()}
+    async def get_parts(request: Request, thing_id: PathId, reading: Annotated[Sized, Query()]) -> Response:
+        return JSONResponse({"id": thing_id, **reading.model_dump()})
 
     return router
 
