@@ -115,6 +115,7 @@ class Billed(Event):
     remind_at: Instant
     paid: bool
     limit: int
+    note: str
 
 
 class Bill(State):
@@ -122,6 +123,7 @@ class Bill(State):
     remind_at: Instant
     paid: bool
     limit: int
+    note: str
 
 
 class BillView(BaseModel):
@@ -130,7 +132,7 @@ class BillView(BaseModel):
 
 
 class BillList(ListQuery):
-    order: Literal["id", "due", "-due", "remind_at", "-limit"] = "id"
+    order: Literal["id", "due", "-due", "remind_at", "-limit", "note", "-note"] = "id"
     due: Day | None = None
     due_min: Day | None = None
     due_max: Day | None = None
@@ -140,7 +142,7 @@ class BillList(ListQuery):
 
 
 BILLED = Topic("billing.events.v1")
-BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid", "limit"))
+BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid", "limit", "note"))
 BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
 
 
@@ -181,7 +183,7 @@ async def billed() -> MemoryNode:
     node, codec = MemoryNode(BILLING, [project]), EventCodec((Billed,))
     for day, bill in enumerate("bac", 1):
         due = datetime(2026, 5, day, tzinfo=UTC)
-        data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day)
+        data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day, note="語" * 1330 + bill)
         event = EventEnvelope(
             event_id=bill,
             type=Billed.TYPE,
@@ -268,6 +270,20 @@ async def test_an_order_that_a_list_does_not_have_is_refused(found: Listed) -> N
     assert (await refusal(found, "order", "-id")).startswith("query.order: ")
 
 
-async def test_a_cursor_nested_too_deep_to_be_read_is_refused() -> None:
-    said = await refusal(LISTS[0], "cursor", base64.b64encode(b"[" * 1400).decode())
+@pytest.mark.parametrize("made_up", [b"[" * 1400, b"id\x00a", b"\xff\x00a\x00b"])
+async def test_a_cursor_of_no_list_is_refused(made_up: bytes) -> None:
+    said = await refusal(LISTS[0], "cursor", base64.b64encode(made_up).decode())
     assert said.endswith("not a cursor of a list")
+
+
+@pytest.mark.parametrize("order", ["note", "-note"])
+async def test_a_page_of_long_texts_has_a_next_one(billed: MemoryNode, order: str) -> None:
+    api = create_api(billed, billing)
+    listed, cursor = list[str](), dict[str, str]()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http:
+        for _ in "abc":
+            answer = await http.get("/bills", params={"order": order, "limit": 1, **cursor})
+            assert answer.status_code == 200, answer.text
+            listed += [item["bill"] for item in answer.json()["items"]]
+            cursor = {"cursor": answer.json()["cursor"]}
+    assert listed == sorted("abc", reverse=order.startswith("-"))
