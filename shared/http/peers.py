@@ -182,8 +182,8 @@ class Peers:
         if is_hop(request):
             raise NotReady("the owner of this key is moving")
         url = self._checked(owner, _target(request.scope))
-        headers = {name: request.headers[name] for name in FORWARDED if name in request.headers}
-        headers |= self._signed(request, request.method, url)
+        headers = [(name, line) for name in FORWARDED for line in request.headers.getlist(name)]
+        headers += self._signed(request, request.method, url).items()
         try:
             async with self._connected().request(
                 request.method,

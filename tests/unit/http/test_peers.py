@@ -123,6 +123,17 @@ async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder:
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
 
 
+async def test_every_line_of_a_header_is_passed_on(recorder: Recorder) -> None:
+    api = create_api(Elsewhere(recorder.url), routes)
+    transport = httpx.ASGITransport(api)
+    async with httpx.AsyncClient(transport=transport) as http, api.router.lifespan_context(api):
+        await http.get("http://worker/accounts/ann", headers=[("If-None-Match", '"1"'), ("If-None-Match", '"2"')])
+    assert [line for line in recorder.heads[0] if line.lower().startswith("if-none-match")] == [
+        'if-none-match: "1"',
+        'if-none-match: "2"',
+    ]
+
+
 async def test_however_many_wait_at_a_peer_the_next_request_reaches_it() -> None:
     """100 connections, to all peers together, are aiohttp's own limit."""
     all_there = asyncio.Barrier(101)

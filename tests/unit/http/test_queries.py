@@ -61,3 +61,16 @@ async def test_a_wish_that_a_row_cannot_meet_is_refused(http: httpx.AsyncClient,
     refused = await scored(node, "monday", query=f"?{wish}")
     (error,) = refused.json()["errors"]
     assert (refused.status_code, error["field"]) == (422, f"query.{wish.partition('=')[0]}")
+
+
+@pytest.mark.parametrize(
+    ("named", "status"), [("W/{}", 304), ('"x", {}', 304), ('"x",W/{} , "y"', 304), ("*", 304), ('W/"x"', 200)]
+)
+async def test_an_etag_is_known_again_however_it_is_named(
+    http: httpx.AsyncClient, node: MemoryNode, named: str, status: int
+) -> None:
+    """A proxy that compresses weakens it."""
+    assert (await http.post("/accounts/ann")).status_code == 201
+    etag = (await scored(node, "monday")).headers["etag"]
+    assert (await scored(node, "monday", named.format(etag))).status_code == status
+    assert (await http.get("/accounts/bob", headers={"If-None-Match": "*"})).status_code == 404
