@@ -63,7 +63,8 @@ class AlreadyBuilt(OnefoldError):
 class NothingBefore(OnefoldError):
     """There is no previous version to begin from: its group never committed a position.
 
-    Operator action: run the workers of the previous version first; version 1 needs no rebuild.
+    Operator action: none where the service has no events yet, its workers begin by themselves, as those of version 1;
+    else run the workers of the previous version first.
     """
 
 

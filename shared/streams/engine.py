@@ -12,7 +12,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +65,7 @@ Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
 
 
 class NotRebuilt(Exception):
-    """The tables of this version were not filled from history yet: to decide without them would repeat history.
+    """The tables of this version were not filled from history yet: to go on without them would repeat history.
 
     Operator action: run `rebuild` for this service, then start the worker again.
     """
@@ -491,15 +491,18 @@ class Engine(Service):
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         try:
             committed = await self._ask(self._offsets.committed, self.topology.group, sources)
+            begins = self.topology.version > 1 and set(committed.values()) == {None}
+            if begins:
+                await self._refuse_to_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:
             return  # the group has decided anew, or the worker stops
         for tp in sources:
-            if committed[tp] is None and self._feeds_next_version(tp):
-                raise NotRebuilt(f"{self.topology.group} has no position in {tp.topic}/{tp.partition}")
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
+            if begins:
+                self._batch.advance(tp, position, 0)
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self._follow()
@@ -510,11 +513,27 @@ class Engine(Service):
             standbys=len(standbys),
             to_restore=sum(max(0, r.target - r.position) for r in self.replicas.held.values() if r.active),
         )
+        if begins:
+            await self._flush()  # before any record: who takes over later sees that this version has begun
 
-    def _feeds_next_version(self, source: TopicPartition) -> bool:
-        return self.topology.version > 1 and any(
-            p.table in self.topology.tables for p in self._processors[source.topic]
-        )
+    async def _refuse_to_repeat(self) -> None:
+        """Without a position a next version begins at the start: rightly, where no version was before.
+
+        Raises NotRebuilt. Asked of all partitions, for ours may be idle. Commands without an event are not repeated:
+        nothing came of them.
+        """
+        processors = {each for readers in self._processors.values() for each in readers}
+        fed = [each for each in processors if each.table in self.topology.tables]
+        facts = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
+        ends = await self._ask(self._offsets.ends, self._everywhere(facts))
+        filled = sorted({topic for (topic, _), end in ends.items() if end})
+        group, sources = self.topology.group, self._everywhere(self._processors)
+        # the ends first: who wrote there meanwhile has committed a position before
+        if filled and set((await self._ask(self._offsets.committed, group, sources)).values()) == {None}:
+            raise NotRebuilt(f"{group} has no position, and {filled[0]} has records")
+
+    def _everywhere(self, topics: Iterable[str]) -> list[Partition]:
+        return [(topic, partition) for topic in topics for partition in range(self.topology.partitions)]
 
     def _follow(self) -> None:
         """Point the reader at everything held: sources wait until the tables beside them are restored."""

@@ -252,7 +252,7 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     worker.stop()
     provision([replace(TOPOLOGY, version=2)], own_stack.settings)
     successor = Worker("accounts", "9", own_stack.settings, own_stack.logs / "next.log", next_version)
-    with pytest.raises(StageFailed, match="accounts-v2 has no position in accounts"):
+    with pytest.raises(StageFailed, match="accounts-v2 has no position, and accounts"):
         successor.start()
     done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
     assert done.output.splitlines()[-1] == "accounts-v2: 2 rows are ready; start its workers"

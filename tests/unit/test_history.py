@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
@@ -22,7 +19,6 @@ from shared.es.row import Row, RowCodec
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.policy import Reaction
 from shared.streams.processors import Aggregate, Policy, with_history
-from shared.worker import service_app
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -86,13 +82,6 @@ def test_a_history_that_a_policy_reads_is_refused_at_the_start() -> None:
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1"):
         with_history(TOPOLOGY, [aggregate, policy])
-
-
-def test_a_later_version_can_get_a_history_without_a_rebuild() -> None:
-    """Its chapters are read from the log's start; only what is decided or shown must have been rebuilt."""
-    app = service_app(replace(TOPOLOGY, version=2), [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)
-    needed = [t.name for t in (COMMANDS, EVENTS) if app.engine._feeds_next_version(TopicPartition(t.name, 0))]
-    assert needed == [COMMANDS.name]
 
 
 def test_a_history_that_nobody_writes_is_refused_at_the_start() -> None:
