@@ -46,6 +46,10 @@ class Counted(NamedTuple):
     starts: Positions
     dropped: tuple[Place, ...]
 
+    def leaves_out_all(self, other: Counted) -> bool:
+        """Whether each record that `other` leaves out is left out here."""
+        return self.starts == other.starts and set(self.dropped) >= set(other.dropped)
+
 
 def notes(history: History, topology: Topology) -> tuple[Wish, ...]:
     """What was done to the records that views count, in its order; not what was only wished."""
@@ -68,14 +72,17 @@ def counted(notes: Iterable[Wish], view: str) -> Counted:
     return Counted(starts, tuple(dropped))
 
 
+def left_out(history: History, table: FoldedTable, parked: Iterable[Parked]) -> Counted:
+    """All events that are in no row of `table` by now: what is `parked` in its way, too."""
+    if not table.is_view:
+        return Counted({}, ())  # what an aggregate leaves out is commands
+    starts, dropped = counted(notes(history, table.topology), table.table.name)
+    return Counted(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
+
+
 def within(records: Flow, counted: Counted) -> Flow:
     """The records that count, in the same order."""
     return records.then(partial(_counted, counted), RECORDS) if counted.starts or counted.dropped else records
-
-
-def without(records: Flow, places: Iterable[Place]) -> Flow:
-    """The other records, in the same order."""
-    return within(records, Counted({}, tuple(places)))
 
 
 def _counted(counted: Counted, batches: Batches) -> Iterator[pa.RecordBatch]:
