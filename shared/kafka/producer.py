@@ -88,6 +88,7 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
         "enable.idempotence": True,
         # librdkafka's own default is CRC32, which sends a key elsewhere than Java, aiokafka and Spark do
         "partitioner": "murmur2_random",
+        "message.max.bytes": 100_000_000,  # no more than brokers read: below that, the topic says how large
         "logger": logging.getLogger("librdkafka"),
     } | {name.replace("_", "."): value for name, value in extra.items()}
 

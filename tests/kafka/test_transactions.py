@@ -1,4 +1,4 @@
-"""A batch larger than librdkafka's queue is written all the same, or not at all."""
+"""A batch larger than librdkafka's queue is written all the same, or not at all; a record as the topic's limit says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ import pytest
 
 from shared.kafka import transactions
 from shared.kafka.producer import producer_config
-from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
+from shared.kafka.provision import provision
+from shared.kafka.transactions import (
+    Record,
+    TransactionAborted,
+    TransactionalProducer,
+    TransactionRefused,
+    group_metadata,
+)
+from shared.settings import Settings
+from shared.topology import Topic, Topology
 
+ROWS = Topic("rows.events.v1")
 COPIES = [Record("shop.copies.v1", b"key", b"copy", partition) for partition in (0, 1) for _ in range(500)]
 
 
@@ -53,3 +63,17 @@ def test_a_queue_that_stays_full_aborts_the_batch(
     with pytest.raises(TransactionAborted, match="queue stays full"):
         producer.send(COPIES)
     assert stuck.aborted == 1
+
+
+@pytest.mark.broker
+def test_how_large_a_record_may_be_is_the_topics_to_say(bootstrap: str) -> None:
+    provision([Topology("rows", (ROWS,), partitions=1)], Settings(bootstrap=bootstrap))
+    producer, nobody = TransactionalProducer(bootstrap, "rows"), group_metadata("rows", 1, "worker")
+
+    def write(size_bytes: int) -> None:
+        producer.send([Record(ROWS.name, b"k", b"row"), Record(ROWS.name, b"k", bytes(size_bytes))])
+        producer.commit({}, nobody)
+
+    write(2**20 - 100)  # a topic takes 1 MiB and 12 bytes by default
+    with pytest.raises(TransactionRefused, match=r"raise the topic's max\.message\.bytes"):
+        write(2**20)
