@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +16,13 @@ from starlette.types import Message
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
 from shared.http.changes import format_id, parse_id
 from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import issuer_settings
 
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
@@ -104,9 +108,8 @@ class Api:
         await self.ended(answer)
         assert answer.status == 201, answer.text
 
-    async def follow(self, query: str = "", last_event_id: str | None = None) -> Stream:
+    async def follow(self, query: str = "", **headers: str) -> Stream:
         """A stream that has begun."""
-        headers = {} if last_event_id is None else {"last_event_id": last_event_id}
         stream = self.ask("GET", "/changes/accounts", query, b"", **headers)
         async with asyncio.timeout(10):
             while not stream.text:
@@ -242,6 +245,17 @@ async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
     api.app.state.closing.set()
     await api.ended(stream)
     assert stream.status == 200
+
+
+async def test_a_stream_ends_with_its_token(tmp_path: Path) -> None:
+    api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], issuer_settings(tmp_path, "accounts")))
+    issuer, scopes, expires_at = DevIssuer(tmp_path), ["accounts:read"], time.time() + 0.3
+    lasting = await api.follow("key=ann", authorization=f"Bearer {issuer.token('accounts', scopes, 'ann')}")
+    short = issuer.token("accounts", scopes, "ann", exp=expires_at)
+    await api.ended(await api.follow("key=ann", authorization=f"Bearer {short}"))
+    assert time.time() >= expires_at
+    assert api.app.state.streams.open == 1
+    await api.leave(lasting)
 
 
 def test_ids_are_read_as_they_are_written() -> None:

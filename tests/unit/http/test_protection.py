@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,13 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
+from shared.dev.issuer import DevIssuer
 from shared.http import limits
 from shared.http.api import create_api
 from shared.http.health import PROBES
 from shared.http.limits import BodyLimit, Buckets, TimeLimit
 from shared.settings import DEV_PEER_SECRET, Settings
 from shared.testing.node import MemoryNode
-from tests.unit.http.services import SERVICES, api_of
+from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +148,24 @@ async def test_a_probe_is_answered_however_many_requests_come_from_its_address()
         assert 429 in [(await http.get("/readyz?key=ann")).status_code for _ in range(20)]
         for path in PROBES:
             assert {(await http.get(path)).status_code for _ in range(20)} == {200}
+
+
+async def test_a_token_that_asks_too_fast_from_everywhere_is_429_and_no_other_is(tmp_path: Path) -> None:
+    settings = issuer_settings(tmp_path, "accounts").model_copy(update={"rate_limit": 1})
+    api = create_api(MemoryNode(TOPOLOGY, [], settings), routes)
+
+    async def status(subject: str, address: str) -> int:
+        token = DevIssuer(tmp_path).token("accounts", ["accounts:read"], subject)
+        transport = httpx.ASGITransport(api, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+            answer = await http.get(f"/accounts/{subject}", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code != 429 or int(answer.headers["retry-after"]) >= 1
+        return answer.status_code
+
+    greedy = [await status("ann", f"10.0.0.{number}") for number in range(30)]
+    assert greedy[:2] == [404] * 2
+    assert 429 in greedy
+    assert await status("bob", "10.0.0.1") == 404
 
 
 def test_a_bucket_fills_with_time_and_never_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
