@@ -158,10 +158,10 @@ class Scenario:
     def cluster(self, worker: Worker) -> dict[str, Any]:
         return dict(get(worker, "/cluster")[1])
 
-    def owned(self, worker: Worker) -> set[int]:
-        """The partitions that `worker` is told to own, by its own account; none when it does not answer."""
+    def owned(self, worker: Worker, asked: Worker | None = None) -> set[int]:
+        """The partitions that `worker` is told to own, by who is asked, else itself; none when that does not answer."""
         try:
-            owners = self.cluster(worker)["owners"][ACCOUNTS.name]
+            owners = self.cluster(asked or worker)["owners"][ACCOUNTS.name]
         except (OSError, http.client.HTTPException):
             return set()
         return {int(partition) for partition, url in owners.items() if url == worker.url}

@@ -63,7 +63,7 @@ def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
         _await_takeover(scenario, other)
         scenario.load_for(SOME)
         victim.resume()
-        _await_return(scenario, victim)
+        _await_return(scenario, victim, other)
         scenario.load_for(SOME)
 
 
@@ -86,7 +86,7 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         scenario.end_load()
         scenario.await_decided()
         victim.resume()
-        _await_return(scenario, victim)
+        _await_return(scenario, victim, other)
     if step != "after_commit":
         observe(lambda: log.tells("batch not committed"), "its batch was refused")
 
@@ -234,8 +234,9 @@ def _await_takeover(scenario: Scenario, worker: Worker) -> None:
     observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
 
 
-def _await_return(scenario: Scenario, zombie: Worker) -> None:
-    observe(lambda: scenario.owned(zombie), "the group counts it in again")
+def _await_return(scenario: Scenario, zombie: Worker, other: Worker) -> None:
+    """By the word of the other: the zombie knows nothing newer than its last assignment."""
+    observe(lambda: scenario.owned(zombie, other), "the group counts it in again")
 
 
 def _tables(stores: Path) -> list[Path]:
