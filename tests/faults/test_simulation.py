@@ -7,6 +7,7 @@ stores lose their ends or break, changelogs are compacted. What is left at the e
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -71,6 +72,10 @@ PROCESSORS = (
 )
 SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name]
 TOPICS = [topic.name for topic in SIMULATED.all_topics()]
+
+
+class Unfinished(AssertionError):
+    """What was left could not be brought to its end."""
 
 
 class Worker:
@@ -200,7 +205,7 @@ class World:
     async def produce(self) -> None:
         for _ in range(self.chance.randint(1, 4)):
             key, value = self._next()
-            name, command_id = key.decode(), f"c{len(self._sent)}"
+            name, command_id = key.decode(), json.loads(value)["command_id"]
             for worker in self.workers:
                 if worker.engine is not None:
                     self.answers.append((name, command_id, worker.engine.waiting.expect(name, command_id)))
@@ -304,7 +309,7 @@ class World:
             else:
                 await last.fly(Engine._turn_or_heal)
         else:
-            raise AssertionError(f"{last.name} does not finish")
+            raise Unfinished(f"{last.name} does not finish")
         self.last = last
 
     def _is_done(self) -> bool:
@@ -355,19 +360,23 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def simulate(seed: int) -> list[str]:
     world = World(seed)
     with world.threads:
-        await world.run()
+        try:
+            await world.run()
+        except Unfinished as unfinished:
+            return [str(unfinished)]
     return list(world.violations())
 
 
 def first_violations(seeds: Iterable[int]) -> list[str]:
-    """What the first schedule that breaks the engine leads to, behind its seed."""
+    """What the first schedule that breaks the engine leads to, behind its seed, which is noted on what it raises."""
 
     async def run() -> list[str]:
         for seed in seeds:
             try:
                 violations = await simulate(seed)
             except Exception as error:
-                violations = [repr(error)]
+                error.add_note(f"FAULTS_SEED={seed}")
+                raise
             if violations:
                 return [f"FAULTS_SEED={seed}", *violations]
         return []
