@@ -90,11 +90,17 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
         {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"], "kind": item["type"]}
         for item in error.errors()
     ]
+    return _invalid(errors)
+
+
+def _invalid(errors: list[dict[str, Any]]) -> JSONResponse:
     return problem(422, "request.invalid", f"{errors[0]['field']}: {errors[0]['message']}", errors=errors)
 
 
 async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, of a body that json refuses otherwise than as no JSON
+        return _invalid([{"field": "body", "message": "it can't be read as JSON", "kind": "json_invalid"}])
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     return problem(error.status_code, code, str(error.detail), headers=error.headers)
 

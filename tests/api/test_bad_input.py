@@ -59,8 +59,7 @@ def _nothing_happens(workers: Sequence[Client], open_account: str) -> Iterator[N
 )
 def test_a_bad_body_is_refused(workers: Sequence[Client], open_account: str, body: bytes) -> None:
     answers = [worker.post(f"{open_account}/charges", body) for worker in workers]
-    assert [answer.status for answer in answers] in ([422, 422], [400, 400])
-    assert [answer.code for answer in answers] in (["request.invalid"] * 2, ["bad_request"] * 2)
+    assert [(answer.status, answer.code) for answer in answers] == [(422, "request.invalid")] * 2
     assert answers[0].body == answers[1].body
 
 

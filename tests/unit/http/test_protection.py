@@ -116,6 +116,18 @@ async def test_a_bug_is_500_and_tells_nothing_of_its_trace(
 
 
 @pytest.mark.parametrize(
+    "body", [b'{"amount_cents": 1}\xff', b"[" * 100_000, b"9" * 5000], ids=["bytes", "deep", "long"]
+)
+async def test_a_body_that_json_cannot_hold_is_422(http: httpx.AsyncClient, body: bytes) -> None:
+    answer = await http.post("/accounts/ann/charges", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"], answer.json()["errors"][0]["field"]) == (
+        422,
+        "request.invalid",
+        "body",
+    )
+
+
+@pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
         ("/accounts", {}, 200),
