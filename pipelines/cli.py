@@ -18,7 +18,7 @@ from pipelines import parity as auditing
 from pipelines import results, sources
 from pipelines.archive import Archive
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
-from pipelines.events import until
+from pipelines.events import HistoryIncomplete, until
 from pipelines.facts import facts
 from pipelines.insights import (
     baskets,
@@ -187,15 +187,19 @@ def insights(
     """Revenue, retention, segments and baskets of customers: to a topic, and the first two as pictures."""
     from pipelines import pictures  # here: no other verb needs to wait for matplotlib
 
+    if stream and archive:
+        raise typer.BadParameter("--stream takes nothing from an archive")
     table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
     history = _history(bootstrap, [each.events.name for each in (table, *orders)])
     provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
+    checkpoint = (out / "checkpoint").resolve()
+    if stream and not any(checkpoint.glob("offsets/*")):
+        _refuse_cut(history, table.events.name)
     with spark_session("insights", master=master, memory=memory) as spark:
         if stream:
             records = sources.stream(spark, history.bootstrap, table.events.name)
             days = revenue_by_day(charges(facts(records, table)))
-            checkpoint = str((out / "checkpoint").resolve())
-            results.follow(days, history.bootstrap, checkpoint, "revenue", "day")
+            results.follow(days, history.bootstrap, str(checkpoint), "revenue", "day")
             return
         charged = charges(_facts(spark, history, table, archive)).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
@@ -205,10 +209,18 @@ def insights(
         for each in orders:
             bought = lines(_facts(spark, history, each, archive)).cache()
             results.write(revenue_by_sku_and_cohort(bought), history.bootstrap, "sku", "sku", "cohort")
-            results.write(baskets(bought), history.bootstrap, "basket", "first", "second")
+            results.write(baskets(bought), history.bootstrap, "basket", "rank")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
+
+
+def _refuse_cut(history: History, topic: str) -> None:
+    """Before a stream's first run: of what is left it would count days that are in part gone."""
+    for partition, start in history.starts(topic).items():
+        if start:
+            missing = f"{topic}, partition {partition}: offsets 0 to {start - 1}"
+            raise HistoryIncomplete(f"{missing} are not in the topic any more: count without --stream, from an archive")
 
 
 def _facts(spark: SparkSession, history: History, table: FoldedTable, archive: str | None) -> DataFrame:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 CHARGED = "account.charged"
 CONFIRMED = "order.confirmed"
 TOP_BASKETS = 100
+SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
 _SCORES = 5
 _ORDER = (
@@ -67,11 +68,16 @@ def revenue_by_sku_and_cohort(lines: DataFrame) -> DataFrame:
 
 
 def baskets(lines: DataFrame) -> DataFrame:
-    """first: string, second: string, orders: long. The pairs of SKUs that most orders have, TOP_BASKETS of them."""
+    """rank: int, first: string, second: string, orders: long.
+
+    The pairs of SKUs that most orders have, TOP_BASKETS of them. A pair is written over the one that had its rank.
+    """
     skus = lines.select("order", "sku").distinct()
     first, second = skus.withColumnRenamed("sku", "first"), skus.withColumnRenamed("sku", "second")
     pairs = first.join(second, "order").where("first < second").groupBy("first", "second")
-    return pairs.agg(F.count("*").alias("orders")).orderBy(F.desc("orders"), "first", "second").limit(TOP_BASKETS)
+    order = F.desc("orders"), F.col("first"), F.col("second")
+    top = pairs.agg(F.count("*").alias("orders")).orderBy(*order).limit(TOP_BASKETS)
+    return top.select(F.row_number().over(Window.orderBy(*order)).alias("rank"), "first", "second", "orders")
 
 
 def retention(charges: DataFrame) -> DataFrame:
@@ -119,8 +125,10 @@ def segments(charges: DataFrame) -> DataFrame:
 
 
 def by_segment(segments: DataFrame) -> DataFrame:
-    """segment: string, customers: long, cents: long."""
-    return segments.groupBy("segment").agg(F.count("*").alias("customers"), F.sum("cents").alias("cents"))
+    """segment: string, customers: long, cents: long. All SEGMENTS: one that lost its last customer is told, too."""
+    all_of_them = segments.sparkSession.createDataFrame([(name,) for name in SEGMENTS], "segment string")
+    counted = segments.groupBy("segment").agg(F.count("*").alias("customers"), F.sum("cents").alias("cents"))
+    return all_of_them.join(counted, "segment", "left").na.fill(0)
 
 
 def _score(order: Column) -> Column:

@@ -26,12 +26,12 @@ def draw_revenue(rows: Sequence[Any], folder: Path) -> None:
 def draw_retention(rows: Sequence[Any], folder: Path) -> None:
     """retention.svg and .png: a heat map. rows: of `retention`."""
     cohorts = sorted({row.cohort for row in rows})
-    months = range(1, max((row.months for row in rows), default=0) + 1)
+    months = range(1, max([1, *(row.months for row in rows)]) + 1)
     share = {(row.cohort, row.months): row.share for row in rows}
     grid = [[share.get((cohort, month), float("nan")) for month in months] for cohort in cohorts]
     figure = Figure(figsize=_SQUARE)
     axes = figure.subplots()
-    image = axes.imshow(grid, aspect="auto", cmap="Blues", vmin=0)
+    image = axes.imshow(grid or [[float("nan")]], aspect="auto", cmap="Blues", vmin=0)
     axes.set_xticks(range(len(months)), [str(month) for month in months])
     axes.set_yticks(range(len(cohorts)), [f"{cohort:%b %Y}" for cohort in cohorts])
     axes.set_xlabel("months after the first purchase")

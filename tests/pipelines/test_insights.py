@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
+from typer.testing import CliRunner
 
-from pipelines import results, sources
+from pipelines import cli, results, sources
+from pipelines.events import HistoryIncomplete
 from pipelines.facts import facts
 from pipelines.insights import (
+    SEGMENTS,
     baskets,
     by_segment,
     charges,
@@ -69,7 +73,10 @@ def test_charges_are_counted_by_day_cohort_and_segment(charged: Any, tmp_path: P
         "bob": (62, 1, 100),
         "eve": (0, 2, 950),
     }
-    assert sum(row.cents for row in by_segment(scored).collect()) == 3250
+    told = {row.segment: (row.customers, row.cents) for row in by_segment(scored).collect()}
+    assert told.keys() == set(SEGMENTS)
+    assert told["champions"] == (0, 0)
+    assert sum(cents for _, cents in told.values()) == 3250
     draw_revenue(days, tmp_path)
     draw_retention(months, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "revenue.png", "retention.svg"}
@@ -94,7 +101,33 @@ def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) 
         ("c", 1): (2, 100),
         ("a", 3): (2, 100),
     }
-    assert [tuple(row) for row in baskets(found).collect()] == [("a", "b", 2), ("a", "c", 1), ("b", "c", 1)]
+    assert [tuple(row) for row in baskets(found).collect()] == [(1, "a", "b", 2), (2, "a", "c", 1), (3, "b", "c", 1)]
+
+
+@pytest.mark.parametrize("rows", [[], [Row(cohort=date(1997, 1, 1), months=0, share=1.0)]])
+def test_before_anybody_came_back_there_is_a_picture_without_a_share(rows: list[Row], tmp_path: Path) -> None:
+    draw_revenue([], tmp_path)
+    draw_retention(rows, tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "retention.svg"}
+
+
+def test_a_stream_takes_nothing_from_an_archive(tmp_path: Path) -> None:
+    run = CliRunner().invoke(cli.cli, ["insights", "--stream", "--archive", str(tmp_path)])
+    assert run.exit_code == 2
+    assert "takes nothing from an archive" in run.output
+
+
+def test_a_stream_does_not_begin_with_a_topic_that_is_cut(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", Charge(amount_cents=500)))
+    ledger.forget()
+    monkeypatch.setattr(cli, "table_of", lambda *_: ledger.table)
+    monkeypatch.setattr(cli, "services", list)
+    options = ["--out", str(tmp_path), "--bootstrap", ledger.bootstrap]
+    run = CliRunner().invoke(cli.cli, ["insights", "--stream", *options])
+    assert isinstance(run.exception, HistoryIncomplete)
+    assert "count without --stream, from an archive" in str(run.exception)
 
 
 def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
