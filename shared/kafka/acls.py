@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shared.kafka.access import client_config
 from shared.kafka.provision import ProvisionError
+from shared.kafka.transactions import producer_id
 from shared.topology import Topic, Topology
 
 _ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a random password
@@ -62,7 +63,7 @@ def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBin
         yield _allow(topology, ResourceType.TOPIC, topic.name, operation)
     yield _allow(topology, ResourceType.GROUP, topology.group, AclOperation.READ)
     prefix = ResourcePatternType.PREFIXED
-    yield _allow(topology, ResourceType.TRANSACTIONAL_ID, f"{topology.group}-", AclOperation.WRITE, prefix)
+    yield _allow(topology, ResourceType.TRANSACTIONAL_ID, producer_id(topology.group, ""), AclOperation.WRITE, prefix)
 
 
 def _neighbours(topology: Topology) -> list[Topic]:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.offsets import REQUEST_TIMEOUT_S, OffsetsUnknown, list_offsets
-from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused
+from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
 
 Positions = dict[int, int]
 """Offset by partition."""
@@ -116,7 +116,7 @@ class History:
         offsets = {(topic, number): at for topic, offsets in positions.items() for number, at in offsets.items()}
         with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:
             try:
-                producer = TransactionalProducer(self.bootstrap, f"{group}-begin")
+                producer = TransactionalProducer(self.bootstrap, producer_id(group, "begin"))
                 producer.send(records)
                 producer.commit(offsets, nobody.consumer_group_metadata())
             except (TransactionAborted, TransactionRefused) as failure:

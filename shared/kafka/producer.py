@@ -80,7 +80,7 @@ class ProducerFailed(SendError):
 def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
     """librdkafka settings that neither lose, repeat nor reorder, and that hash keys as Java does.
 
-    extra: further settings, with underscores for dots (`transactional_id="accounts-1"`).
+    extra: further settings, with underscores for dots (`transactional_id="accounts_1"`).
     """
     return {
         **client_config(bootstrap),

@@ -198,6 +198,11 @@ def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_
                 producer.poll(0.01)
 
 
+def producer_id(group: str, instance: str) -> str:
+    """The transactional id of a worker: as groups have no underscore, those of two never meet, nor begin alike."""
+    return f"{group}_{instance}"
+
+
 def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:
     """What librdkafka's consumer_group_metadata() gives for this member of the group, in its own bytes.
 

@@ -19,7 +19,7 @@ from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.provision import require_topics
 from shared.kafka.reader import Reader
-from shared.kafka.transactions import TransactionalProducer
+from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings
 from shared.streams.engine import Engine
@@ -147,7 +147,7 @@ class WorkerApp(faust.App):
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
             reader=Reader(settings.bootstrap, group),
             consumer=self.new_consumer,
-            producer=TransactionalProducer(settings.bootstrap, f"{group}-{settings.instance}"),
+            producer=TransactionalProducer(settings.bootstrap, producer_id(group, settings.instance)),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
             lease_s=self.lease_s,

@@ -15,6 +15,7 @@ from shared.kafka.transactions import (
     TransactionalProducer,
     TransactionRefused,
     group_metadata,
+    producer_id,
 )
 from shared.settings import Settings
 from shared.topology import Topic, Topology
@@ -77,3 +78,8 @@ def test_how_large_a_record_may_be_is_the_topics_to_say(bootstrap: str) -> None:
     write(2**20 - 100)  # a topic takes 1 MiB and 12 bytes by default
     with pytest.raises(TransactionRefused, match=r"raise the topic's max\.message\.bytes"):
         write(2**20)
+
+
+def test_workers_of_two_services_never_have_one_id() -> None:
+    assert producer_id("orders", "archive-1") != producer_id("orders-archive", "1")
+    assert producer_id("orders", "v2-1") != producer_id(Topology("orders", (), version=2).group, "1")

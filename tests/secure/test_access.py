@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shared.kafka.access import signed_in
 from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
+from shared.kafka.transactions import producer_id
 from shared.settings import Settings
 from tests.secure.conftest import Secured, password_of
 
@@ -63,11 +65,12 @@ def test_a_service_knows_the_positions_of_its_own_group_only(secured: Secured) -
 
 
 def test_a_service_takes_the_place_of_no_other_services_producer(secured: Secured) -> None:
-    own = Producer(client(secured, "accounts") | {"transactional.id": "accounts-1"})
+    own = Producer(client(secured, "accounts") | {"transactional.id": producer_id("accounts", "1")})
     own.init_transactions(TIMEOUT_S)
-    anothers = Producer(client(secured, "accounts") | {"transactional.id": "orders-1"})
-    failed = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert refusal(lambda: anothers.init_transactions(TIMEOUT_S)) == failed
+    for another in ("orders", "accounts-archive"):
+        anothers = Producer(client(secured, "accounts") | {"transactional.id": producer_id(another, "1")})
+        failed = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert refusal(partial(anothers.init_transactions, TIMEOUT_S)) == failed
 
 
 def test_history_is_read_without_the_right_to_any_group(secured: Secured) -> None:
