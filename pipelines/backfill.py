@@ -48,6 +48,8 @@ _SCHEMA = pa.schema(
 )
 
 
+_KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
+
 _RECORDS = "partition int, key binary, value binary"
 _RECORDS_SCHEMA = pa.schema([("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])
 
@@ -132,14 +134,16 @@ class Backfill:
     def run(self, rows: DataFrame, rejects: str) -> Entered:
         """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
 
-        Raises GroupIsLive, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
+        Raises BadMapping, GroupIsLive, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
         """
+        _refuse_own_names(rows.columns)
         self._refuse_workers()
         refuse_unshared(self._spark, rejects)
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events).cache()
-        rejected = numbered.join(reasons, "key").select("key", "source", "reason")
+        told = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
+        rejected = told.join(reasons, "key").select("key", "source", "reason")
         rejected.write.format("delta").mode("overwrite").save(rejects)
         good = events.join(reasons.select("key"), "key", "left_anti")
         missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
@@ -158,21 +162,21 @@ class Backfill:
         _append(records, self._history.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
-        """The source's columns, and: key, at, source, nth of the key."""
+        """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
         source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
         key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
-        order = Window.partitionBy("key").orderBy(*map(F.expr, self._mapping.order))
-        own = {"source": source, "at": at, "key": F.coalesce(key, F.lit("")).cast("binary")}
+        order = Window.partitionBy(_KEY).orderBy(*map(F.expr, self._mapping.order))
+        own = {_SOURCE: source, _AT: at, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
         told = rows.where(self._mapping.where).withColumns(own)
-        return told.withColumn("nth", F.row_number().over(order))
+        return told.withColumn(_NTH, F.row_number().over(order))
 
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
         rules = F.array_compact(F.array(*map(_event, self._mapping.events)))
-        each = rows.select("key", "at", "nth", F.posexplode_outer(rules).alias("rule", "event"))
-        number = F.row_number().over(Window.partitionBy("key").orderBy("nth", "rule")).cast("long")
+        each = rows.select(_KEY, _AT, _NTH, F.posexplode_outer(rules).alias("rule", "event"))
+        number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
-        return each.select("key", "at", number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
+        return each.select(_KEY, _AT, number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
 
     def _history_so_far(self) -> Flow:
         topic = self._table.events.name
@@ -193,6 +197,12 @@ class Backfill:
             .select("partition", "key", "sequence", "state", "row")
             .mapInArrow(encode, _RECORDS)
         )
+
+
+def _refuse_own_names(columns: Iterable[str]) -> None:
+    """Raises BadMapping: an expression that names such a column would be given ours."""
+    if taken := [name for name in columns if name.lower() in (_KEY, _AT, _SOURCE, _NTH)]:
+        raise BadMapping(f"the source has a column {taken[0]}, which is a name of backfill's own: rename it")
 
 
 def _event(rule: Rule) -> Column:

@@ -12,7 +12,7 @@ from msgspec import structs
 from pydantic_core import to_json
 
 from pipelines import backfill, parity
-from pipelines.backfill import Backfill, BadMapping, Entered, read_mapping, read_rows
+from pipelines.backfill import Backfill, BadMapping, Entered, Mapping, Rule, read_mapping, read_rows
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
@@ -107,6 +107,37 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
     }
     assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=6)
     assert sum(map(len, events(ledger).values())) == 8
+
+
+def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
+    spark: Any, ledger: Any, tmp_path: Path
+) -> None:
+    mapping = Mapping(
+        key="customer",
+        at="to_timestamp(day, 'yyyyMMdd')",
+        order=("at", "key"),
+        events=(
+            Rule(type="account.opened", where="nth = 1"),
+            Rule(type="account.charged", version=2, where="source = 'shop'", data={"amount_cents": "key"}),
+        ),
+    )
+    fill, rejects = Backfill(spark, History(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    columns = "customer string, day string, at string, source string, key int"
+    sales = [("ann", "19970101", "b", "shop", 1), ("ann", "19970102", "a", "shop", 2), ("bob", "19970101", "a", "", 3)]
+    rows = spark.createDataFrame([*sales, ("eve", "tomorrow", "a", "web", 4)], columns)
+    assert fill.run(rows, rejects) == Entered(written=4, known=0, rejected=1)
+    assert events(ledger) == {
+        "ann": [
+            (1, "account.opened", "1997-01-02", None),
+            (2, "account.charged", "1997-01-02", 2),
+            (3, "account.charged", "1997-01-01", 1),
+        ],
+        "bob": [(1, "account.opened", "1997-01-01", None)],
+    }
+    (rejected,) = spark.read.format("delta").load(rejects).collect()
+    assert (bytes(rejected.key), json.loads(rejected.source)["source"]) == (b"eve", "web")
+    with pytest.raises(BadMapping, match="the source has a column Nth"):
+        fill.run(rows.withColumnRenamed("key", "Nth"), rejects)
 
 
 def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:
