@@ -165,7 +165,8 @@ class Backfill:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
         source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
         key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
-        order = Window.partitionBy(_KEY).orderBy(*map(F.expr, self._mapping.order))
+        # the row itself decides between equals: a later run has to number them alike
+        order = Window.partitionBy(_KEY).orderBy(*map(F.expr, self._mapping.order), _SOURCE)
         own = {_SOURCE: source, _AT: at, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
         told = rows.where(self._mapping.where).withColumns(own)
         return told.withColumn(_NTH, F.row_number().over(order))

@@ -140,6 +140,14 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
         fill.run(rows.withColumnRenamed("key", "Nth"), rejects)
 
 
+def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
+    mapping = Mapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
+    fill, rejects = Backfill(spark, History(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    assert fill.run(spark.range(3).selectExpr("id AS cents"), rejects) == Entered(written=3, known=0, rejected=0)
+    assert fill.run(spark.range(3).selectExpr("2 - id AS cents"), rejects) == Entered(written=0, known=3, rejected=0)
+
+
 def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:
     refused = Row(0, DECIDER.initial, {"c1": [0, "f", "account.not_open", "no"]}, 7)
     rows: dict[bytes, Row[Any]] = {b"refused": refused, b"behind": Row(1, Open(balance_cents=0), {"c2": [1, "f"]}, 8)}
