@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
+PARKED, CHAPTERS = ENGINE_TABLES = ("parked", "chapters")
 
 _LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
 
@@ -90,12 +91,12 @@ class Topology:
     @cached_property
     def parked(self) -> Table:
         """The records that could not be handled, and those of the same key behind them."""
-        return Table("parked", source=self.parking, keyed_by_id=False)
+        return Table(PARKED, source=self.parking, keyed_by_id=False)
 
     @property
     def chapters(self) -> Table | None:
         """Where in `history` the events of each aggregate lie: shared.history."""
-        return None if self.history is None else Table("chapters", source=self.history, keyed_by_id=False)
+        return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
 
     def leaves_none_out(self, processor: str) -> bool:
         """Whether no record of that processor can be discarded: the next event would not follow, and none after it."""

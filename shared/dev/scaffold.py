@@ -24,6 +24,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from shared.dev.stages import StageFailed
+from shared.topology import ENGINE_TABLES
 
 COMPOSE = "docker-compose.yml"
 SECURE = "compose.secure.yml"
@@ -130,6 +131,8 @@ def _one_of(name: str) -> str | None:
 def _check_free(root: Path, new: Noun) -> None:
     if new.plural in _OWN_ROUTES:
         raise StageFailed(f"{new.plural} is reserved: every worker answers at /{new.plural}", "choose another name")
+    if new.plural in ENGINE_TABLES:
+        raise StageFailed(f"{new.plural} is reserved: the engine keeps a table of that name", "choose another name")
     python = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
     packages = {*sys.stdlib_module_names, *packages_distributions(), *(path.name for path in root.iterdir()), "onefold"}
     for word in new.words:

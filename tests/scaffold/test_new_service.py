@@ -104,6 +104,8 @@ REFUSED = [
     ("onefold", None, "onefold is reserved"),
     ("metrics", None, "every worker answers at /metrics"),
     ("cluster", "node", "every worker answers at /cluster"),
+    ("chapters", None, "the engine keeps a table of that name"),
+    ("parked", "lot", "the engine keeps a table of that name"),
     ("accounts", None, "accounts is taken"),
     ("account", None, "account is taken"),
     ("ledgers", "account", "account is taken"),
