@@ -29,6 +29,7 @@ _HOST = "127.0.0.1"
 
 # Below every system's ephemeral range and beside the embedded brokers' own: no client's socket takes a port meanwhile.
 _PORTS = range(30_000, 32_768)
+_given: set[int] = set()  # a worker listens only seconds after it was given a port
 
 Command = Callable[[str], Sequence[str]]
 
@@ -95,9 +96,11 @@ class Worker:
     def await_ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
         """Returns when GET /readyz answers 200. Raises StageFailed as soon as the process is dead."""
         deadline = time.monotonic() + deadline_s
-        while not self.is_ready():
-            if self.exit_code is not None:
+        while True:
+            if self.exit_code is not None:  # asked first: another process may answer at its port
                 raise self._failed(f"{self.name} ended with {self.exit_code} before it was ready")
+            if self.is_ready():
+                break
             if time.monotonic() > deadline:
                 raise self._failed(f"{self.name} is not ready after {deadline_s:.0f} s")
             time.sleep(_TICK_S)
@@ -154,10 +157,16 @@ def is_ready(url: str) -> bool:
 
 
 def free_port(candidates: Iterable[int] = ()) -> int:
-    """The first of the candidates on loopback that nothing listens on; without candidates, any such port."""
-    for port in candidates or random.sample(_PORTS, 100):
+    """The first of the candidates on loopback that nothing listens on; without, any such port, and each only once."""
+    for port in candidates or _not_given():
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((_HOST, port))
+            _given.add(port)
             return port
     raise StageFailed("no port is free", f"end what listens on {_HOST}")
+
+
+def _not_given() -> list[int]:
+    left = [port for port in _PORTS if port not in _given]
+    return random.sample(left, min(len(left), 100))

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shared.dev import worker as worker_module
 from shared.dev.processes import identify
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
@@ -56,6 +57,16 @@ def test_a_crash_at_the_start_is_noticed_at_once_with_the_end_of_its_log(new: Ne
         worker.start(deadline_s=30)
     assert "no reason to live" in str(failed.value)
     assert f"log: {worker.log}" in str(failed.value)
+
+
+def test_a_dead_one_is_not_ready_though_another_answers_at_its_port(new: New) -> None:
+    other, worker = new("ready"), new("crashing")
+    other.start()
+    worker.change(http_port=int(other.url.rsplit(":", 1)[1]))
+    worker.spawn()
+    wait_until(lambda: worker.exit_code is not None)
+    with pytest.raises(StageFailed, match="crashing-1 ended with 1 before"):
+        worker.await_ready()
 
 
 def test_one_that_never_becomes_ready_is_given_up_at_the_deadline(new: New) -> None:
@@ -145,3 +156,8 @@ def test_a_taken_port_is_not_free() -> None:
         pytest.raises(StageFailed, match="no port is free"),
     ):
         free_port([taken.getsockname()[1]])
+
+
+def test_a_port_is_given_once_though_nothing_listens_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_given", set())
+    assert len({free_port() for _ in range(300)}) == 300
