@@ -66,8 +66,10 @@ def test_the_last_pieces_are_sold_once_and_no_credit_is_exceeded(
         list(clients.map(place, range(ORDERS)))
     ended = {order: market.ended(order) for order in orders}
     confirmed = [order for order in ended.values() if order["phase"] == "confirmed"]
+    assert confirmed
     codes = {order["code"] for order in ended.values() if order["phase"] == "rejected"}
-    assert codes <= {"inventory.out_of_stock", "account.credit_exceeded", "order.timed_out"}
+    late = set() if disturb is nobody else {"order.timed_out"}
+    assert codes <= {"inventory.out_of_stock", "account.credit_exceeded"} | late
     item = eventually(lambda: market.item(sku), lambda item: item["reserved"] == 0)
     assert item["physical"] == PIECES - len(confirmed)
     spent = Counter(order["customer_id"] for order in confirmed)
