@@ -58,7 +58,7 @@ class Follower:
         await self._until(lambda: self.last_id is not None)
 
     async def until_told(self, expected: dict[str, list[int]]) -> None:
-        await self._until(lambda: all(self.told.get(key, [])[-1:] == told[-1:] for key, told in expected.items()))
+        await self._until(lambda: all(self.told.get(key, [])[-1:] >= told[-1:] for key, told in expected.items()))
 
     async def _until(self, done: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
