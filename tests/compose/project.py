@@ -108,11 +108,13 @@ class Project:
             text=True,
         ) as watch:
             assert watch.stdout
-            said = list(takewhile(lambda line: "Watch enabled" not in line, watch.stdout))
-            with suppress(subprocess.TimeoutExpired):
-                raise AssertionError(f"it ended with {watch.wait(_PAUSE_S)}: {''.join(said)}")
-            yield
-            watch.terminate()
+            try:
+                said = list(takewhile(lambda line: "Watch enabled" not in line, watch.stdout))
+                with suppress(subprocess.TimeoutExpired):
+                    raise AssertionError(f"it ended with {watch.wait(_PAUSE_S)}: {''.join(said)}")
+                yield
+            finally:
+                watch.terminate()
 
     def config(self) -> dict[str, Any]:
         """The files as Compose understands them."""

@@ -119,7 +119,10 @@ cli.main()
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as up,
     ):
         assert up.stdout
-        yield up, json.loads(up.stdout.readline())
+        try:
+            yield up, json.loads(up.stdout.readline())
+        finally:
+            up.terminate()
 
 
 @pytest.fixture
