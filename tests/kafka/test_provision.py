@@ -7,7 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from typer.testing import CliRunner
 
+from shared.dev import cli
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka.provision import (
@@ -80,6 +82,13 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
         "a: retention.ms is 604800000, declared is -1; fix: declare 604800000, "
         "or kafka-configs --alter --topic a --add-config retention.ms=-1"
     )
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_topics_exits_with_1_when_one_is_not_as_declared(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    monkeypatch.setattr(cli, "found_topics", lambda declared, _: dict(list(declared.items())[missing:]))
+    run = CliRunner().invoke(cli.cli, ["topics"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
+    assert (run.exit_code, run.output.count("fix: run `provision`")) == (missing, missing)
 
 
 def test_services_are_found_by_folder() -> None:

@@ -113,6 +113,17 @@ def test_neither_a_copy_nor_a_topic_without_a_record_is_wrong(
     assert "sold.by-skus.v1: 2 records archived" in run.output
 
 
+@pytest.mark.usefixtures("spark")
+def test_what_verify_finds_exits_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.put_event("ann", ledger.event("ann", sequence=2))
+    monkeypatch.setattr(cli, "tables", lambda _: [ledger.table])
+    arguments = ["archive", str(tmp_path), "accounts", "--bootstrap", ledger.bootstrap]
+    assert CliRunner().invoke(cli.cli, arguments).exit_code == 0
+    run = CliRunner().invoke(cli.cli, [*arguments, "--verify"])
+    assert run.exit_code == 1, run.output
+    assert "ann: 1 events, numbered from 2 to 2" in run.output
+
+
 def views_of(service: str, *names: str) -> tuple[FoldedTable, ...]:
     """Views of sales, of topics of their own."""
     views = tuple(Table(name, Topic(f"{service}.by-{name}.v1")) for name in names)

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 from pydantic_core import to_json
+from typer.testing import CliRunner
 
 from pipelines import backfill, parity
 from pipelines.backfill import Backfill, BadMapping, Entered, Mapping, Rule, read_mapping, read_rows
+from pipelines.cli import cli
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
@@ -146,6 +148,16 @@ def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: An
     fill, rejects = Backfill(spark, History(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
     assert fill.run(spark.range(3).selectExpr("id AS cents"), rejects) == Entered(written=3, known=0, rejected=0)
     assert fill.run(spark.range(3).selectExpr("2 - id AS cents"), rejects) == Entered(written=0, known=3, rejected=0)
+
+
+@pytest.mark.usefixtures("fill", "purchases")
+def test_rows_that_do_not_enter_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.cli.tables", lambda _: [ledger.table])
+    given = ["accounts", str(tmp_path / "mapping.toml"), str(tmp_path / "purchases.csv")]
+    options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
+    run = CliRunner().invoke(cli, ["backfill", *given, *options])
+    assert run.exit_code == 1, run.output
+    assert f"5 rows did not enter: the reasons are in {tmp_path / 'rejects'}" in run.output
 
 
 def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:

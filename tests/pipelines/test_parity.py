@@ -89,6 +89,16 @@ def test_a_tampered_row_is_named_with_its_event(spark: Any, ledger: Any) -> None
     assert found["fay"].why == "its row stopped at sequence 1, its events had gone on to 2"
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_difference_exits_with_1(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.decide(*opened("ann", "bob"))
+    ledger.tamper("ann", balance_cents=1)
+    monkeypatch.setattr("pipelines.cli.table_of", lambda *_: ledger.table)
+    run = CliRunner().invoke(cli, ["parity", "accounts", "accounts", "--bootstrap", ledger.bootstrap])
+    assert run.exit_code == 1, run.output
+    assert run.output.splitlines()[-1] == "Spark and the live tables DIFFER: 1 of 2 accounts agree"
+
+
 def test_the_first_wrong_version_of_a_row_tells_the_event(spark: Any, ledger: Any) -> None:
     ledger.decide(*opened("ann", "bob"))
     ledger.decide(("ann", Charge(amount_cents=100)))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from services.accounts.topology import TOPOLOGY
 from shared.dev import cli, status
 from shared.dev.stages import StageFailed
-from shared.dev.status import next_loss
+from shared.dev.status import Line, next_loss
 from shared.kafka.provision import ProvisionError
 from shared.settings import Settings
 from shared.topology import Topic, Topology
@@ -122,6 +122,13 @@ def test_retention_is_an_alarm_when_half_of_it_is_used_up(
     *_, line = report_of(monkeypatch, answers, A, topology=topology)
     assert line.startswith("!") == wrong
     assert line.endswith("accounts.timers.v1/0 in 29 s" if wrong else "no topic")
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_line_with_a_mark_exits_with_1(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
+    monkeypatch.setattr(cli, "status", lambda *_: {"brokers": [Line("topics", "as found", wrong)]})
+    run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
+    assert (run.exit_code, run.output.startswith("!")) == (int(wrong), wrong)
 
 
 @pytest.mark.parametrize("named", ["http://host:8000", "acounts=http://host:8000", "accounts="])
