@@ -117,7 +117,7 @@ class Engine(Service):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
-        self._passed: dict[TopicPartition, int] = {}  # positions beyond the last commit, with no record in between
+        self._passed: dict[Partition, int] = {}  # positions that no batch holds yet, with no record before them
         self._committed_s = 0.0
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
@@ -265,8 +265,7 @@ class Engine(Service):
                 return  # everything fetched but not handled is read again after the take-over
         if restoring or (self.assignment is not None and self.assignment.standby):
             self._advance_replicas()
-        if not fetched and not self._batch and self._committing is None:
-            self._advance_sources()
+        self._advance_sources()
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
 
@@ -435,7 +434,6 @@ class Engine(Service):
         self.handled += batch.count
         self._pending = Batch(self._dead_letters)
         self._reached |= batch.offsets
-        self._passed = {tp: position for tp, position in self._passed.items() if tp not in batch.offsets}
         self._committed_s = time.monotonic()
         for partition, rows in batch.rows.items():
             if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
@@ -553,17 +551,21 @@ class Engine(Service):
         return sources | {tp for tp, replica in held if replica.ours}
 
     def _advance_sources(self) -> None:
-        """Nothing waits: whatever lies before the reader's position and is no record needs no handling.
+        """All that was fetched is handled: what else lies before the reader's position is no record.
 
-        In a quiet moment that is committed, too: when retention removes it, no record will seem to be lost.
+        That is committed, too, with the next batch or in a quiet moment: when retention removes it, no record will
+        seem to be lost.
         """
-        for tp in self.sources.keys() - self._reader.paused():
+        busy = self._reader.paused() | self._batch.offsets.keys() | self._pending.offsets.keys()
+        for tp in self.sources.keys() - busy:
             position = self._reader.position(tp)
             if position > self.sources[tp].position:
                 self.sources[tp].position = self._reached[tp] = self._passed[tp] = position
-        if time.monotonic() - self._committed_s >= QUIET_S:
-            for tp, position in self._passed.items():
-                self._batch.advance(tp, position, 0)
+                self.waiting.tell_progress()
+        quiet = self._committing is None and time.monotonic() - self._committed_s >= QUIET_S
+        if self._batch or quiet:
+            self._batch.offsets = self._passed | self._batch.offsets
+            self._passed = {}
 
     def _advance_replicas(self) -> None:
         """The reader's position also passes what is no record: transaction markers, aborted and compacted ones."""

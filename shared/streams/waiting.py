@@ -25,7 +25,7 @@ class Waiting:
         return sum(map(len, self._rows.values()))
 
     async def progress(self) -> None:
-        """Returns after the next commit, or when partitions move."""
+        """Returns when a source is further, or when partitions move."""
         await self._progress.wait()
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
@@ -62,7 +62,7 @@ class Waiting:
 
     def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
         """Answer those who wait for what `batch` did. positions: the last offset it read or wrote, by partition."""
-        self._tell_progress()
+        self.tell_progress()
         if self._outcomes:
             for aggregate_id, outcome in batch.outcomes:
                 for waiter in self._outcomes.get((aggregate_id, outcome.command_id), ()):
@@ -76,7 +76,7 @@ class Waiting:
 
     def look_again(self) -> None:
         """For whoever waits for a row or a position: it may be another worker's now."""
-        self._tell_progress()
+        self.tell_progress()
         for watchers in self._rows.values():
             for changed in watchers:
                 changed.set()
@@ -88,6 +88,7 @@ class Waiting:
             waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
         self.look_again()
 
-    def _tell_progress(self) -> None:
+    def tell_progress(self) -> None:
+        """For whoever waits for a position."""
         self._progress.set()
         self._progress = asyncio.Event()

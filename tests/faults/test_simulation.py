@@ -98,6 +98,14 @@ class Worker:
         return self.engine is not None and self.flight is None and self.producer.halted != "freeze"
 
     @property
+    def is_told(self) -> bool:
+        return self.engine is not None and not self.engine._inbox.empty()
+
+    @property
+    def next_step(self) -> Callable[[Engine], Awaitable[None]]:
+        return Engine._obey if self.is_told else Engine._turn_or_heal
+
+    @property
     def held_up(self) -> bool:
         return self.engine is not None and (self.flight is not None or self.producer.halted is not None)
 
@@ -190,6 +198,7 @@ class World:
         self.workers = [Worker(self, f"w{number}") for number in range(self.chance.randint(1, 3))]
         self.threads = ThreadPoolExecutor()
         self.answers: list[tuple[str, str, asyncio.Future[Any]]] = []
+        self.untrue: list[str] = []
         self._sent: list[tuple[bytes, bytes]] = []
 
     async def run(self) -> None:
@@ -225,9 +234,17 @@ class World:
     async def turn(self) -> None:
         worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
         if worker:
-            await worker.fly(Engine._turn_or_heal)
+            await worker.fly(worker.next_step)
+            self.untrue += self._untrue_positions(worker.engine)
         if self.broker.open and self.chance.random() < 0.2:
             self.broker.settle()
+
+    def _untrue_positions(self, engine: Engine | None) -> Iterator[str]:
+        """Whoever reads at a position takes every record before it to be in the rows."""
+        for place, position in engine._reached.items() if engine else ():
+            first = next(self.broker.visible(place, self.broker.committed.get(place, 0)), None)
+            if first is not None and first.offset < position:
+                yield f"{place} is said to be at {position}, but {first.offset} is not committed"
 
     async def plan(self) -> None:
         """Something will befall the next commit of a worker."""
@@ -286,7 +303,7 @@ class World:
         worker.engine._inbox.put_nowait((wish, asyncio.get_running_loop().create_future()))
         if worker.engine.assignment is not None and self.chance.random() < 0.5:
             await worker.fly(Engine._turn_or_heal)
-        if worker.idle:
+        while worker.idle and worker.is_told:
             await worker.fly(Engine._obey)
 
     async def settle(self) -> None:
@@ -323,6 +340,7 @@ class World:
     def violations(self) -> Iterator[str]:
         truth = truth_of(self.broker.records([COMMANDS.name]))
         outputs = self.broker.records(OUTPUTS)
+        yield from self.untrue
         yield from wrong_log(truth, outputs, PARTITIONS)
         for partition in range(PARTITIONS):
             changes = {read.key: read.value for read in outputs[CHANGELOG, partition]}
@@ -470,6 +488,17 @@ def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_settle", ends)
 
 
+def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> None:
+    advance = Engine._advance_sources
+
+    def at_once(self: Engine) -> None:
+        batch, self._batch, pending, self._pending = self._batch, Batch(""), self._pending, Batch("")
+        advance(self)
+        self._batch, self._pending = batch, pending
+
+    patch.setattr(Engine, "_advance_sources", at_once)
+
+
 MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
@@ -480,6 +509,7 @@ MUTATIONS = (
     _aborted_batch_not_done_again,
     _the_batch_before_not_seen,
     _filled_on_after_a_failed_commit,
+    _markers_passed_before_the_records_in_front,
 )
 
 

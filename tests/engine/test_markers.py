@@ -1,0 +1,113 @@
+"""Markers of transactions and aborted records are passed in each partition, however busy the others are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+from aiokafka import TopicPartition
+
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.transactions import Record
+from shared.positions import Partition
+from shared.streams.engine import Assignment, Engine
+from shared.streams.guards import STANDSTILL_S, Watchdog
+from shared.topology import Topic, Topology
+from tests.engine.test_turns import Noting
+from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
+
+FACTS = Topic("shop.events.v1")
+SHOP = Topology("shop", (FACTS,), partitions=2)
+IDLE, BUSY = (TopicPartition(FACTS.name, partition) for partition in range(2))
+KEYS = {partition_of(key, 2): key for key in (b"a", b"b", b"c", b"d")}
+A_FEW = 20
+
+
+class Committing:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def send(self, records: Sequence[Record]) -> None: ...
+
+    def commit(self, offsets: Mapping[Partition, int], _member: bytes) -> Mapping[Partition, int]:
+        self._broker.committed |= offsets
+        return {}
+
+
+def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
+    """An engine that has two partitions, and was committing just now."""
+    changelog, parked, nothing = SHOP.changelog(SHOP.parked).name, SHOP.parked.name, cast(Any, None)
+    broker = Broker([FACTS.name, changelog], 2, Random(0))
+    reader, producer, offsets = (
+        cast(Any, each) for each in (FakeReader(broker, Random(0)), Committing(broker), FakeOffsets(broker))
+    )
+    places = frozenset(TopicPartition(topic, partition) for topic in (FACTS.name, changelog) for partition in range(2))
+
+    async def run() -> None:
+        store = cast(Any, FakeStore(parked))
+        engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, offsets, lambda: None, 1.0)
+        engine.assignment = Assignment(places, frozenset(), b"member")
+        await engine._take_over(engine.assignment)
+        for place in (IDLE, BUSY):
+            append(broker, place, None)
+        while len(broker.committed) < 2:
+            await turn(engine)
+        await engine._settle()
+        await act(engine, broker)
+        await engine._settle()
+
+    asyncio.run(run())
+
+
+def append(broker: Broker, place: TopicPartition, state: str | None) -> None:
+    broker.append(place.topic, (KEYS[place.partition], b"x"), state)
+
+
+async def turn(engine: Engine) -> None:
+    await engine._turn_or_heal()
+    await asyncio.sleep(0)  # for the commit
+
+
+async def busy_turns(engine: Engine, broker: Broker) -> None:
+    for _ in range(A_FEW):
+        append(broker, BUSY, None)
+        await turn(engine)
+
+
+def test_the_last_marker_of_an_idle_partition_is_committed_with_what_others_have() -> None:
+    async def go_idle(engine: Engine, broker: Broker) -> None:
+        append(broker, IDLE, "committed")
+        await busy_turns(engine, broker)
+        await engine._settle()
+        assert (broker.committed[IDLE], engine.source_lag(engine.sources[IDLE])) == (3, 0)
+
+    with_engine(go_idle)
+
+
+def test_who_can_only_pass_what_others_abort_does_not_stand_still() -> None:
+    async def watch(engine: Engine, broker: Broker) -> None:
+        watchdog = Watchdog()
+        for attempt in range(3):
+            append(broker, IDLE, "aborted")
+            await busy_turns(engine, broker)
+            watchdog.check(
+                engine._reached, {place: len(broker.slots[place]) for place in engine._reached}, attempt * STANDSTILL_S
+            )
+
+    with_engine(watch)
+
+
+def test_who_waits_for_the_position_of_a_marker_is_told_at_once() -> None:
+    async def wait(engine: Engine, broker: Broker) -> None:
+        told = asyncio.create_task(engine.waiting.progress())
+        await asyncio.sleep(0)
+        append(broker, IDLE, "aborted")
+        while engine.position(cast(Any, SimpleNamespace(source=FACTS)), IDLE.partition) < 2:
+            await turn(engine)
+        await asyncio.sleep(0)
+        assert told.done()
+
+    with_engine(wait)
