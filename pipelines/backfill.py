@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,13 @@ class BadMapping(OnefoldError):
     """The mapping is not one.
 
     Operator action: mend what the message names; docs/spark.md shows one that is right.
+    """
+
+
+class NotBegun(OnefoldError):
+    """This version has no position: its tables were not filled from history yet, and a rebuild folds all events.
+
+    Operator action: `rebuild` the service; on a new cluster start its workers once, and stop them.
     """
 
 
@@ -134,7 +141,7 @@ class Backfill:
     def run(self, rows: DataFrame, rejects: str) -> Entered:
         """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
 
-        Raises BadMapping, GroupIsLive, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
+        Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
         """
         _refuse_own_names(rows.columns)
         self._refuse_workers()
@@ -153,9 +160,13 @@ class Backfill:
         return Entered(written, good.count() - written, rejected.count())
 
     def _refuse_workers(self) -> None:
-        group = self._table.topology.group
-        if self._history.members(group):
-            raise GroupIsLive(f"workers of {group} are running: stop them first")
+        """Those of former versions, too: they have no rows of what comes in, and would number their events anew."""
+        topology = self._table.topology
+        for group in (replace(topology, version=version).group for version in range(1, topology.version + 1)):
+            if self._history.members(group):
+                raise GroupIsLive(f"workers of {group} are running: stop them first")
+        if topology.version > 1 and not self._history.positions(topology.group):
+            raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 
     def _append(self, records: DataFrame, topic: str) -> None:
         self._refuse_workers()  # once more: what came before took its time

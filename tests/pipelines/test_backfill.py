@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from pipelines import backfill, parity
-from pipelines.backfill import Backfill, BadMapping, Entered, Mapping, Rule, read_mapping, read_rows
+from pipelines.backfill import Backfill, BadMapping, Entered, Mapping, NotBegun, Rule, read_mapping, read_rows
 from pipelines.cli import cli
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
@@ -222,10 +223,27 @@ def test_a_run_that_died_is_completed(
     assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
 
 
-def test_workers_have_to_be_stopped(fill: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(History, "members", lambda *_: 1)
-    with pytest.raises(GroupIsLive):
-        fill.run(purchases, "nowhere")
+@pytest.fixture
+def fill_next(spark: Any, ledger: Any, fill: Backfill) -> Backfill:
+    """Into the next version of the table."""
+    table = replace(ledger.table, topology=replace(ledger.table.topology, version=2))
+    return Backfill(spark, History(ledger.bootstrap), table, fill._mapping)
+
+
+def test_workers_of_any_version_have_to_be_stopped(
+    ledger: Any, fill: Backfill, fill_next: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ledger.table.topology.group
+    monkeypatch.setattr(History, "members", lambda _, group: ("worker",) if group == first else ())
+    for each in (fill, fill_next):
+        with pytest.raises(GroupIsLive, match=f"workers of {first} are running"):
+            each.run(purchases, "nowhere")
+
+
+def test_a_version_that_was_not_rebuilt_is_not_filled(ledger: Any, fill_next: Backfill, purchases: Any) -> None:
+    with pytest.raises(NotBegun, match="-v2 has no position: rebuild it first"):
+        fill_next.run(purchases, "nowhere")
+    assert events(ledger) == {}
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
