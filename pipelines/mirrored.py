@@ -58,8 +58,6 @@ class MirroredRebuild(Rebuild):
         history = self._history
         views = {table.events.name for table in self._tables if table.is_view}
         positions = {topic: history.settled_ends(topic) for topic in views | self._reacted_to()}
-        if self._new.history is not None:
-            positions[self._new.history.name] = history.starts(self._new.history.name)
         positions |= {topic: self._not_due(topic) for topic in self._timers()}
         return positions | {table.table.source.name: self._undecided(table) for table in self._aggregates()}
 
@@ -67,7 +65,7 @@ class MirroredRebuild(Rebuild):
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
-        self._history.begin(self._new.group, plan.positions, self._unsent(plan))
+        self._history.begin(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
         return {reaction.source.name for reaction in reactions_in(self._package)}

@@ -187,7 +187,7 @@ class Rebuild:
         return {topic: self._history.settled_ends(topic) for topic in sorted(self._read_to_the_end())}
 
     def _positions(self) -> dict[str, Positions]:
-        """Where the new version goes on, of every topic that it reads."""
+        """Where the old version stands, in every topic that the new one reads."""
         history = self._history
         positions = history.positions(self._old.group)
         if not positions:
@@ -197,12 +197,16 @@ class Rebuild:
                 f"workers of {self._old.group} are running, and they write more than views: stop them first"
             )
         read = positions.keys() | {table.table.source.name for table in self._tables}
-        if self._new.history is not None:
-            positions.pop(self._new.history.name, None)  # its chapters, which the engine alone writes, begin anew
         return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _commit(self, plan: Plan) -> None:
-        self._history.begin(self._new.group, plan.positions, [*self._still_parked(), *self._noted(plan)])
+        self._history.begin(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
+
+    def _begins(self, plan: Plan) -> dict[str, Positions]:
+        """Where the new version goes on. Its chapters, which the engine alone writes, begin anew; the rows of a view of
+        the same events skip what they hold."""
+        chronicled = [] if self._new.history is None else [self._new.history.name]
+        return {**plan.positions, **{topic: self._history.starts(topic) for topic in chronicled}}
 
     def _still_parked(self) -> list[Record]:
         """What lies before the positions and waits for an operator; not what was folded again, or is read again."""

@@ -178,6 +178,18 @@ def test_what_is_parked_stops_a_rebuild_until_it_is_discarded(spark: Any, bootst
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
 
 
+def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    view = View(spark, bootstrap, "chronicledviews")
+    view.table = replace(view.table, topology=replace(view.topology, history=view.source))
+    view.receive(("a", confirmed("a")), ("a", confirmed("a")))
+    view.has("a", orders=2, offset=1)
+    successor = view.rebuild(tmp_path)
+    assert view.history.positions(successor.table.topology.group) == {view.source.name: {0: 0}}
+    assert successor.audit() == "1 of 1 skus agree"
+
+
 def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "copiedviews")
     view.receive(("a", confirmed("a")))
