@@ -67,9 +67,10 @@ class Reaction:
             envelope = self._decode(event)
         except UnknownType:
             return
-        name = (self.name,) if self.name else ()
+        # the source too: events of two services can have one id, when their aggregates and their commands have
+        origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))
         for index, send in enumerate(self.react(envelope)):
-            command_id = derived_id(envelope.event_id, *name, send.topic.name, send.aggregate_id, str(index))
+            command_id = derived_id(*origin, send.topic.name, send.aggregate_id, str(index))
             codec = self._codecs[send.topic.name]
             body = codec.wrap(
                 send.command,

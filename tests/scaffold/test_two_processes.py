@@ -1,4 +1,4 @@
-"""A copied process runs beside its model, on the same neighbours, and neither hears the other's answers."""
+"""A copied process runs beside its model, on the same neighbours: neither is taken for the other."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.scaffold.checkout import Checkout
 
 DEADLINE_S = 120.0
 NOON = "1997-01-18T12:00:00Z"
+HEADERS = {"Occurred-At": NOON, "Idempotency-Key": "once"}  # for each aggregate one command, so this is no repeat
 
 Urls = dict[str, str]
 
@@ -38,7 +39,7 @@ def urls(checkout: Checkout) -> Iterator[Urls]:
 
 
 def post(url: str, body: dict[str, Any]) -> None:
-    answer = httpx.post(url, json=body, headers={"Occurred-At": NOON}, timeout=60.0)
+    answer = httpx.post(url, json=body, headers=HEADERS, timeout=60.0)
     assert answer.status_code == httpx.codes.CREATED, answer.text
 
 
@@ -53,7 +54,7 @@ def eventually(url: str, **wanted: object) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-def test_two_processes_with_the_same_ids_do_not_take_each_other_s_answers(urls: Urls) -> None:
+def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_other_s_answers(urls: Urls) -> None:
     assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}
     item, account = f"{urls['inventory']}/items/abba", f"{urls['accounts']}/accounts/ann"
     post(f"{item}/deliveries", {"quantity": 5})

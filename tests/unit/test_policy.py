@@ -17,7 +17,7 @@ from shared.streams.processors import Aggregate, Policy, by_source
 from shared.testing.conversation import Conversation
 from shared.topology import Topic, Topology
 
-FACTS = Topic("shop.events.v1")
+FACTS, STALL = Topic("shop.events.v1"), Topic("stall.events.v1")
 SHOP = Topology("shop", topics=(FACTS,))
 RECEIVED = EventCodec([StockReceived]).write(
     StockReceived(quantity=1),
@@ -29,10 +29,12 @@ RECEIVED = EventCodec([StockReceived]).write(
 )
 
 
-def answering(command: AccountCommand, name: str = "", event: type[Event] = StockReceived) -> Reaction:
+def answering(
+    command: AccountCommand, name: str = "", event: type[Event] = StockReceived, source: Topic = FACTS
+) -> Reaction:
     return Reaction(
         lambda _: [Send(COMMANDS, "ann", command)],
-        source=FACTS,
+        source=source,
         events=[event],
         commands={COMMANDS: [type(command)]},
         name=name,
@@ -43,7 +45,8 @@ def answered(*reactions: Reaction) -> list[str]:
     """The types of the events that accounts writes."""
     policies = [Policy(reaction) for reaction in reactions]
     talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *policies])
-    talk.say(FACTS, "abba", RECEIVED)
+    for source in dict.fromkeys(reaction.source for reaction in reactions):
+        talk.say(source, "abba", RECEIVED)
     talk.run(lambda turns: turns[0])
     return [DECIDER.event_codec.decode(said.value).data.TYPE for said in talk.log[EVENTS.name]]
 
@@ -55,9 +58,16 @@ def test_both_answers_to_one_event_take_effect_when_one_has_a_name() -> None:
     ]
 
 
-def test_ids_of_reactions_without_a_name_stay_as_they_are() -> None:
+def test_events_of_two_services_with_one_id_are_both_answered() -> None:
+    assert answered(answering(OpenAccount()), answering(Charge(amount_cents=5), source=STALL)) == [
+        "account.opened",
+        "account.charged",
+    ]
+
+
+def test_the_id_of_an_answer_is_the_same_in_every_release() -> None:
     (sent,) = answering(OpenAccount()).to(RECEIVED)
-    assert sent.command_id == "8fbbad9e-a287-5176-84b3-11c1b628ba7a"
+    assert sent.command_id == "4fdba011-ac72-5a46-89fd-f994fc85c0ee"
 
 
 def test_a_command_that_is_lost_to_an_equal_id_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
