@@ -21,6 +21,7 @@ async def test_every_command_takes_effect_once_and_every_read_has_seen_it(cluste
     """Each client asks another worker first, and reads after each write."""
     urls = cluster.urls("accounts")
     keys = [key_of(cluster, worker, "shopper") for worker in cluster.workers]
+    halfway = asyncio.Event()
 
     async def shop(number: int) -> None:
         path = path_of("/accounts", keys[number])
@@ -30,8 +31,11 @@ async def test_every_command_takes_effect_once_and_every_read_has_seen_it(cluste
                 decided = await ours.send(f"{path}/charges", Charge(amount_cents=1))
                 read = await ours.read(path, AccountView)
                 assert (decided.sequence, read.body.balance_cents) == (1 + charge, charge)
+                if (number, charge) == (0, CHARGES // 2):
+                    halfway.set()
 
     shopping = asyncio.gather(*map(shop, range(3)))
-    await asyncio.sleep(1)
+    await asyncio.wait_for(halfway.wait(), 60)
     await asyncio.to_thread(cluster.workers[0].kill)
+    assert not shopping.done()
     await shopping
