@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
 import uvicorn
-from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
@@ -22,6 +17,7 @@ from schemathesis.schemas import APIOperation
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
+from tests.dev.waiting import wait_until
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
 pytestmark = pytest.mark.slow
@@ -30,23 +26,9 @@ EXAMPLES = 25
 """For each operation."""
 
 
-ISSUER = DevIssuer(Path(tempfile.mkdtemp(prefix="onefold-issuer-")))
-
-
-@cache
-def api(service: str) -> FastAPI:
-    ISSUER.key()
-    return api_of(service, issuer_settings(ISSUER.key_set.parent, service))
-
-
-def token(service: str) -> str:
-    rights = [f"{service}:read", f"{service}:write", f"{service}:any", "operations:read", "operations:write"]
-    return ISSUER.token(service, rights, "clerk")
-
-
 def operations() -> Iterator[Any]:
     for service in SERVICES:
-        schema = schemathesis.openapi.from_dict(api(service).openapi()).exclude(path_regex="^/changes/")  # endless
+        schema = schemathesis.openapi.from_dict(api_of(service).openapi()).exclude(path_regex="^/changes/")  # endless
         for found in schema.get_all_operations():
             assert isinstance(found, Ok)
             operation = found.ok()
@@ -54,28 +36,38 @@ def operations() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def url_of() -> Iterator[dict[str, str]]:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
+    return DevIssuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="module")
+def url_of(issuer: DevIssuer) -> Iterator[dict[str, str]]:
     """Every service on a port of its own."""
+    apis = {service: api_of(service, issuer_settings(issuer.key_set.parent, service)) for service in SERVICES}
     servers = {
-        service: uvicorn.Server(uvicorn.Config(api(service), port=free_port(), log_config=None, lifespan="on"))
-        for service in SERVICES
+        service: uvicorn.Server(uvicorn.Config(api, port=free_port(), log_config=None, lifespan="on"))
+        for service, api in apis.items()
     }
     threads = [threading.Thread(target=asyncio.run, args=(server.serve(),)) for server in servers.values()]
     for thread in threads:
         thread.start()
-    while not all(server.started for server in servers.values()):
-        time.sleep(0.01)
-    yield {service: f"http://127.0.0.1:{server.config.port}" for service, server in servers.items()}
-    for server in servers.values():
-        server.should_exit = True
-    for thread in threads:
-        thread.join(10)
+    try:
+        wait_until(lambda: all(server.started for server in servers.values()), 30.0)
+        yield {service: f"http://127.0.0.1:{server.config.port}" for service, server in servers.items()}
+    finally:
+        for server in servers.values():
+            server.should_exit = True
+        for thread in threads:
+            thread.join(10)
 
 
 @pytest.mark.parametrize(("service", "operation"), list(operations()))
 def test_no_request_breaks_the_contract(
-    service: str, operation: APIOperation[Any, Any, Any, Any], url_of: dict[str, str]
+    service: str, operation: APIOperation[Any, Any, Any, Any], url_of: dict[str, str], issuer: DevIssuer
 ) -> None:
+    rights = [f"{service}:read", f"{service}:write", f"{service}:any", "operations:read", "operations:write"]
+    headers = {"Authorization": f"Bearer {issuer.token(service, rights, 'clerk')}"}
+
     @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
     @settings(
         max_examples=EXAMPLES,
@@ -89,7 +81,7 @@ def test_no_request_breaks_the_contract(
         # a body that may be left out, or null, is taken for a violation when it is
         assume(isinstance(case.body, dict) or not list(operation.body))
         _make_possible(case)
-        case.call_and_validate(base_url=url_of[service], headers={"Authorization": f"Bearer {token(service)}"})
+        case.call_and_validate(base_url=url_of[service], headers=headers)
 
     ask()
 
