@@ -22,11 +22,7 @@ JARS = Path(__file__).with_name("spark-4.0.0.jars")
 NEWEST_JAVA = 23  # Hadoop's client needs the security manager, which Java 24 removed
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_LOCAL_ONLY = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-}
+_LOCAL_ONLY = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -88,11 +84,14 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    local = master.startswith("local")  # executors of others connect to the driver
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     tasks = 2 * (cores or os.cpu_count() or 1)
     jars = fetch_jars(JARS)
-    return _LOCAL_ONLY | {
+    return (_LOCAL_ONLY if local else {}) | {
         "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
+        "spark.ui.enabled": "false",
         "spark.driver.memory": memory,
         "spark.jars": ",".join(map(str, jars)),
         # by default 200, 50 and 10,000 tasks, which only a cluster shares among enough cores

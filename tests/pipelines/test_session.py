@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from pipelines import session
 from pipelines.session import code_digest, java_home
 from shared.dev.stack import Stack
 
@@ -29,6 +31,18 @@ def test_a_newer_java_than_spark_knows_is_passed_over(tmp_path: Path, monkeypatc
     java = java_home.__wrapped__() / "bin" / "java"
     run = subprocess.run([java, "-Xmx1g", "--add-modules=jdk.incubator.vector"], capture_output=True, text=True)
     assert run.stderr == 'openjdk version "17.0.15" -Xmx1g\n'
+
+
+@pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]", "spark://spark.example:7077"])
+def test_the_driver_leaves_loopback_for_a_cluster_only(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "fetch_jars", lambda _: [])
+    monkeypatch.setattr(os, "environ", {})
+    settings = session._own_settings(master, "1g", None)
+    address = None if master.startswith("spark:") else "127.0.0.1"
+    told = settings.get("spark.driver.host"), settings.get("spark.driver.bindAddress"), os.environ.get("SPARK_LOCAL_IP")
+    assert told == (address,) * 3
+    assert settings["spark.ui.enabled"] == "false"
 
 
 @pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/es/state.py", "pipelines/folds.py"])
