@@ -205,14 +205,15 @@ class Engine(Service):
                 self._answer(self._inbox.get_nowait()[1])
 
     async def _obey(self) -> None:
+        # meanwhile the word stays in the inbox: a commit that fails now must not wait for brokers that are away
+        await self._flush()
+        await self._settle()
         try:
             assignment, done = await asyncio.wait_for(self._inbox.get(), timeout=1.0)
         except TimeoutError:
             self._alive()
             return
         try:
-            await self._flush()
-            await self._settle()
             self.assignment = assignment
             if assignment is None:
                 self._suspend()
@@ -451,7 +452,8 @@ class Engine(Service):
             self.replicas.hold(active=(), standby=(), starts={}, ends={})
             self.waiting.look_again()
         elif self.assignment is not None:
-            await asyncio.sleep(pause_s)
+            if not self._told_otherwise:
+                await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
 
     async def _heal(self, failure: StoreFailed) -> None:
@@ -495,7 +497,7 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:
-            return  # the group has decided anew, or the worker stops
+            return  # told otherwise
         for tp in sources:
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
@@ -578,17 +580,24 @@ class Engine(Service):
                 self._reader.resume(*(self._reader.assignment() - at_rest))
 
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """A broker that is away or electing leaders is asked again until it answers, or until we are told otherwise."""
+        """A broker that is away or electing leaders is asked again until it answers.
+
+        Raises OffsetsUnknown when we are told otherwise.
+        """
         pause_s = RETRY_PAUSE_S
-        while True:
+        while not self._told_otherwise:
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                if self.should_stop or not self._inbox.empty():
-                    raise
                 log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
+        raise OffsetsUnknown("told otherwise")
+
+    @property
+    def _told_otherwise(self) -> bool:
+        """Whether the group has decided anew, or the worker stops."""
+        return self.should_stop or not self._inbox.empty()
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)

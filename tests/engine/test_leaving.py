@@ -13,6 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from shared.kafka.offsets import OffsetsUnknown
+from shared.kafka.transactions import TransactionAborted
 from shared.positions import Partition
 from shared.streams.engine import Assignment, Engine
 from shared.streams.sources import SourceGone, first_position
@@ -50,14 +51,49 @@ class Slow(FakeOffsets):
         return dict.fromkeys(places, 7)
 
 
+class Going(Away):
+    """Of brokers that are there until `gone`."""
+
+    gone = False
+
+    def committed(self, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+        return super().committed(group, places) if self.gone else FakeOffsets.committed(self, group, places)
+
+    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        self.asked.set()
+        return super().starts(places)
+
+
+class Held:
+    """A producer whose commit fails, once it may."""
+
+    def __init__(self) -> None:
+        self.commits = threading.Event()
+        self.fails = threading.Event()
+
+    def send(self, _records: object) -> None: ...
+
+    def commit(self, _offsets: object, _member: bytes) -> None:
+        self.commits.set()
+        self.fails.wait(DEADLINE_S)
+        raise TransactionAborted("timed out")
+
+
+class Reading(FakeReader):
+    async def getmany(self, **limits: Any) -> dict[TopicPartition, list[Any]]:
+        await asyncio.sleep(0)
+        return await super().getmany(**limits)
+
+
 @asynccontextmanager
-async def running(offsets: Callable[[Broker], Any]) -> AsyncIterator[tuple[Engine, Any]]:
+async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> AsyncIterator[tuple[Engine, Any]]:
     """An engine that takes its one partition over."""
     parked = SHOP.parked.name
     broker, nothing = Broker([FACTS.name], 1, Random(0)), cast(Any, None)
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
-    reader = cast(Any, FakeReader(broker, Random(0)))
-    engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, nothing, asked, lambda: None, 1.0)
+    store.open(PLACE.partition)
+    reader = cast(Any, Reading(broker, Random(0)))
+    engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
     await engine.start()
     try:
         taking = asyncio.create_task(engine.assign(Assignment(frozenset({PLACE}), frozenset(), b"member")))
@@ -80,6 +116,21 @@ def test_who_takes_over_from_brokers_that_are_away_can_leave() -> None:
     async def leave() -> None:
         async with running(Away) as (engine, _):
             await engine.leave()
+
+    within_deadline(leave)
+
+
+def test_who_is_committing_to_brokers_that_go_away_can_leave() -> None:
+    async def leave() -> None:
+        producer = Held()
+        async with running(Going, producer) as (engine, offsets):
+            offsets.broker.append(FACTS.name, (b"a", b""), None)
+            await asyncio.to_thread(producer.commits.wait, DEADLINE_S)
+            offsets.gone = True
+            leaving = asyncio.create_task(engine.leave())
+            await asyncio.sleep(0)
+            producer.fails.set()
+            await leaving
 
     within_deadline(leave)
 
