@@ -35,6 +35,7 @@ from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
 from shared.kafka.history import GroupIsLive, History, Positions
+from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
 from shared.parking import Wish, partition_of_id
 from shared.topology import Topology
@@ -294,12 +295,11 @@ class Rebuild:
             raise HistoryBroken("\n".join(lines))
 
     def _write(self, table: FoldedTable) -> None:
+        """In place of what a run wrote that came to no end: it may have folded other keys."""
+        changelog = self._new.changelog(table.table).name
+        Reprocessing(self._history.bootstrap).empty(changelog)
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        to_topic(
-            rows.select("key", "value", "partition").write,
-            self._history.bootstrap,
-            self._new.changelog(table.table).name,
-        ).save()
+        to_topic(rows.select("key", "value", "partition").write, self._history.bootstrap, changelog).save()
 
 
 def _read(folder: Path) -> ds.Dataset:

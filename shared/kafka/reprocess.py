@@ -127,6 +127,10 @@ class Reprocessing:
         if later:
             self._move(plan.group, later)
 
+    def empty(self, changelog: str) -> None:
+        """Deletes what it has, while nobody writes it."""
+        self._empty(changelog, self._filled(changelog))
+
     def refuse_members(self, group: str) -> None:
         """Raises GroupIsLive, naming who lives."""
         if members := self._history.members(group):

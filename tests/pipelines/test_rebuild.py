@@ -141,14 +141,16 @@ def test_what_is_parked_waits_in_the_next_version_too(
     assert [place[0] for place in sorted(copied)] == [1, 2]
 
 
-def test_what_other_code_had_folded_is_folded_again(
+def test_what_other_code_had_folded_is_folded_again_and_its_rows_are_gone(
     ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()))
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.rebuild.code_digest", lambda package: f"{package} with a fault")
-        patched.setattr(Rebuild, "_rows", lambda self, *_: self._spark.createDataFrame([], _ROWS))  # folds nothing
-        patched.setattr(Rebuild, "_write", None)
+        patched.setattr(
+            Rebuild, "_rows", lambda self, _, __, n: self._spark.createDataFrame([(n, b"gone", b"row", 1, None)], _ROWS)
+        )
+        patched.setattr(Rebuild, "_commit", None)
         with pytest.raises(TypeError):
             rebuild.run(ignore)
     assert rebuild.run(ignore) == 1
