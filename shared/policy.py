@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
-from shared.es.errors import UnknownType
 from shared.es.ids import derived_id
 from shared.es.message import Command, Event
 from shared.es.upcasting import Upcasters
@@ -31,7 +30,7 @@ class Sent(NamedTuple):
 
 
 class Reaction:
-    """A policy with what it reads and what it sends. events: others are skipped.
+    """A policy with what it reads and what it sends. events: those it answers.
 
     commands: every type it can send, by the topic it goes to.
     name: part of its commands' ids, so the same in every release. Who answers the same event with commands on the same
@@ -62,11 +61,8 @@ class Reaction:
         return same and bool(self._types & other._types) and bool(self.commands.keys() & other.commands.keys())
 
     def to(self, event: bytes | None) -> Iterator[Sent]:
-        """The same whoever asks and however often. Raises BadMessage."""
-        try:
-            envelope = self._decode(event)
-        except UnknownType:
-            return
+        """The same whoever asks and however often. Raises BadMessage, UnknownType for an event it does not answer."""
+        envelope = self._decode(event)
         # the source too: events of two services can have one id, when their aggregates and their commands have
         origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))
         for index, send in enumerate(self.react(envelope)):

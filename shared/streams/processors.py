@@ -59,6 +59,8 @@ class Processor(ABC):
         """Handle one record, or say why that can't be done; then nothing has changed."""
         try:
             self.handle(record, rows, batch)
+        except UnknownType as unknown:
+            return None if self.passes_over(unknown.message_type) else Failure("message.bad", unknown.reason)
         except BadMessage as bad:
             return Failure("message.bad", bad.reason)
         except NOT_OF_THE_RECORD:
@@ -69,9 +71,26 @@ class Processor(ABC):
             return Failure("processor.failed", f"{type(bug).__name__}: {bug}")
         return None
 
+    def passes_over(self, _type: str) -> bool:
+        """Whether messages of a type that it was not given are none of its business."""
+        return False
+
     @abstractmethod
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         """All or nothing: raise before the batch is touched."""
+
+
+class Listener(Processor):
+    """Reads events of some types and passes over the others.
+
+    own: all types there are, where this worker writes the source itself. One beyond them is of a later release, which
+    may answer it, so it is parked.
+    """
+
+    own: frozenset[str] | None = None
+
+    def passes_over(self, type_: str) -> bool:
+        return self.own is None or type_ in self.own
 
 
 class Aggregate(Processor):
@@ -113,8 +132,8 @@ class Aggregate(Processor):
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
 
-class Projection(Processor):
-    """Events in; the row of the record's key out. Events of other types than `events` are skipped."""
+class Projection(Listener):
+    """Events in; the row of the record's key out."""
 
     repeatable = True
 
@@ -150,10 +169,7 @@ class Projection(Processor):
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
-        try:
-            event = self._decode(record.value)
-        except UnknownType:
-            return
+        event = self._decode(record.value)
         if record.key is None:
             raise BadMessage("no key")
         row = rows.get(record.key) or self._initial
@@ -203,7 +219,10 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
 
 
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
-    """The processors by their source's name; what operators want, the engine does itself. Raises ValueError."""
+    """The processors by their source's name; what operators want, the engine does itself. Raises ValueError.
+
+    Those who read what an aggregate beside them writes are told its types.
+    """
     found: dict[str, list[Processor]] = {topology.parking.name: []}
     for processor in processors:
         found.setdefault(processor.source.name, []).append(processor)
@@ -216,10 +235,14 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
         if one.reaction.meets(other.reaction):
             raise ValueError(f"{one.name} and {other.name} answer one event on one topic: name one of their reactions")
+    for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
+        for reader in found.get(aggregate.events.name, []):
+            if isinstance(reader, Listener):
+                reader.own = frozenset(event.TYPE for event in aggregate.decider.events)
     return found
 
 
-class Policy(Processor):
+class Policy(Listener):
     """Events in; commands out, in the same transaction."""
 
     def __init__(self, reaction: Reaction) -> None:
@@ -234,7 +257,7 @@ class Policy(Processor):
             batch.write(sent.topic, sent.key, sent.body)
 
 
-class Rekey(Processor):
+class Rekey(Listener):
     """Events in; the same bytes out under other keys, on topics of our own whose partitions follow those keys."""
 
     repeatable = True
@@ -255,10 +278,7 @@ class Rekey(Processor):
         self._decode = EventCodec(events, upcasters).decode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        try:
-            event = self._decode(record.value)
-        except UnknownType:
-            return
+        event = self._decode(record.value)
         copies = [(target, key.encode()) for target, keys_of in self._keys.items() for key in keys_of(event)]
         for target, key in copies:
             batch.write(target, key, record.value or b"")

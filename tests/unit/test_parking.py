@@ -1,16 +1,23 @@
-"""A source that is read again: what is parked stays parked, once, and what lies before it is handled or parked too."""
+"""What is parked: stays so, once, when its source is read again, and what lies before it is handled or parked too."""
 
 from __future__ import annotations
 
-from typing import cast
+from datetime import UTC, datetime
+from typing import Any, cast
 
-from shared.parking import PARKED_CODEC
+import pytest
+
+from shared.es.decider import Decider
+from shared.es.envelope import EventCodec
+from shared.es.message import Event
+from shared.parking import PARKED_CODEC, Failure
+from shared.policy import Reaction
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
-from shared.streams.processors import Processor
+from shared.streams.processors import Aggregate, Policy, Processor, Projection, Rekey, by_source
 from shared.streams.store import RowStore
 from shared.testing.conversation import Said
-from shared.topology import Topic
+from shared.topology import Table, Topic, Topology
 
 FACTS = Topic("shop.events.v1")
 LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]
@@ -74,6 +81,57 @@ def test_what_lies_behind_an_earlier_failure_waits_in_its_place() -> None:
     assert parked is not None
     assert parked.offsets == (0, 1, 3)
     assert mended.handled == [2]
+
+
+class Placed(Event):
+    TYPE = "shop.placed"
+
+
+class Paid(Event):
+    TYPE = "shop.paid"
+
+
+class Returned(Event):
+    """Of the next release."""
+
+    TYPE = "shop.returned"
+
+
+COMMANDS = Topic("shop.commands.v1")
+DECIDER: Decider[Any, Any, Any] = Decider(
+    lambda *_: [], lambda state, _: state, initial=0, commands=(), events=(Placed, Paid), state=int
+)
+OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
+
+
+def listeners() -> list[Policy | Projection | Rekey]:
+    """To nothing but that something was placed."""
+    view = Table("view", source=FACTS)
+    return [
+        Policy(Reaction(lambda _: (), source=FACTS, events=(Placed,), commands={})),
+        Projection(lambda seen, *_: seen, initial=0, events=(Placed,), state=int, table=view),
+        Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,)),
+    ]
+
+
+@pytest.mark.parametrize("listener", listeners(), ids=lambda each: each.name)
+def test_an_event_that_a_later_release_of_the_service_wrote_is_parked_for_it(listener: Processor) -> None:
+    by_source(Topology("shop", (FACTS,)), [OWN, listener])
+    assert heard(listener, Paid()) is None
+    assert heard(listener, Returned()) == Failure("message.bad", "unknown type 'shop.returned'")
+
+
+@pytest.mark.parametrize("listener", listeners(), ids=lambda each: each.name)
+def test_of_another_service_what_is_not_known_is_passed_over(listener: Processor) -> None:
+    by_source(Topology("sales", ()), [listener])
+    assert heard(listener, Returned()) is None
+
+
+def heard(listener: Processor, event: Event) -> Failure | None:
+    story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
+    body = EventCodec([type(event)]).write(event, **story, sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
+    rows = Rows("", cast(RowStore, Nothing()), 0, None, listener.codec) if listener.codec else None
+    return listener.attempt(Said(FACTS.name, b"a", body, 0), rows, Batch("dead-letters"))
 
 
 def _parking() -> Parking:
