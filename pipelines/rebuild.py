@@ -193,6 +193,7 @@ class Rebuild:
         positions = history.positions(self._old.group)
         if not positions:
             raise NothingBefore(f"{self._old.group} never committed a position")
+        positions.pop(self._old.parking.name, None)  # what was asked of the old version's dead letters stays with it
         if self._writes_facts(positions) and history.members(self._old.group):
             raise GroupIsLive(
                 f"workers of {self._old.group} are running, and they write more than views: stop them first"

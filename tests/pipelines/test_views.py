@@ -167,7 +167,9 @@ def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstr
     assert [wish.action for wish in wishes(view.history, successor.table.topology)] == ["dropped"]
 
 
-def test_what_is_parked_stops_a_rebuild_until_it_is_discarded(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_what_is_parked_stops_a_rebuild_until_it_is_discarded_by_a_worker_that_may_go_on(
+    spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     view = View(spark, bootstrap, "brokenviews")
     view.receive(("a", confirmed("a")), ("a", NOISE))
     view.has("a", orders=1, offset=0)
@@ -175,6 +177,9 @@ def test_what_is_parked_stops_a_rebuild_until_it_is_discarded(spark: Any, bootst
     with pytest.raises(HistoryBroken, match="a: at offset 1: BadMessage"):
         view.rebuild(tmp_path)
     view.drop("a", offset=1)
+    group = view.topology.group
+    view.history.commit(group, {view.topology.parking.name: {0: 2}})
+    monkeypatch.setattr(History, "members", lambda _, asked: ("worker",) if asked == group else ())
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
 
 
