@@ -170,9 +170,14 @@ class Replicas:
             self.held[tp] = self._opened(tp, tp in active, starts[tp], ends[tp])
 
     def _opened(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
-        store = self._stores[self._tables[tp.topic].name]
+        table = self._tables[tp.topic]
+        store = self._stores[table.name]
         position = store.open(tp.partition) + 1
         held = self.held.get(tp)
+        if position and held is None and table == self._topology.parked:
+            # the only table that deletes rows, and brokers keep a deletion for a day: what lies here may be older
+            store.wipe(tp.partition)
+            position = store.open(tp.partition) + 1
         if held is not None and held.ours and held.position == end:
             position = end  # still ours, and untouched
         if position > end or 0 < position <= start:  # at the start, too: its rows lie before it, so nowhere

@@ -41,6 +41,23 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     assert [store.opened for store in _with_engine(lose).values()] == [set(), set()]
 
 
+def test_what_was_released_while_others_owned_it_is_not_parked_again() -> None:
+    async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        changelog = TopicPartition(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        parked = stores[TOPOLOGY.parked.name]
+        parked.apply(0, {b"released": b"row", b"parked": b"row"}, 1)
+        brokers = cast(Any, engine)._offsets.broker.slots[changelog]
+        brokers += [None, Slot(b"parked", b"row", None), None, Slot(b"parked", b"more", None)]  # compacted
+        assert engine.assignment is not None
+        await engine._take_over(engine.assignment)
+        while not engine.replicas.held[changelog].restored:
+            await engine._turn_or_heal()
+        assert parked.rows(0) == {b"parked": b"more"}
+
+    _with_engine(return_home)
+
+
 READS: dict[str, Callable[[Replicas], object]] = {
     "a row": lambda replicas: replicas.read(ACCOUNTS, 0, b"a-1"),
     "all rows": lambda replicas: list(replicas.scan(ACCOUNTS, 0)),
