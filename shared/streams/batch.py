@@ -38,9 +38,10 @@ class SourceRecord(Protocol):
 
 
 class RowUnreadable(Exception):
-    """A committed row is not of the shape its codec reads.
+    """A committed row is not of the shape its codec reads, or has a field that it would lose.
 
-    Operator action: give the state a reader of its older rows, or rebuild the table.
+    Operator action: if a later release wrote it, start no older worker. Otherwise give the state a reader of its older
+    rows, or raise `version` and rebuild.
     """
 
 
@@ -83,7 +84,7 @@ class Rows:
             self._check_new(key)
             return None
         try:
-            return self.codec.decode(value)
+            return self.codec.decode_whole(value)
         except ValueError as error:
             raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
 

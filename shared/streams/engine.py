@@ -33,7 +33,7 @@ from shared.kafka.transactions import (
 )
 from shared.parking import PARKED_CODEC, REASON_CHARACTERS, Wish
 from shared.positions import Partition
-from shared.streams.batch import Batch, Rows
+from shared.streams.batch import Batch, Rows, RowUnreadable
 from shared.streams.guards import Beginnings, Standstill, Watchdog
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor, by_source
@@ -197,7 +197,7 @@ class Engine(Service):
                 else:
                     self._alive()
                     await self._turn_or_heal()
-        except (TransactionRefused, ReadRefused, SourceGone, NotRebuilt, StoreFailed) as refusal:
+        except (TransactionRefused, ReadRefused, SourceGone, NotRebuilt, StoreFailed, RowUnreadable) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
         finally:

@@ -35,8 +35,18 @@ def _of_another_shape(_partition: int, _key: bytes) -> bytes | None:
     return b'{"sequence": 1, "state": {"phase": "frozen"}, "outcomes": {}, "offset": 4}'
 
 
+def _of_a_later_release(_partition: int, _key: bytes) -> bytes | None:
+    return b'{"sequence": 1, "state": {"phase": "open", "frozen": true}, "outcomes": {}, "offset": 4}'
+
+
 @pytest.mark.parametrize(
-    ("read", "failure"), [(_failed, StoreFailed), (_closed, NotReady), (_of_another_shape, RowUnreadable)]
+    ("read", "failure"),
+    [
+        (_failed, StoreFailed),
+        (_closed, NotReady),
+        (_of_another_shape, RowUnreadable),
+        (_of_a_later_release, RowUnreadable),
+    ],
 )
 def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception]) -> None:
     batch = Batch(TOPOLOGY.dead_letters.name)
