@@ -444,7 +444,7 @@ class Engine(Service):
 
     async def _begin_again(self, aborted: TransactionAborted) -> None:
         self._failures += 1
-        pause_s = min(RETRY_PAUSE_S * 2 ** (self._failures - 1), MAX_RETRY_PAUSE_S)
+        pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
         log.warning("batch not committed, begins again", reason=str(aborted), pause_s=pause_s)
         if aborted.lost_membership:
             self.assignment = None  # the group will assign anew

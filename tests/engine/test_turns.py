@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
+from shared.kafka.transactions import TransactionAborted
 from shared.parking import Wish
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch, Rows, SourceRecord
@@ -101,3 +102,11 @@ def test_after_each_failure_it_takes_on_less() -> None:
 
     asyncio.run(turns())
     assert asked == [500, 250, 62, 1]
+
+
+def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "MAX_RETRY_PAUSE_S", 0.0)
+    nothing = cast(Any, None)
+    engine = Engine(SHOP, [], {}, nothing, nothing, nothing, nothing, print, 1.0)
+    engine._failures = 5_000
+    asyncio.run(engine._begin_again(TransactionAborted("once more")))
