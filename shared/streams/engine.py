@@ -252,7 +252,8 @@ class Engine(Service):
         self._wake_due_sources()
         restoring = self.replicas.restoring
         # after a failure ever fewer: it may have been too much for one transaction, or for a slow broker
-        limit = RESTORE_RECORDS if restoring else max(1, POLL_RECORDS >> self._failures)
+        only_restoring = restoring and self.sources.keys() <= self._reader.paused()
+        limit = RESTORE_RECORDS if only_restoring else max(1, POLL_RECORDS >> self._failures)
         fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
         self._reread_what_begins_late(fetched)
         handled = 0

@@ -84,24 +84,40 @@ def test_partitions_move_while_operators_wait() -> None:
     assert (source.position, engine._batch.offsets, len(alive)) == (2, {place: 2}, 2)
 
 
-def test_after_each_failure_it_takes_on_less() -> None:
-    place = TopicPartition(FACTS.name, 0)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a copy that is restored"])
+def test_after_each_failure_it_takes_on_less(beside: bool) -> None:
+    assert asyncio.run(_asked_for(beside, paused=False)) == [500, 250, 62, 1, 1]
+
+
+def test_a_worker_that_only_restores_reads_as_much_as_ever() -> None:
+    assert asyncio.run(_asked_for(True, paused=True)) == [5_000] * 5
+
+
+async def _asked_for(restoring: bool, paused: bool) -> list[int]:
+    """How many records, after ever more failures."""
+    place, changelog = TopicPartition(FACTS.name, 0), TopicPartition(SHOP.changelog(SHOP.parked).name, 0)
     asked: list[int] = []
 
     async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
         asked.append(max_records)
         return {}
 
-    async def turns() -> None:
-        reader, nothing = SimpleNamespace(getmany=getmany, paused=lambda: {place}), cast(Any, None)
-        engine = Engine(SHOP, [], {}, cast(Any, reader), nothing, nothing, nothing, print, 1.0)
-        engine.sources = {place: Source(place, [], 0, 0)}
-        for failures in (0, 1, 3, 20):
-            engine._failures = failures
-            await engine._turn()
-
-    asyncio.run(turns())
-    assert asked == [500, 250, 62, 1]
+    reader = SimpleNamespace(
+        getmany=getmany,
+        assign=lambda positions: None,
+        position=lambda tp: 0,
+        highwater=lambda tp: 0,
+        paused=lambda: {place} if paused else set(),
+    )
+    store, nothing = cast(Any, FakeStore(SHOP.parked.name)), cast(Any, None)
+    engine = Engine(SHOP, [], {SHOP.parked.name: store}, cast(Any, reader), nothing, nothing, nothing, print, 1.0)
+    engine.sources = {place: Source(place, [], 0, 0)}
+    if restoring:
+        engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9})
+    for failures in (0, 1, 3, 20, 5_000):
+        engine._failures = failures
+        await engine._turn()
+    return asked
 
 
 def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
