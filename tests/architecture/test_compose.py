@@ -41,6 +41,18 @@ def test_whoever_makes_topics_on_three_brokers_makes_three_copies() -> None:
     assert makers == ["topics", "spark", "parity"]
 
 
+def test_whoever_of_spark_is_started_has_its_image_built_and_only_once() -> None:
+    blocks = dict(re.findall(r"^  ([\w-]+):\n((?:    .*\n)+)", COMPOSE.read_text(), re.MULTILINE))
+    spark = {name: block for name, block in blocks.items() if "<<: *spark\n" in block}
+    # two builds of one tag at once collide
+    (builder,) = (name for name, block in spark.items() if "target: spark}" in block)
+
+    def with_needs(name: str) -> set[str]:
+        return {name}.union(*map(with_needs, re.findall(r"^      ([\w-]+): {condition:", blocks[name], re.MULTILINE)))
+
+    assert [name for name in spark if builder not in with_needs(name)] == []
+
+
 def test_every_service_can_be_edited_while_it_runs() -> None:
     watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
     assert sorted(watched) == found_services()
