@@ -44,7 +44,7 @@ def owners(workers: list[Worker]) -> dict[int, Worker]:
     """Who owns each partition, once all agree and everybody owns some. Raises StageFailed."""
     deadline = time.monotonic() + _SETTLE_S
     while time.monotonic() < deadline:
-        views = [httpx.get(f"{worker.url}/cluster").json()["owners"]["accounts"] for worker in workers]
+        views = [httpx.get(f"{worker.url}/cluster", trust_env=False).json()["owners"]["accounts"] for worker in workers]
         if all(view == views[0] for view in views) and set(views[0].values()) == {worker.url for worker in workers}:
             by_url = {worker.url: worker for worker in workers}
             return {int(partition): by_url[url] for partition, url in views[0].items()}

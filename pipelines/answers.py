@@ -12,6 +12,7 @@ import httpx
 from pydantic_core import from_json
 
 from shared.es.errors import OnefoldError
+from shared.loopback import DIRECT
 
 AT_ONCE = 16
 _TIMEOUT_S = 10.0
@@ -41,7 +42,7 @@ async def _ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes
     waiting = iter(keys)
     bodies: dict[bytes, bytes] = {}
 
-    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
+    async with httpx.AsyncClient(mounts=DIRECT, timeout=_TIMEOUT_S) as client:
         prefix = url + _prefix(await _get(client, f"{url}/openapi.json"), table)
 
         async def work() -> None:

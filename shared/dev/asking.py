@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from shared.dev.stages import StageFailed
+from shared.loopback import DIRECT
 
 TOKEN_VARIABLE = "ONEFOLD_TOKEN"
 TIMEOUT_S = 30.0
@@ -26,7 +27,8 @@ def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) ->
     token = os.environ.get(TOKEN_VARIABLE)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=TIMEOUT_S)
+        with httpx.Client(mounts=DIRECT, timeout=TIMEOUT_S) as http:
+            answer = http.request(method, url, json=body, headers=headers)
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise Silent(f"{url} does not answer: {error}", "see that the worker runs, or name another") from error
     found = _object(answer)

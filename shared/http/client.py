@@ -25,6 +25,7 @@ import httpx
 from pydantic import BaseModel
 
 from shared.es.errors import OnefoldError
+from shared.loopback import DIRECT
 from shared.positions import Partition, format_positions, parse_positions
 
 M = TypeVar("M", bound=BaseModel)
@@ -280,7 +281,7 @@ class Client(_Calls):
     ) -> None:
         super().__init__(deadline_s)
         self._workers = _Workers(urls, token)
-        self._http = http or httpx.Client()
+        self._http = http or httpx.Client(mounts=DIRECT)
 
     def send(
         self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
@@ -357,7 +358,7 @@ class AsyncClient(_Calls):
     ) -> None:
         super().__init__(deadline_s)
         self._workers = _Workers(urls, token)
-        self._http = http or httpx.AsyncClient()
+        self._http = http or httpx.AsyncClient(mounts=DIRECT)
 
     async def send(
         self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None

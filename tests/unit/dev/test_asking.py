@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
+from pipelines import answers as spark
 from shared.dev import dead_letters, up
 from shared.dev.asking import ask
 from shared.dev.issuer import DevIssuer
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
+from shared.dev.worker import is_ready
+from shared.http.client import AsyncClient, Client
 from shared.settings import load_settings
 from tests.unit.http.services import api_of, issuer_settings
 
@@ -28,11 +35,13 @@ def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DevIssuer:
     monkeypatch.delenv("ONEFOLD_TOKEN", raising=False)
     transport = httpx.ASGITransport(api_of("accounts", issuer_settings(tmp_path, "accounts")))
 
-    async def sent(method: str, url: str, **rest: Any) -> httpx.Response:
+    async def answer(request: httpx.Request) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport) as client:
-            return await client.request(method, url, **rest)
+            found = await client.request(request.method, request.url, content=request.content, headers=request.headers)
+        return httpx.Response(found.status_code, content=found.content)
 
-    monkeypatch.setattr(httpx, "request", lambda *given, **rest: asyncio.run(sent(*given, **rest)))
+    asked = httpx.MockTransport(lambda request: asyncio.run(answer(request)))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=asked))
     return DevIssuer(tmp_path)
 
 
@@ -71,7 +80,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
             raise httpx.ConnectError("refused", request=request)
         return found[request.url.host](request)
 
-    monkeypatch.setattr(httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(answer)))
     return found
 
 
@@ -114,3 +123,42 @@ def test_nothing_can_be_asked_while_up_starts_its_brokers(monkeypatch: pytest.Mo
     of_up(monkeypatch, {})
     with pytest.raises(StageFailed, match="`up` is starting its brokers"):
         dead_letters.show_all("inventory")
+
+
+class Anything(BaseModel):
+    """What any JSON object is."""
+
+
+class Worker(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"paths":{"/rows/{key}":{"get":{}}}}')
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        is_ready,
+        ask,
+        lambda url: spark.ask(url, "rows", [b"a"]),
+        lambda url: Client(url).read("/rows/a", Anything),
+        lambda url: asyncio.run(AsyncClient(url).read("/rows/a", Anything)),
+    ],
+)
+def test_a_worker_of_this_machine_is_asked_past_a_proxy(
+    asks: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with HTTPServer(("127.0.0.1", 0), Worker) as worker:
+        Thread(target=worker.serve_forever, args=(0.01,)).start()
+        try:
+            assert asks(f"http://127.0.0.1:{worker.server_port}")
+        finally:
+            worker.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -77,7 +78,7 @@ def report_of(
     def no_broker(*_: object) -> Any:
         raise ProvisionError("no broker answers")
 
-    monkeypatch.setattr(httpx, "request", httpx.Client(transport=httpx.MockTransport(answer)).request)
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(answer)))
     monkeypatch.setattr(status, "found_topics", no_broker)
     return list(status.shown(status.status([topology], {"accounts": urls}, Settings())))
 

@@ -1,0 +1,8 @@
+"""Workers of this machine are asked directly, also where the environment names a proxy for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DIRECT: Mapping[str, None] = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
+"""The `mounts` of an httpx client."""
