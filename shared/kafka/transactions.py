@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from msgspec import Struct
 
+from shared.clock import elapsed_s
 from shared.failpoints import reached
 from shared.kafka.producer import producer_config
 from shared.positions import Partition
@@ -96,7 +97,7 @@ class TransactionalProducer:
 
     def send(self, records: Sequence[Record]) -> None:
         """Begin a transaction with `records`. Raises as `commit` does."""
-        self._began, self._last = time.monotonic(), _Last()
+        self._began, self._last = elapsed_s(), _Last()
         with self._or_nothing():
             producer = self._opened()
             producer.begin_transaction()
@@ -134,7 +135,7 @@ class TransactionalProducer:
             yield
         except KafkaException as failure:
             self._suspicious = True
-            expired = time.monotonic() - self._began > TRANSACTION_TIMEOUT_MS / 1000
+            expired = elapsed_s() - self._began > TRANSACTION_TIMEOUT_MS / 1000
             self._abort()
             raise _explained(failure.args[0], expired) from failure
         except BaseException:

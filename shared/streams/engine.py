@@ -21,6 +21,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from mode import Service
 
+from shared.clock import elapsed_s
 from shared.es.row import RowCodec
 from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
@@ -152,7 +153,7 @@ class Engine(Service):
         await done
 
     def extend_lease(self, sent: float) -> None:
-        """The group answered a heartbeat sent at `sent` (monotonic): no other worker owns our partitions yet."""
+        """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
         self._lease_until = sent + self._lease_s
 
     # What the HTTP side asks.
@@ -173,8 +174,8 @@ class Engine(Service):
 
     @property
     def _in_lease(self) -> bool:
-        """Whether the group counts this worker in. One that was frozen is out when it wakes."""
-        return not self._left and time.monotonic() < self._lease_until
+        """Whether the group counts this worker in. One that was frozen or suspended is out when it wakes."""
+        return not self._left and elapsed_s() < self._lease_until
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""

@@ -19,6 +19,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
+from shared.clock import elapsed_s
 from shared.kafka.transactions import group_metadata
 from shared.streams.engine import Assignment
 
@@ -50,7 +51,7 @@ def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None
     beat = coordinator._do_heartbeat
 
     async def noted() -> bool:
-        sent = time.monotonic()
+        sent = elapsed_s()
         alive: bool = await beat()
         if alive and not coordinator._rejoin_needed_fut.done():
             answered(sent)
@@ -76,7 +77,7 @@ class EngineConsumer(driver.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self.engines = self._engines_assignment(generation_id)
         if self.engines is not None:
-            self.app.engine.extend_lease(time.monotonic())
+            self.app.engine.extend_lease(elapsed_s())
         ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)

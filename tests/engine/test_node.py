@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
+from shared.clock import elapsed_s
 from shared.settings import Settings
 from shared.streams.engine import Assignment, Engine
 from shared.streams.node import WorkerNode
@@ -41,7 +43,7 @@ def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> 
 
 def test_an_owner_serves_and_has_no_lag_to_tell(engine: Engine, node: WorkerNode) -> None:
     hold(engine, active=True, position=10)
-    engine.extend_lease(time.monotonic())
+    engine.extend_lease(elapsed_s())
     assert node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) is None
 
@@ -51,9 +53,21 @@ def test_an_owner_out_of_its_lease_neither_serves_nor_knows_how_far_it_is_behind
 ) -> None:
     """As one that was frozen, and wakes: others own its partitions by now, and have written."""
     hold(engine, active=True, position=10)
-    engine.extend_lease(time.monotonic() - LEASE_S)
+    engine.extend_lease(elapsed_s() - LEASE_S)
     assert not node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has no clock that goes on in its sleep")
+def test_an_owner_that_slept_through_its_lease_does_not_serve(
+    engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole machine, as a laptop or a VM: `time.monotonic` has stood still."""
+    hold(engine, active=True, position=10)
+    engine.extend_lease(elapsed_s())
+    woken = time.clock_gettime(time.CLOCK_BOOTTIME) + LEASE_S
+    monkeypatch.setattr("time.clock_gettime", lambda _: woken)
+    assert not node.serves(TABLE, 0)
 
 
 @pytest.mark.parametrize(("active", "restored"), [(False, True), (False, False), (True, False)])
@@ -61,7 +75,7 @@ def test_a_copy_that_follows_the_changelog_knows(
     engine: Engine, node: WorkerNode, active: bool, restored: bool
 ) -> None:
     hold(engine, active, position=7, restored=restored)
-    engine.extend_lease(time.monotonic())
+    engine.extend_lease(elapsed_s())
     assert not node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) == 3
 
@@ -69,7 +83,7 @@ def test_a_copy_that_follows_the_changelog_knows(
 def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNode) -> None:
     """As one that was frozen, and wakes: it has not heard how the changelog went on."""
     hold(engine, active=False, position=10)
-    engine.extend_lease(time.monotonic() - LEASE_S)
+    engine.extend_lease(elapsed_s() - LEASE_S)
     assert node.standby_lag(TABLE, 0) is None
 
 
@@ -79,7 +93,7 @@ def test_a_copy_tells_its_lag_only_while_it_is_followed(
 ) -> None:
     """During a take-over that waits for a partition without a leader, nothing is."""
     hold(engine, active=False, position=10)
-    engine.extend_lease(time.monotonic())
+    engine.extend_lease(elapsed_s())
     engine.assignment = Assignment(frozenset(), frozenset(), b"")
     reads = set(engine.replicas.held) if followed else set()
     monkeypatch.setattr(engine, "_reader", SimpleNamespace(assignment=lambda: reads))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from shared.kafka import transactions
 from shared.kafka.producer import producer_config
@@ -64,6 +67,23 @@ def test_a_queue_that_stays_full_aborts_the_batch(
     with pytest.raises(TransactionAborted, match="queue stays full"):
         producer.send(COPIES)
     assert stuck.aborted == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it has no clock that goes on in its sleep")
+def test_a_transaction_that_was_slept_through_is_begun_again(
+    producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its coordinator has aborted it meanwhile, and says the same as for a twin."""
+
+    def refuse(_step: str) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED))
+
+    producer.send(COPIES)
+    woken = time.clock_gettime(time.CLOCK_BOOTTIME) + 60.0
+    monkeypatch.setattr("time.clock_gettime", lambda _: woken)
+    monkeypatch.setattr(transactions, "reached", refuse)
+    with pytest.raises(TransactionAborted, match="open for longer than 15 s"):
+        producer.commit({}, group_metadata("shop", 1, "worker"))
 
 
 @pytest.mark.broker
