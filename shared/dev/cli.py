@@ -186,12 +186,11 @@ def topics() -> None:
 def show_status(
     url: Annotated[
         list[str] | None,
-        typer.Option(help="A worker of a service, SERVICE=URL; can be repeated; by default those of `up`."),
+        typer.Option(help="A worker of a service, SERVICE=URL; can be repeated; beside `up` its own."),
     ] = None,
 ) -> None:
     """Show who owns what, how far behind, what is parked and what would be lost. Exits with 1 if a line has a `!`."""
-    _join_up()
-    found = stays.running(stays.ROOT)
+    found = _join_up()
     workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
     topologies = load_topologies()
     workers |= _named(url or (), [each.service for each in topologies])
@@ -330,15 +329,14 @@ def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _join_up() -> bool:
-    """Takes the brokers of this checkout's `up`, if it runs and the environment names no others."""
+def _join_up() -> stays.Record | None:
+    """This checkout's `up`, whose brokers are taken, if it runs and the environment names no others."""
     if "ONEFOLD_BOOTSTRAP" in os.environ:
-        return False
+        return None
     found = stays.running(stays.ROOT)
-    if found is None:
-        return False
-    os.environ.update({name: found.settings[name] for name in _OF_THE_BROKERS})
-    return True
+    if found is not None:
+        os.environ.update({name: found.settings[name] for name in _OF_THE_BROKERS})
+    return found
 
 
 def main() -> None:

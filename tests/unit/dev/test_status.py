@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import cli, status
+from shared.dev import up as stays
+from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.status import Line, next_loss
 from shared.kafka.provision import ProvisionError
@@ -130,6 +133,27 @@ def test_a_line_with_a_mark_exits_with_1(monkeypatch: pytest.MonkeyPatch, wrong:
     monkeypatch.setattr(cli, "status", lambda *_: {"brokers": [Line("topics", "as found", wrong)]})
     run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.startswith("!")) == (int(wrong), wrong)
+
+
+@pytest.mark.parametrize(("bootstrap", "asked"), [(None, {"accounts": [A]}), ("prod-1:9092", {})])
+def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
+    bootstrap: str | None, asked: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**dict.fromkeys(cli._OF_THE_BROKERS, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
+    found = stays.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
+    monkeypatch.setattr(stays, "running", lambda _: found)
+    for name in cli._OF_THE_BROKERS:  # so that what the verb puts there ends with the test
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    shown: dict[str, Any] = {}
+
+    def note(_: object, workers: Mapping[str, Any], __: object) -> status.Report:
+        shown.update(workers)
+        return {}
+
+    monkeypatch.setattr(cli, "status", note)
+    run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": bootstrap})
+    assert (run.exit_code, shown) == (0, asked)
 
 
 @pytest.mark.parametrize("named", ["http://host:8000", "acounts=http://host:8000", "accounts="])
