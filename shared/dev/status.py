@@ -42,7 +42,7 @@ def status(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]],
     """The lines of each service, then of the brokers. workers: their URLs, by service."""
     asked = {topology.service: _asked(workers.get(topology.service, ())) for topology in topologies}
     report = {name: list(_service(each)) for name, each in asked.items()}
-    clusters = [each.cluster for each in asked.values() if each.cluster]
+    clusters = {name: each.cluster for name, each in asked.items()}
     return report | {"brokers": list(_brokers(topologies, clusters, settings))}
 
 
@@ -76,7 +76,7 @@ def _service(asked: _Asked) -> Iterator[Line]:
     cluster = asked.cluster
     if cluster is None:
         if not asked.refusals:
-            yield Line("workers", "none answers: its commands wait on their topics", wrong=True)
+            yield Line("workers", "none answers: what it reads waits", wrong=True)
         return
     owned = _owned(cluster)
     for member in cluster.members:
@@ -128,13 +128,14 @@ def _behind(cluster: Cluster) -> Line:
     return Line("behind", "; ".join(late) or "nothing waits")
 
 
-def _brokers(topologies: Sequence[Topology], clusters: Sequence[Cluster], settings: Settings) -> Iterator[Line]:
+def _brokers(
+    topologies: Sequence[Topology], clusters: Mapping[str, Cluster | None], settings: Settings
+) -> Iterator[Line]:
     try:
         yield from _topics(topologies, settings)
     except ProvisionError as error:
         yield Line("topics", str(error), wrong=True)
-    due = list(_due(topologies, clusters))
-    yield Line("retention", f"is to remove unread records of {', '.join(due) or 'no topic'}", bool(due))
+    yield _retention(topologies, clusters)
 
 
 def _topics(topologies: Sequence[Topology], settings: Settings) -> Iterator[Line]:
@@ -158,11 +159,21 @@ def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:
     return Line("at risk", f"with the next broker: {cost}{out_of_sync}", bool(missing))
 
 
-def _due(topologies: Sequence[Topology], clusters: Sequence[Cluster]) -> Iterator[str]:
-    """Partitions where retention comes near to what is not handled yet, and when it gets there."""
+def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | None]) -> Line:
+    """clusters: by service; None where no worker tells what is not handled yet."""
     kept_ms = {topic.name: topic.retention_ms for each in topologies for topic in each.all_topics()}
     finite_s = {name: kept / 1000 for name, kept in kept_ms.items() if kept != KEPT_FOR_EVER}
+    due = list(_due(finite_s, [cluster for cluster in clusters.values() if cluster]))
+    unknown = [name for name, cluster in clusters.items() if finite_s and cluster is None]
+    untold = f"; unknown of {', '.join(unknown)}, which no worker tells" if unknown else ""
+    text = f"is to remove unread records of {', '.join(due) or 'no topic'}{untold}"
+    return Line("retention", text, bool(due or unknown))
+
+
+def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator[str]:
+    """Partitions where retention comes near to what is not handled yet, and when it gets there."""
     for topic, kept_s in finite_s.items():
         for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
-            if (place.lag_seconds or 0.0) > DUE * kept_s:
-                yield f"{topic}/{place.partition} in {kept_s - (place.lag_seconds or 0.0):,.0f} s"
+            lag_s = place.lag_seconds or 0.0
+            if lag_s > DUE * kept_s:
+                yield f"{topic}/{place.partition} in {max(kept_s - lag_s, 0.0):,.0f} s"

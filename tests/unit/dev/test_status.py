@@ -117,15 +117,32 @@ def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest
     assert "no broker answers" in lines[4]
 
 
-@pytest.mark.parametrize(("lag_s", "wrong"), [(0.2, False), (None, False), (29.0, False), (31.0, True)])
+BRIEF = Topology("accounts", topics=(Topic("accounts.timers.v1", retention_ms=60_000),))
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "told"),
+    [
+        (0.2, "no topic"),
+        (None, "no topic"),
+        (29.0, "no topic"),
+        (31.0, "accounts.timers.v1/0 in 29 s"),
+        (61.0, "accounts.timers.v1/0 in 0 s"),
+    ],
+)
 def test_retention_is_an_alarm_when_half_of_it_is_used_up(
-    monkeypatch: pytest.MonkeyPatch, lag_s: float | None, wrong: bool
+    monkeypatch: pytest.MonkeyPatch, lag_s: float | None, told: str
 ) -> None:
-    topology = Topology("accounts", topics=(Topic("accounts.timers.v1", retention_ms=60_000),))
     answers = {f"{A}/cluster": httpx.Response(200, json=picture(lag_s, "accounts.timers.v1"))}
-    *_, line = report_of(monkeypatch, answers, A, topology=topology)
-    assert line.startswith("!") == wrong
-    assert line.endswith("accounts.timers.v1/0 in 29 s" if wrong else "no topic")
+    *_, line = report_of(monkeypatch, answers, A, topology=BRIEF)
+    assert line.startswith("!") == (told != "no topic")
+    assert line.endswith(f" of {told}")
+
+
+def test_what_nobody_tells_of_retention_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, line = report_of(monkeypatch, {}, A, topology=BRIEF)
+    assert line.startswith("!")
+    assert line.endswith("is to remove unread records of no topic; unknown of accounts, which no worker tells")
 
 
 @pytest.mark.parametrize("wrong", [False, True])
