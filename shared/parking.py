@@ -47,12 +47,14 @@ class Parked(BaseModel):
             return self
         return self.model_copy(update={"behind": (*self.behind[:at], offset, *self.behind[at:])})
 
-    def without_first(self) -> Parked | None:
-        """What is left when the first record is done or dropped; the next was not tried yet."""
-        if not self.behind:
+    def without(self, first: int) -> Parked | None:
+        """What is left when so many from the first on are done or dropped; the next was not tried yet."""
+        if not first:
+            return self
+        if first > len(self.behind):
             return None
-        rest = {"offset": self.behind[0], "behind": self.behind[1:], "code": "behind", "reason": "", "attempts": 0}
-        return self.model_copy(update=rest)
+        rest = {"offset": self.behind[first - 1], "behind": self.behind[first:]}
+        return self.model_copy(update={**rest, "code": "behind", "reason": "", "attempts": 0})
 
     def failed(self, failure: Failure) -> Parked:
         """The same after one more vain attempt at the first record."""

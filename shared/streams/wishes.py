@@ -19,6 +19,7 @@ from shared.topology import Topology
 log = structlog.get_logger(__name__)
 
 REREAD_S = 5.0  # in which the engine does nothing else
+TURN_RECORDS = 50  # tried in one go, about a millisecond's work
 
 COMES_AGAIN = Failure("unread", "its source is read again and has not come this far, ask again later")
 
@@ -52,11 +53,12 @@ class Wishes:
         if self._topology.leaves_none_out(parked.processor):
             log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
             return None
-        if self._comes_again(parked):
+        source = self._source(parked)
+        if source is not None and _comes_again(source, parked.offset):
             place.keep(wish.id, parked.failed(COMES_AGAIN))
             return None
         log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
-        place.keep(wish.id, parked.without_first())
+        place.keep(wish.id, parked.without(1))
         return wish.model_copy(update={"action": "dropped"})
 
     async def _retried(self, parked: Parked, attempt: Attempt) -> Parked | None:
@@ -64,28 +66,25 @@ class Wishes:
         source = self._source(parked)
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
-        if processor is None:
+        if source is None or processor is None:
             return parked.failed(Failure("gone", "the processor is no longer there"))
         records, missing = await self._reread(parked)
-        left: Parked | None = parked
-        while left is not None:
-            if self._comes_again(left):
-                return left.failed(COMES_AGAIN)
-            record = records.get(left.offset)
-            failure = missing if record is None else attempt(processor, record)
+        for done, offset in enumerate(parked.offsets):
+            if done % TURN_RECORDS == 0:
+                await asyncio.sleep(0)  # heartbeats and HTTP get their turn
+            record = records.get(offset)
+            if _comes_again(source, offset):
+                failure: Failure | None = COMES_AGAIN
+            else:
+                failure = missing if record is None else attempt(processor, record)
             if failure is not None:
-                return left.failed(failure)
-            left = left.without_first()
+                left = parked.without(done)
+                return left and left.failed(failure)
         return None
 
     def _source(self, parked: Parked) -> Source | None:
         """None when this release reads the topic no more."""
         return self._sources.get(TopicPartition(parked.topic, parked.partition))
-
-    def _comes_again(self, parked: Parked) -> bool:
-        """Whether the source was set back to before the first record: earlier ones of its key may be still to come."""
-        source = self._source(parked)
-        return source is not None and source.position <= parked.offset
 
     async def _reread(self, parked: Parked) -> tuple[Mapping[int, ConsumerRecord], Failure]:
         """The parked records from the log, by offset, and why one can be missing."""
@@ -107,3 +106,8 @@ class Wishes:
         finally:
             await reader.stop()
         return found, missing
+
+
+def _comes_again(source: Source, offset: int) -> bool:
+    """Whether the source was set back to before that record: earlier ones of its key may be still to come."""
+    return source.position <= offset

@@ -63,7 +63,7 @@ def test_a_discarded_record_that_fails_again_is_parked_anew_before_the_others() 
     processor.process(LOG, None, batch, parking)
     parked = parking.get("fragile/0/a")
     assert parked is not None
-    parking.keep("fragile/0/a", parked.without_first())
+    parking.keep("fragile/0/a", parked.without(1))
 
     processor.process(LOG, None, batch, parking)
     anew = parking.get("fragile/0/a")

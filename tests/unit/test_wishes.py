@@ -128,6 +128,38 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
     assert log.stopped
 
 
+def test_while_many_are_tried_the_others_of_the_worker_get_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    many, breaks_at = 1_000, 990
+    turns = 0
+
+    async def read(_self: Wishes, parked: Parked) -> tuple[Mapping[int, Said], Failure]:
+        return {offset: fact(offset) for offset in parked.offsets}, Failure("gone", "")
+
+    def attempt(_: Processor, record: SourceRecord) -> Failure | None:
+        return Failure("processor.failed", "too heavy") if record.offset == breaks_at else None
+
+    async def retried(parking: Parking) -> None:
+        async def beat() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beating = asyncio.create_task(beat())
+        wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=many, end=many)}, None)
+        await wishes.fulfil(Wish(action="retry", id=KEY), parking, attempt)
+        beating.cancel()
+
+    monkeypatch.setattr(Wishes, "_reread", read)
+    parking = _parking()
+    parking.keep(KEY, PARKED.model_copy(update={"behind": tuple(range(1, many))}))
+    asyncio.run(retried(parking))
+    left = parking.get(KEY)
+    assert left is not None
+    assert (left.offsets, left.code, left.attempts) == (tuple(range(breaks_at, many)), "processor.failed", 1)
+    assert turns >= many // wishes_module.TURN_RECORDS - 1
+
+
 @pytest.mark.parametrize(
     ("processor", "offset", "left"),
     [("fragile", 0, (1, 2, 3, 4)), ("fragile", 1, PARKED.offsets), ("chapters", 0, PARKED.offsets)],
