@@ -31,10 +31,10 @@ from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import Beginnings
 from shared.streams.processors import Aggregate, Rekey
-from shared.streams.replicas import Replica, Replicas
+from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.topology import Topic, Topology
-from tests.faults import simulated
+from tests.faults import broken, simulated
 from tests.faults.harness import SHOWN
 from tests.faults.load import POISONS, command
 from tests.faults.log import Read
@@ -427,43 +427,6 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FakeOffsets, "committed", committed)
 
 
-def _store_before_commit(patch: pytest.MonkeyPatch) -> None:
-    send = Engine._send
-
-    def early(self: Engine, batch: Batch) -> Any:
-        for (_, partition), rows in batch.rows.items():
-            rows.store.apply(partition, rows.encoded(), None)
-        return send(self, batch)
-
-    patch.setattr(Engine, "_send", early)
-
-
-def _restored_before_it_is(patch: pytest.MonkeyPatch) -> None:
-    opened = Replicas._opened
-
-    def at_once(self: Replicas, *arguments: Any) -> Replica:
-        replica = opened(self, *arguments)
-        replica.restored = True
-        return replica
-
-    patch.setattr(Replicas, "_opened", at_once)
-
-
-def _first_batch_believed_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Beginnings, "must_reread", lambda *_: False)
-
-
-def _progress_counted_from_what_was_fetched(patch: pytest.MonkeyPatch) -> None:
-    flush = Engine._flush
-
-    async def ahead(self: Engine) -> None:
-        for place in self._batch.offsets:
-            self._batch.offsets[place] = self._reader.position(place)
-        await flush(self)
-
-    patch.setattr(Engine, "_flush", ahead)
-
-
 def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
     async def go_on(self: Engine, aborted: TransactionAborted) -> None:
         if aborted.lost_membership:
@@ -499,13 +462,24 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Engine, "_advance_sources", at_once)
 
 
+def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """What real workers are run without, too; here `name` of its owner is put back."""
+
+    def remove(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(owner, name, getattr(owner, name))
+        fault()
+
+    remove.__name__ = fault.__name__
+    return remove
+
+
 MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
-    _store_before_commit,
-    _restored_before_it_is,
-    _first_batch_believed_at_once,
-    _progress_counted_from_what_was_fetched,
+    _as_by(broken.stores_before_it_commits, Engine, "_send"),
+    _as_by(broken.decides_before_it_is_restored, Replicas, "_opened"),
+    _as_by(broken.believes_any_beginning, Beginnings, "must_reread"),
+    _as_by(broken.counts_what_it_fetched_as_done, Engine, "_flush"),
     _aborted_batch_not_done_again,
     _the_batch_before_not_seen,
     _filled_on_after_a_failed_commit,
