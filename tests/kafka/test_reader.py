@@ -8,49 +8,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord
-from shared.settings import Settings
-from shared.topology import Topic, Topology
 
 pytestmark = pytest.mark.broker
 
 DEADLINE_S = 60.0
 MANY = 20_000  # more than a reader keeps waiting
-_NUMBERS = count(1)
 T = TypeVar("T")
-
-
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    topic = Topic(f"reader{next(_NUMBERS)}.events.v1")
-    provision([Topology("reader", (topic,), partitions=2)], Settings(bootstrap=bootstrap))
-    return topic.name
-
-
-@pytest.fixture
-def put(bootstrap: str, topic: str) -> Callable[..., None]:
-    """Writes values in one transaction, whose marker takes the next offset."""
-    producer = Producer(producer_config(bootstrap, transactional_id=topic))
-    producer.init_transactions(30)
-
-    def put(*values: bytes, partition: int = 0, abort: bool = False) -> None:
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, b"key", partition)
-        producer.flush(30)
-        producer.abort_transaction(30) if abort else producer.commit_transaction(30)
-
-    return put
 
 
 @asynccontextmanager
@@ -95,9 +66,9 @@ def test_committed_records_are_read_and_the_position_passes_all_else(
             reader.assign({(topic, 0): 0, (topic, 1): 0})
             found = await read_until(reader, lambda _: reader.position((topic, 0)) == 10)
             assert [(record.offset, record.key, record.value) for record in found] == [
-                (0, b"key", b"a"),
-                (1, b"key", b"b"),
-                (5, b"key", b"c"),
+                (0, b"a", b"a"),
+                (1, b"b", b"b"),
+                (5, b"c", b"c"),
             ]
             assert all(record.timestamp > 1.6e12 for record in found)
             assert reader.highwater((topic, 0)) == 10

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from shared.kafka.access import client_config
 from shared.kafka.history import History, HistoryUnavailable
-from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
 from shared.kafka.spans import Span, read, read_all
-from shared.settings import Settings
-from shared.topology import Topic, Topology
 
 pytestmark = pytest.mark.broker
-
-_NUMBERS = count(1)
-
-
-@pytest.fixture
-def topic(bootstrap: str) -> str:
-    topic = Topic(f"spans{next(_NUMBERS)}.events.v1")
-    provision([Topology("spans", (topic,), partitions=2)], Settings(bootstrap=bootstrap))
-    return topic.name
-
-
-@pytest.fixture
-def put(bootstrap: str, topic: str) -> Callable[..., None]:
-    """Writes values, or None, under their own bytes in one transaction."""
-    producer = Producer(producer_config(bootstrap, transactional_id=topic))
-    producer.init_transactions(30)
-
-    def put(*values: bytes | None, partition: int = 0, abort: bool = False) -> None:
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, value or b"gone", partition)
-        producer.flush(30)
-        producer.abort_transaction(30) if abort else producer.commit_transaction(30)
-
-    return put
 
 
 def values(bootstrap: str, span: Span) -> dict[int, bytes | None]:
