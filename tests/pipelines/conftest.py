@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -200,7 +202,9 @@ def read_records(bootstrap: str, topic: str) -> list[Record]:
     waiting = set(range(History(bootstrap).partitions(topic)))
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
     found = []
+    deadline = time.monotonic() + 60
     while waiting:
+        assert time.monotonic() < deadline, f"the end of {topic} is not reached in {waiting}"
         messages: list[Any] = consumer.consume(1000, timeout=0.2)
         for message in messages:
             if message.error():
@@ -209,6 +213,11 @@ def read_records(bootstrap: str, topic: str) -> list[Record]:
                 found.append(Record(message.partition(), message.key(), message.value()))
     consumer.close()
     return found
+
+
+def next_version(service: str) -> list[str]:
+    """The command of a worker that declares version 2."""
+    return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
 
 
 def latest(records: Iterable[Record]) -> dict[bytes, bytes | None]:

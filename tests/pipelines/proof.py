@@ -38,6 +38,7 @@ from shared.kafka.history import History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
+from tests.conftest import SHORTEST_SESSION_S
 from tests.pipelines.conftest import latest, read_records
 
 ACCOUNTS = table_of("accounts", "accounts")
@@ -131,7 +132,9 @@ class _Accounts:
         self._log = root / "logs" / "accounts.log"
         self._port = free_port()
         self._spark = spark
-        self._settings = Settings(bootstrap=bootstrap, data_dir=self.stores, session_timeout_s=6, log_format="json")
+        self._settings = Settings(
+            bootstrap=bootstrap, data_dir=self.stores, session_timeout_s=SHORTEST_SESSION_S, log_format="json"
+        )
         self._asked: list[tuple[str, AccountCommand]] = []
         self.worker = self._new_worker()
         provision([TOPOLOGY], self._settings)

@@ -33,7 +33,8 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, read_records
+from tests.conftest import SHORTEST_SESSION_S
+from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
 
 CHARGE = Charge(amount_cents=500)
 CLIENTS = 4
@@ -161,17 +162,13 @@ def abort_an_event(bootstrap: str) -> None:
     producer.abort_transaction(30)
 
 
-def next_version(service: str) -> list[str]:
-    return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("behind", [0, 20])
 def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     spark: Any, tmp_path: Path, behind: int
 ) -> None:
     """behind: how many answers the mirror misses at least."""
-    settings = Settings(session_timeout_s=6, log_format="json")
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     first = Stack(tmp_path / "first", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY])
     with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs") as second, first:
         topics = mirrored_topics([TOPOLOGY])

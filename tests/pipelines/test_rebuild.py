@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,9 @@ from shared.kafka.history import GroupIsLive, History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
 from shared.settings import Settings
+from tests.conftest import SHORTEST_SESSION_S
 from tests.engine.parked import ask, await_letter, send
-from tests.pipelines.conftest import PARTITIONS, read_records
+from tests.pipelines.conftest import PARTITIONS, next_version, read_records
 
 CHARGE = Charge(amount_cents=500)
 COMMANDS_READ = dict.fromkeys(range(PARTITIONS), 7)
@@ -220,7 +220,7 @@ def test_there_must_be_something_to_begin_from(spark: Any, ledger: Any, history:
 
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    settings = Settings(session_timeout_s=6, log_format="json")
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     with Stack(tmp_path / "stack", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
         yield stack
 
@@ -228,11 +228,6 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
 def charge_once(accounts: str) -> None:
     headers = {"Idempotency-Key": "once"}
     httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 2999}, headers=headers).raise_for_status()
-
-
-def next_version(service: str) -> list[str]:
-    """The command of a worker that declares version 2."""
-    return [sys.executable, "-m", "faust", "-A", f"tests.pipelines.next_{service}", "worker", "--without-web"]
 
 
 @pytest.mark.long

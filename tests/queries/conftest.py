@@ -9,9 +9,8 @@ import pytest
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.settings import Settings
+from tests.conftest import SHORTEST_SESSION_S
 from tests.queries.cluster import owners
-
-SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
 
 
 @pytest.fixture

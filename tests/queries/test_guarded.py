@@ -11,6 +11,7 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.settings import DEV_ISSUER, Settings
+from tests.conftest import SHORTEST_SESSION_S
 from tests.queries.cluster import PARTITIONS, client, keys_in, path_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
@@ -26,7 +27,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[Stack]:
     settings = Settings(
-        session_timeout_s=6,
+        session_timeout_s=SHORTEST_SESSION_S,
         log_format="json",
         peers="127.0.0.0/8",
         auth="on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -11,7 +12,8 @@ import pytest
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.settings import Settings
-from tests.queries.cluster import as_peer, client, fill, key_of, owned_by, owners, path_of, post, statuses
+from tests.conftest import SHORTEST_SESSION_S
+from tests.queries.cluster import DEADLINE_S, as_peer, client, fill, key_of, owned_by, owners, path_of, post, statuses
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -21,7 +23,7 @@ ENOUGH = "1000"
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Three workers, each partition on two of them."""
-    settings = Settings(session_timeout_s=6, standbys=1, log_format="json")
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, standbys=1, log_format="json")
     root = tmp_path_factory.mktemp("warm")
     with Stack(root, {TOPOLOGY.service: 3}, settings=settings, topologies=[TOPOLOGY]) as stack:
         owners(stack)
@@ -70,7 +72,9 @@ async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, 
     """Returns when one worker besides the owner has each row."""
     for account_id, cents in balances.items():
         copies, asked = 0, f"{path_of(account_id)}?max_lag={ENOUGH}"
+        deadline = time.monotonic() + DEADLINE_S
         while copies < 2:
+            assert time.monotonic() < deadline, f"no standby has {account_id}"
             reads = [await http.get(url + asked, headers=as_peer(asked)) for url in stack.urls("accounts")]
             copies = sum(read.status_code == 200 and read.json()["balance_cents"] == cents for read in reads)
             await asyncio.sleep(0.1)

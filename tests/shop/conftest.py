@@ -8,6 +8,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from shared.settings import Settings
+from tests.conftest import SHORTEST_SESSION_S
 from tests.shop.market import Market
 
 WORKERS = {"accounts": 1, "inventory": 1, "orders": 2, "sales": 1}
@@ -16,7 +17,7 @@ ORDERS_DEADLINE_S = 5.0  # three attempts: an order without answers ends after 1
 
 @pytest.fixture(scope="session")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
-    settings = Settings(session_timeout_s=6, log_format="json")
+    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ORDERS_DEADLINE_S", str(ORDERS_DEADLINE_S))
         with Stack(tmp_path_factory.mktemp("shop"), WORKERS, settings=settings) as stack, Market(stack) as market:

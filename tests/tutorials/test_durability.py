@@ -19,6 +19,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
 from shared.settings import Settings
 from shared.topology import Topic, Topology
+from tests.conftest import SHORTEST_SESSION_S
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -46,7 +47,10 @@ class Customer:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    root, settings = tmp_path_factory.mktemp("durable"), Settings(session_timeout_s=6, log_format="json")
+    root, settings = (
+        tmp_path_factory.mktemp("durable"),
+        Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json"),
+    )
     with Stack(root, {TOPOLOGY.service: 1}, brokers=3, settings=settings, topologies=[TOPOLOGY]) as stack:
         yield stack
 
