@@ -136,7 +136,7 @@ def allow(
     """Let the principal named after each service do its part on the brokers, by rules made from its topology."""
     topologies, bootstrap = load_topologies(), load_settings().bootstrap
     if passwords:
-        introduce({each.service: (passwords / each.service).read_text() for each in topologies}, bootstrap)
+        introduce({each.service: (passwords / each.service).read_text().strip() for each in topologies}, bootstrap)
     print(f"{grant(topologies, bootstrap)} rules are in force")
 
 

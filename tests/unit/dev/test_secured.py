@@ -6,10 +6,14 @@ import ssl
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from services.accounts.topology import TOPOLOGY
+from shared.dev import cli
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
 from shared.dev.worker import CHECKOUT
+from shared.settings import load_settings
 
 
 def test_what_is_there_stays_and_a_new_service_gets_a_password_of_its_own(tmp_path: Path) -> None:
@@ -31,6 +35,20 @@ def test_the_key_of_tokens_is_the_checkouts_wherever_the_verb_is_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert DevIssuer().key_set.parent == CHECKOUT / ".onefold" / "issuer"
+
+
+def test_a_principal_is_made_with_the_password_its_worker_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, str] = {}
+    monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])
+    monkeypatch.setattr(cli, "introduce", lambda passwords, _: made.update(passwords))
+    monkeypatch.setattr(cli, "grant", lambda *_: 1)
+    file = tmp_path / TOPOLOGY.service
+    file.write_text("a word\n")  # as an editor leaves it
+    monkeypatch.setenv("ONEFOLD_KAFKA_PASSWORD_FILE", str(file))
+    CliRunner().invoke(cli.cli, ["grant", "--passwords", str(tmp_path)], catch_exceptions=False)
+    assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("broker", True), ("another", False)])
