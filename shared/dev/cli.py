@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -222,7 +223,7 @@ def token(
     """Issue a bearer token for SERVICE, signed with this checkout's own key: for development only."""
     issuer = DevIssuer()
     if settings:
-        print("\n".join(f"export {name}={value}" for name, value in issuer.environment(service).items()))
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in issuer.environment(service).items()))
     else:
         scopes = scope or [
             f"{service}:read",

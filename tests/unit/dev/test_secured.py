@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     monkeypatch.setenv("ONEFOLD_KAFKA_PASSWORD_FILE", str(file))
     CliRunner().invoke(cli.cli, ["grant", "--passwords", str(tmp_path)], catch_exceptions=False)
     assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
+
+
+def test_what_makes_a_worker_ask_for_tokens_is_shown_as_a_shell_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer = DevIssuer(tmp_path / "two words")
+    monkeypatch.setattr(cli, "DevIssuer", lambda: issuer)
+    shown = CliRunner().invoke(cli.cli, ["token", "accounts", "--settings"]).output
+    read = subprocess.run(["sh", "-ec", f'{shown}printf %s "$ONEFOLD_AUTH_JWKS"'], capture_output=True, text=True)
+    assert (read.stdout, read.stderr) == (str(issuer.key_set), "")
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("broker", True), ("another", False)])
