@@ -140,7 +140,8 @@ def processes_of(root: Path) -> list[Process]:
 
 def status_lines(about: str) -> list[str]:
     """The lines of one service or of the brokers, as `status` shows them."""
-    lines = CliRunner().invoke(cli.cli, ["status"]).output.splitlines()
+    environment = {"ONEFOLD_BOOTSTRAP": None}  # the verb before, run in this process, has left its own there
+    lines = CliRunner().invoke(cli.cli, ["status"], env=environment).output.splitlines()
     first = next(number for number, line in enumerate(lines) if line[2:].startswith(about))
     rest = itertools.takewhile(lambda line: line[2] == " ", lines[first + 1 :])
     return [lines[first], *rest]
