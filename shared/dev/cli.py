@@ -18,6 +18,7 @@ import typer
 from shared.dev import dead_letters, remove_demo, scaffold
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
+from shared.dev.environment import explain_os_error
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess as compute_again
 from shared.dev.secured import make_secrets
@@ -346,6 +347,8 @@ def main() -> None:
         cli()
     except (OnefoldError, StageFailed) as error:
         sys.exit(str(error))
+    except OSError as error:
+        sys.exit(str(explain_os_error(error)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
         authority = Authority()
         new |= {folder / "broker.pem": authority.issue(_HOSTS).decode(), ca: authority.certificate.decode()}
     for file, text in new.items():
-        file.write_text(text)
-        file.chmod(0o644)
+        draft = file.with_suffix(".new")  # half a file would stay
+        draft.write_text(text)
+        draft.chmod(0o644)
+        draft.replace(file)
     return list(new)

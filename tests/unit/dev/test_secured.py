@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev import cli
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
+from shared.dev.stack import found_services
 from shared.dev.worker import CHECKOUT
 from shared.settings import load_settings
 
@@ -23,6 +27,23 @@ def test_what_is_there_stays_and_a_new_service_gets_a_password_of_its_own(tmp_pa
     assert make_secrets(tmp_path, ["accounts", "orders", "wallets"]) == [wallets]
     assert {file: file.read_text() for file in made} == made
     assert len({*made.values(), wallets.read_text()}) == len(made) + 1
+
+
+def test_what_does_not_fit_on_the_disk_is_told_in_a_line_and_made_whole_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, text: str) -> None:
+        file.write_bytes(text[:5].encode())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dev.py", "secrets"])
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_text", full)
+        with pytest.raises(SystemExit, match=r"No space left.*\n.*free some disk space"):
+            cli.main()
+    made = make_secrets(tmp_path / ".onefold" / "secrets", found_services())
+    assert len(made) == len(found_services()) + 3
 
 
 def test_nobody_else_comes_into_the_folder(tmp_path: Path) -> None:
