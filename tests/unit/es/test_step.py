@@ -116,6 +116,15 @@ def test_a_fingerprint_tells_bodies_and_types_apart() -> None:
     assert len(same | different) == 4
 
 
+def test_a_command_sent_again_after_a_release_with_a_new_optional_field_is_a_repeat() -> None:
+    class LaterCharge(Charge):
+        note: str | None = None
+        gift: bool = False
+
+    assert fingerprint(LaterCharge(amount_cents=1)) == fingerprint(Charge(amount_cents=1))
+    assert fingerprint(LaterCharge(amount_cents=1, gift=True)) != fingerprint(Charge(amount_cents=1))
+
+
 @given(st.lists(st.tuples(commands, st.booleans()), max_size=OUTCOMES_KEPT // 2))
 def test_the_same_command_twice_is_once(sent: list[tuple[AccountCommand, bool]]) -> None:
     once = [envelope(command, f"c-{number}") for number, (command, _) in enumerate(sent)]
