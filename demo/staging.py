@@ -90,6 +90,9 @@ def _only_one(root: Path) -> Iterator[None]:
         except BlockingIOError:
             problem = f"a {root.name} of this checkout runs already"
             raise StageFailed(problem, "end it with Ctrl-C, then run again") from None
-        if root.exists():
-            shutil.rmtree(root)
+        gone = root.with_suffix(".gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        if root.exists():  # renamed first: what a killed run started writes on for some seconds
+            root.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
         yield
