@@ -62,7 +62,8 @@ def purchases_until(limit: int | None, begin: Begin) -> list[Purchase]:
 def _end_on_signals() -> None:
     """Whatever ends this process does it as Ctrl-C, which asyncio turns into a cancellation while its loop runs."""
     for number in _END_SIGNALS:
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,14 +1,30 @@
-"""The demo and the drill begin with nothing."""
+"""The demo and the drill begin with nothing, and end as whoever started them wants."""
 
 from __future__ import annotations
 
 import errno
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from demo.staging import _only_one
+
+HUNG_UP = """
+import os, signal, sys
+from pathlib import Path
+from demo.staging import staged
+from demo.verdict import Verdict
+
+def perform(_):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return Verdict(True, "verdict: ok")
+
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[2]))
+print(staged(Path(sys.argv[1], "demo"), 1, perform).line)
+"""
 
 
 def test_a_run_begins_with_nothing_while_a_killed_ones_broker_still_writes(
@@ -28,3 +44,9 @@ def test_a_run_begins_with_nothing_while_a_killed_ones_broker_still_writes(
     root.mkdir()
     with _only_one(root):
         assert [file.name for file in tmp_path.iterdir()] == ["demo.lock"]
+
+
+@pytest.mark.parametrize(("hangup", "verdict"), [("SIG_DFL", "FAILED interrupted"), ("SIG_IGN", "ok")])
+def test_a_run_ends_with_its_terminal_but_not_under_nohup(hangup: str, verdict: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HUNG_UP, str(tmp_path), hangup]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == f"verdict: {verdict}\n"
