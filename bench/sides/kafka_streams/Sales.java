@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.Locale;
 import java.util.Properties;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serde;
@@ -73,7 +74,8 @@ public class Sales {
         @Override
         public synchronized void onRestoreEnd(TopicPartition changelog, String store, long records) {
             double seconds = (System.nanoTime() - began) / 1e9;
-            System.out.printf("{\"event\": \"restored\", \"records\": %d, \"took_s\": %.3f}%n", records, seconds);
+            String line = "{\"event\": \"restored\", \"records\": %d, \"took_s\": %.3f}%n";
+            System.out.printf(Locale.ROOT, line, records, seconds);
         }
     }
 
