@@ -71,6 +71,8 @@ def test_all_that_is_promised_is_measured_and_drawn(tmp_path: Path) -> None:
     assert all(ratio > 0 for ratio in figures["ratios"].values())
     measured = {result["name"] for result in figures["results"]}
     assert measured >= {"part_read_row", "part_write_row", "part_produce_row", "part_decode_row_32_outcomes"}
+    restored = {result["name"]: result["records"] for result in figures["results"] if "records" in result}
+    assert 1 <= restored["restore_engine_beside_stock_faust"] / restored["restore_stock_faust"] < 2  # and its markers
     drawn = {file.name for file in (tmp_path / "plots").iterdir()}
     assert drawn == {"speed.svg", "speed_wide.svg", "restore.svg", "growth.svg", "parts.svg"}
 
