@@ -27,7 +27,7 @@ class Golden:
         return {path.stem for path in self.folder.glob("*.json")}
 
     def check(self) -> None:
-        """Every version of every type has its record and is read; the present version is written just so.
+        """Every version of every type has its record and is read; the present version is written so, but for defaults.
 
         Raises AssertionError, or BadMessage for a record that can't be read any more.
         """
@@ -44,5 +44,18 @@ class Golden:
         for codec, messages in kinds:
             for message in messages:
                 read = [codec.decode(self(f"{message.TYPE}.v{version}")) for version in range(1, message.VERSION + 1)]
-                written = self(f"{message.TYPE}.v{message.VERSION}")
-                assert codec.encode(read[-1]) == written, f"{message.TYPE} is written otherwise now"
+                written = codec.encode(read[-1])
+                record = json.loads(self(f"{message.TYPE}.v{message.VERSION}"))
+                same = _holds(json.loads(written), record) and codec.decode(written) == read[-1]
+                assert same, f"{message.TYPE} is written otherwise now"
+
+
+def _holds(found: Any, record: Any) -> bool:
+    """Whether all of the record is there. It lacks the fields that came later."""
+    match found, record:
+        case dict(), dict():
+            return record.keys() <= found.keys() and all(_holds(found[name], record[name]) for name in record)
+        case list(), list():
+            return len(found) == len(record) and all(map(_holds, found, record))
+        case _:
+            return bool(found == record)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.domain import DECIDER
+from bench.domain import DECIDER, Sold
 from shared.es.errors import BadMessage
 from shared.testing.golden import Golden
 
@@ -69,6 +70,21 @@ def test_a_message_that_is_written_otherwise_is_noticed(tmp_path: Path, write: W
     write("bench.sold.v1", SOLD | {"data": {"amount_cents": 2933, "currency": "USD"}})
     with pytest.raises(AssertionError, match=r"bench\.sold is written otherwise"):
         Golden(tmp_path, DECIDER).check()
+
+
+def test_a_message_with_a_new_optional_field_keeps_its_record(tmp_path: Path, write: Write) -> None:
+    class NotedSale(Sold):
+        note: str | None = None
+
+    Golden(tmp_path, replace(DECIDER, events=(NotedSale,))).check()
+
+
+def test_a_message_with_a_new_field_that_is_needed_is_noticed(tmp_path: Path, write: Write) -> None:
+    class NotedSale(Sold):
+        note: str
+
+    with pytest.raises(BadMessage, match="note"):
+        Golden(tmp_path, replace(DECIDER, events=(NotedSale,))).check()
 
 
 def test_a_record_that_cannot_be_read_any_more_is_noticed(tmp_path: Path, write: Write) -> None:

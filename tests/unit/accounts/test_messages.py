@@ -40,7 +40,7 @@ from shared.testing.golden import Golden
 golden = Golden(Path(__file__).parent / "golden", DECIDER)
 
 EVENTS: dict[str, AccountEvent] = {
-    "account.opened.v1": AccountOpened(order_limit_cents=5000),
+    "account.opened.v1": AccountOpened(),
     "account.limits_set.v1": LimitsSet(order_limit_cents=5000, credit_limit_cents=None),
     "account.charged.v1": AccountCharged(amount_cents=2933),
     "account.charged.v2": AccountCharged(amount_cents=2933),
@@ -54,7 +54,7 @@ EVENTS: dict[str, AccountEvent] = {
     "account.order_settled.v1": OrderSettled(order_id="order-00002", amount_cents=2933),
 }
 COMMANDS: dict[str, AccountCommand] = {
-    "account.open.v1": OpenAccount(order_limit_cents=5000),
+    "account.open.v1": OpenAccount(),
     "account.set_limits.v1": SetLimits(order_limit_cents=5000, credit_limit_cents=None),
     "account.charge.v1": Charge(amount_cents=2933),
     "account.pay.v1": Pay(amount_cents=2933),
@@ -87,9 +87,9 @@ def test_every_version_of_every_message_has_its_golden_record() -> None:
     assert golden.names() == EVENTS.keys() | COMMANDS.keys()
 
 
-def test_an_account_opened_before_there_were_limits_has_none() -> None:
-    record = json.loads(golden("account.opened.v1")) | {"data": {}}
-    assert DECIDER.event_codec.decode(json.dumps(record).encode()).data == AccountOpened()
+def test_an_account_is_opened_with_limits_since_there_are_some() -> None:
+    record = json.loads(golden("account.opened.v1")) | {"data": {"order_limit_cents": 5000, "credit_limit_cents": None}}
+    assert DECIDER.event_codec.decode(json.dumps(record).encode()).data == AccountOpened(order_limit_cents=5000)
 
 
 @given(st.integers(min_value=1, max_value=999_999_999))
