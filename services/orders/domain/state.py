@@ -24,7 +24,7 @@ class Unplaced(State):
 
 
 class Placed(State):
-    """What every later phase knows. attempt: how often the outstanding step was asked for, from 1."""
+    """What every later phase knows. attempt: which of the deadlines of the whole order is running, from 1."""
 
     customer_id: str
     lines: tuple[Line, ...]

@@ -182,3 +182,11 @@ def test_an_order_is_rejected_when_its_last_attempt_gets_no_answer() -> None:
     given(*CHARGING, ChargeOverdue(attempt=ATTEMPTS, customer_id="c-1", total_cents=2999)).when(
         CheckDeadline(attempt=ATTEMPTS)
     ).then(rejected("order.timed_out", charged=True))
+
+
+def test_the_deadlines_are_of_the_whole_order_however_late_a_step_was_asked_for() -> None:
+    waits: list[OrderEvent] = [
+        ReservationOverdue(attempt=attempt, lines=(BACH,), placed_at=AT) for attempt in range(2, ATTEMPTS + 1)
+    ]
+    charging: tuple[OrderEvent, ...] = (PLACED, ABBA_RESERVED, *waits, BACH_RESERVED)
+    given(*charging).when(CheckDeadline(attempt=ATTEMPTS)).then(rejected("order.timed_out", charged=True))
