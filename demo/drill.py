@@ -73,8 +73,9 @@ class Drill:
         try:
             self._start()
             topics = mirrored_topics(self._topologies)
-            with Mirror(mirror_properties(topics, self._first.bootstrap, self._second.bootstrap, 1), ROOT / "mirror"):
-                asyncio.run(self._lose())
+            properties = mirror_properties(topics, self._first.bootstrap, self._second.bootstrap, 1)
+            with Mirror(properties, ROOT / "mirror") as mirror:
+                asyncio.run(self._lose(mirror))
             self._rebuild()
             return asyncio.run(self._go_on())
         finally:
@@ -92,7 +93,7 @@ class Drill:
             self._first.start_workers(lambda ready, total: now.progress(ready, total, "ready,"))
             now.done = f"{len(self._first.workers)} at the first cluster"
 
-    async def _lose(self) -> None:
+    async def _lose(self, mirror: Mirror) -> None:
         async with Shop(self._first) as shop:
             with self._begin("opening") as now:
                 log = Log(CommandProducer(self._first.bootstrap, self._topologies))
@@ -100,12 +101,14 @@ class Drill:
                 accounts = len(self._expected.accounts)
                 while not await shop.has_decided(log.last) or await asyncio.to_thread(self._mirrored) < accounts:
                     check(self._first)
+                    mirror.check()
                     await asyncio.sleep(_TICK_S)
                 now.done = f"{accounts:,} accounts are open, and known at the second cluster"
             with self._begin("loss") as now:
                 placing = asyncio.gather(*(self._place(shop, purchase) for purchase in self._purchases))
                 while len(self._answered) < len(self._purchases) // 2:
                     check(self._first)
+                    mirror.check()
                     if placing.done():
                         placing.result()
                     show(now, len(self._answered), len(self._purchases), "orders answered")

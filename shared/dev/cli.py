@@ -167,7 +167,7 @@ def mirror(
     with suppress(KeyboardInterrupt), Mirror(properties, stays.ROOT.parent / "mirror") as running:
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
-        sys.exit(f"MirrorMaker ended by itself: see {running.log}")
+        running.check()
 
 
 @cli.command()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from shared.child import Child
+from shared.es.errors import OnefoldError
 from shared.kafka.embedded import lines
 from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
 from shared.kafka.java import find_java
@@ -54,6 +55,13 @@ def mirror_properties(topics: Iterable[str], source: str, target: str, replicati
     }
 
 
+class MirrorFailed(OnefoldError):
+    """MirrorMaker ended by itself.
+
+    Operator action: read its log, which the message names.
+    """
+
+
 class Mirror:
     """MirrorMaker as a process of its own, which ends with the one that started it."""
 
@@ -83,6 +91,11 @@ class Mirror:
         """Returns when it has ended by itself."""
         if self._process is not None:
             self._process.wait()
+
+    def check(self) -> None:
+        """Raises MirrorFailed if it has ended by itself."""
+        if self._process is not None and self._process.exit_code is not None:
+            raise MirrorFailed(f"MirrorMaker ended with {self._process.exit_code}: see {self.log}")
 
     def stop(self) -> None:
         """SIGTERM, so that it ends its transactions, and SIGKILL if it takes too long."""

@@ -9,6 +9,7 @@ import sys
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
 
@@ -16,7 +17,9 @@ import pytest
 
 from demo import drill
 from demo.drill import STAGES, Drill
+from shared.child import Child
 from shared.dev.stages import Stage, StageFailed, stage
+from shared.kafka.mirror import Mirror, MirrorFailed
 
 FEW = 300
 
@@ -64,7 +67,9 @@ class Shop:
         raise StageFailed("POST /orders/cdnow-2: 500", "see the workers' logs")
 
 
-def test_a_drill_ends_with_the_first_order_that_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def lose(mirror: Mirror, mirrored: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drill up to the loss of the first cluster. mirrored: how many accounts the second one knows of."""
+
     def begin(name: str) -> AbstractContextManager[Stage]:
         return stage("[1/1]", name, StringIO())
 
@@ -73,6 +78,20 @@ def test_a_drill_ends_with_the_first_order_that_is_not_answered(monkeypatch: pyt
     monkeypatch.setattr(drill, "check", lambda _: None)
     monkeypatch.setattr(drill, "Log", Shop)
     monkeypatch.setattr(drill, "Shop", Shop)
-    monkeypatch.setattr(Drill, "_mirrored", lambda _: 100)
+    monkeypatch.setattr(Drill, "_mirrored", lambda _: mirrored)
+    asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(mirror), timeout=5))
+
+
+def test_a_drill_ends_with_the_first_order_that_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StageFailed, match="500"):
-        asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(), timeout=5))
+        lose(Mirror({}, tmp_path), 100, monkeypatch)
+
+
+def test_a_drill_ends_with_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror({}, tmp_path)
+    mirror._process = Child(["false"], mirror.log)
+    with pytest.raises(MirrorFailed, match=rf"ended with 1: see {mirror.log}"):
+        lose(mirror, 0, monkeypatch)
+    mirror.stop()
