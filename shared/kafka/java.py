@@ -102,7 +102,9 @@ def _install(folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as partial:
             target = Path(partial, "installed")
-            done = subprocess.run([*pip, "--target", target, "-r", _LOCK], stdout=2, stderr=subprocess.PIPE, text=True)
+            command = [*pip, "--target", str(target), "-r", str(_LOCK)]
+            environment = os.environ | {"PIP_USER": "0"}  # a person's default, which --target does not go with
+            done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, env=environment)
             if done.returncode:
                 raise JavaUnavailable(f"pip cannot install {folder.name}: {_FIX}\n{done.stderr.strip()}")
             _move(target, folder)

