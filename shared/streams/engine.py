@@ -114,6 +114,7 @@ class Engine(Service):
         self._alive = alive
         self._lease_s = lease_s
         self._lease_until = 0.0
+        self._generation = 0  # of the group, when it last counted us in
         self._left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
@@ -151,6 +152,16 @@ class Engine(Service):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._inbox.put_nowait((assignment, done))
         await done
+
+    def joined(self, generation: int, sent: float) -> None:
+        """The group counts this worker in since `sent` (`elapsed_s`); its assignment follows.
+
+        In a generation that it missed, what it held may have been another's, who wrote it.
+        """
+        if generation not in (self._generation, self._generation + 1):
+            self._let_go()
+        self._generation = generation
+        self.extend_lease(sent)
 
     def extend_lease(self, sent: float) -> None:
         """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
@@ -448,11 +459,11 @@ class Engine(Service):
         self._failures += 1
         pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
         log.warning("batch not committed, begins again", reason=str(aborted), pause_s=pause_s)
+        self._drop_pending()
         if aborted.lost_membership:
             self.assignment = None  # the group will assign anew
             self._suspend()
-            self.replicas.hold(active=(), standby=(), starts={}, ends={})
-            self.waiting.look_again()
+            self._let_go()
         elif self.assignment is not None:
             if not self._told_otherwise:
                 await asyncio.sleep(pause_s)
@@ -468,7 +479,12 @@ class Engine(Service):
             raise failure
         log.error("a store failed, wiped; the changelog restores it", store=str(failure))
         self.replicas.wipe(replica)
+        self._drop_pending()
         await self._take_over(self.assignment)
+
+    def _drop_pending(self) -> None:
+        """What was being committed may have been, all the same: nobody reads these rows before the changelog tells."""
+        self.replicas.drop(TopicPartition(*place) for place, rows in self._pending.rows.items() if rows.changed)
 
     # Taking over and restoring.
 
@@ -481,6 +497,11 @@ class Engine(Service):
         self.sources.clear()
         self._reader.assign({})
         self._beginnings = Beginnings({})
+
+    def _let_go(self) -> None:
+        """Hold nothing: what was ours may be another's."""
+        self.replicas.hold(active=(), standby=(), starts={}, ends={})
+        self.waiting.look_again()
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""

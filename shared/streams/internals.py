@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from aiokafka import TopicPartition
+from aiokafka.protocol.group import SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -31,10 +32,13 @@ class EngineThread(driver.AIOKafkaConsumerThread):
     """Notes until when the group surely counts this member in, and leaves it when it is told to stop."""
 
     app: WorkerApp
+    consumer: EngineConsumer
 
     async def on_start(self) -> None:
         await super().on_start()
-        note_heartbeats(self._ensure_consumer()._coordinator, self.app.engine.extend_lease)
+        coordinator = self._ensure_consumer()._coordinator
+        note_heartbeats(coordinator, self.app.engine.extend_lease)
+        note_syncs(coordinator, self.consumer.note_sync)
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
@@ -60,14 +64,30 @@ def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None
     coordinator._do_heartbeat = noted
 
 
+def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
+    """Call `asked` with the time at which an assignment is asked for: how long its answer lies here, nobody knows."""
+    send = coordinator._send_req
+
+    async def noted(request: Any) -> Any:
+        if isinstance(request, SyncGroupRequest):
+            asked(elapsed_s())
+        return await send(request)
+
+    coordinator._send_req = noted
+
+
 class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
     app: WorkerApp
     engines: Assignment | None = None
+    synced = 0.0  # when the last assignment was asked for
 
     def _new_consumer_thread(self) -> EngineThread:
         return EngineThread(self, loop=self.loop, beacon=self.beacon)
+
+    def note_sync(self, sent: float) -> None:
+        self.synced = sent
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.engines = None
@@ -77,7 +97,7 @@ class EngineConsumer(driver.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self.engines = self._engines_assignment(generation_id)
         if self.engines is not None:
-            self.app.engine.extend_lease(elapsed_s())
+            self.app.engine.joined(generation_id, self.synced)
         ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)

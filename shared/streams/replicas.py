@@ -164,8 +164,7 @@ class Replicas:
     ) -> None:
         """Exactly these from now on. starts and ends: of their changelogs, now."""
         held = [*active, *standby]
-        for tp in self.held.keys() - set(held):
-            self.held.pop(tp).store.close(tp.partition)
+        self.drop(self.held.keys() - set(held))
         for tp in held:
             self.held[tp] = self._opened(tp, tp in active, starts[tp], ends[tp])
 
@@ -193,6 +192,11 @@ class Replicas:
         kept = position > 0 and (held is None or held.kept)
         position = max(position, start)
         return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)
+
+    def drop(self, changelogs: Iterable[TopicPartition]) -> None:
+        """Not held any more, those that are; their rows stay."""
+        for tp in self.held.keys() & set(changelogs):
+            self.held.pop(tp).store.close(tp.partition)
 
     def wipe(self, replica: Replica) -> None:
         """Forget what is held locally; held again, it is restored from its changelog."""

@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -48,6 +49,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_rejoin_needed_fut": (GroupCoordinator,),
     "_restart_recovery": (Recovery,),
     "_resume_streams": (Recovery,),
+    "_send_req": (GroupCoordinator,),
     "_slurp_changelogs": (Recovery,),
     "_subscription": (AIOKafkaConsumer,),
     "_thread": (driver.Consumer,),
@@ -211,6 +213,24 @@ def test_only_a_group_at_rest_extends_the_lease(alive: bool, rejoining: bool, ex
         return sent
 
     assert len(asyncio.run(once())) == extended
+
+
+def test_a_lease_begins_when_the_assignment_was_asked_for() -> None:
+    """Its answer may have lain here while the process was frozen."""
+    asked: list[float] = []
+
+    async def send(request: object) -> object:
+        assert len(asked) == isinstance(request, SyncGroupRequest)
+        return request
+
+    async def join() -> None:
+        coordinator = SimpleNamespace(_send_req=send)
+        internals.note_syncs(coordinator, asked.append)
+        for request in (HeartbeatRequest("accounts", 7, "m-1"), SyncGroupRequest("accounts", 7, "m-1", None, [])):
+            assert await coordinator._send_req(request) is request
+
+    asyncio.run(join())
+    assert asked
 
 
 def _annotated(owner: object) -> set[str]:

@@ -70,6 +70,18 @@ def test_an_owner_that_slept_through_its_lease_does_not_serve(
     assert not node.serves(TABLE, 0)
 
 
+@pytest.mark.parametrize(("generation", "serves"), [(8, True), (9, False)])
+def test_an_owner_reads_on_in_the_next_generation_only(
+    engine: Engine, node: WorkerNode, generation: int, serves: bool
+) -> None:
+    """In one that it missed, another worker may have owned its partitions, and written."""
+    engine.joined(7, elapsed_s())
+    hold(engine, active=True, position=10)
+    engine.joined(generation, elapsed_s())
+    assert node.serves(TABLE, 0) is serves
+    assert node.standby_lag(TABLE, 0) is None
+
+
 @pytest.mark.parametrize(("active", "restored"), [(False, True), (False, False), (True, False)])
 def test_a_copy_that_follows_the_changelog_knows(
     engine: Engine, node: WorkerNode, active: bool, restored: bool

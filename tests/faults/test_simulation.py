@@ -1,7 +1,8 @@
 """The engine's own code against a simulated broker, through thousands of schedules that no real one would hit.
 
 Workers crash and freeze at any step of a flush, answers to commits are lost, generations move, batches come in pieces,
-stores lose their ends or break, changelogs are compacted. What is left at the end is judged like a real log.
+stores lose their ends or break, changelogs are compacted. Rows that a worker serves are compared with their changelog
+all the while, and what is left at the end is judged like a real log.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
 from services.accounts.domain.upcasters import UPCASTERS
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
+from shared.clock import elapsed_s
 from shared.es.message import Event
 from shared.kafka.transactions import TransactionAborted, TransactionRefused, group_metadata
 from shared.positions import Partition
@@ -61,6 +63,7 @@ ENOUGH_TURNS = 2_000
 TURNS_OF_A_STEP = 100
 PARTITIONS = 2
 POISONED = 0.05
+LEASE_S = 1_000.0
 NAMES = [f"a-{number}" for number in range(5)]
 
 COPIES = Topic("accounts.copies.v1")
@@ -110,6 +113,10 @@ class Worker:
         return self.engine is not None and (self.flight is not None or self.producer.halted is not None)
 
     @property
+    def is_committing(self) -> bool:
+        return self.engine is not None and (self.engine._committing is not None or self.flight is not None)
+
+    @property
     def is_settled(self) -> bool:
         """Whether it owns partitions, has them restored, and is committing nothing."""
         if self.engine is None or self.engine.assignment is None or self.engine._committing is not None:
@@ -130,7 +137,7 @@ class Worker:
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
-            lease_s=10.0,
+            lease_s=LEASE_S,
         )
         self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
 
@@ -209,6 +216,7 @@ class World:
         for _ in range(ACTIONS):
             (action,) = self.chance.choices(actions, [6, 14, 3, 6, 2, 1, 1])
             await action()
+            self.untrue += self._untrue_rows()
         await self.settle()
 
     async def produce(self) -> None:
@@ -245,6 +253,17 @@ class World:
             first = next(self.broker.visible(place, self.broker.committed.get(place, 0)), None)
             if first is not None and first.offset < position:
                 yield f"{place} is said to be at {position}, but {first.offset} is not committed"
+
+    def _untrue_rows(self) -> Iterator[str]:
+        """Whoever reads from a worker that serves a partition takes its rows to be the latest."""
+        for worker in self.workers:
+            if worker.engine is None or worker.is_committing:
+                continue  # of that, nobody was told yet
+            for partition in range(PARTITIONS):
+                if worker.engine.serves(ACCOUNTS, partition):
+                    latest = {read.key: read.value for read in self.broker.visible((CHANGELOG, partition), 0)}
+                    if worker.stores[ACCOUNTS.name].rows(partition) != latest:
+                        yield f"{worker.name} serves rows of partition {partition} that are not the latest"
 
     async def plan(self) -> None:
         """Something will befall the next commit of a worker."""
@@ -284,6 +303,14 @@ class World:
         self.broker.generation += 1
         self.broker.members = {worker.member for worker in answering}
         owners = [self.chance.choice(answering) for _ in range(PARTITIONS)] if answering else []
+        for worker in self.workers:
+            if worker.engine is None:
+                continue
+            if worker in answering:
+                worker.engine.joined(self.broker.generation, sent=elapsed_s())
+            else:
+                worker.engine.extend_lease(sent=elapsed_s() - LEASE_S)  # so long the group has waited for it
+        self.untrue += self._untrue_rows()
         for worker in answering:
             await self._tell(worker, self._assignment(worker, owners))
 
@@ -451,6 +478,14 @@ def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_settle", ends)
 
 
+def _generations_missed_without_noticing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "joined", lambda self, _, sent: self.extend_lease(sent))
+
+
+def _rows_served_whose_commit_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_drop_pending", lambda self: None)
+
+
 def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> None:
     advance = Engine._advance_sources
 
@@ -483,6 +518,8 @@ MUTATIONS = (
     _aborted_batch_not_done_again,
     _the_batch_before_not_seen,
     _filled_on_after_a_failed_commit,
+    _generations_missed_without_noticing,
+    _rows_served_whose_commit_is_in_doubt,
     _markers_passed_before_the_records_in_front,
 )
 
