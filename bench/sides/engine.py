@@ -13,7 +13,7 @@ from msgspec import json
 from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
 from shared.es.row import Row, RowCodec
-from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
@@ -74,15 +74,15 @@ def processor(work: str, topology: Topology) -> Processor:
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router, table = APIRouter(prefix="/sales"), node.topology.tables[0]
     sales = Queries(node, peers, table, view)
-    door = Commands(node, peers, DECIDER, table, path="/sales")
+    intake = Commands(node, peers, DECIDER, table, path="/sales")
 
     @router.get("/{customer}", response_model=Sales)
     async def get_sales(request: Request, customer: str, reading: ReadingQuery) -> Response:
         return await sales.by_id(request, customer, reading)
 
     @router.post("/{customer}", status_code=201, response_model=Accepted)
-    async def sell(request: Request, customer: str, wishes: WishesHeader, body: Sell) -> Response:
-        return await door.submit(request, customer, body, wishes)
+    async def sell(request: Request, customer: str, headers: Headers, body: Sell) -> Response:
+        return await intake.submit(request, customer, body, headers)
 
     return [router]
 

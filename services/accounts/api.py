@@ -14,7 +14,7 @@ from services.accounts.topology import ACCOUNTS
 from shared.es.row import Row
 from shared.http import commands, history, lists
 from shared.http.changes import change_routes
-from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.commands import Accepted, Commands, Headers
 from shared.http.guard import OwnedRouter
 from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
 from shared.http.lists import ListQuery, Lists, Page
@@ -65,7 +65,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = OwnedRouter("account_id", prefix="/accounts", tags=["accounts"])
     accounts = History(node, peers, ACCOUNTS, view, DECIDER)
     listed = Lists(node, peers, ACCOUNTS, view)
-    door = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
+    intake = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
     async def list_accounts(request: Request, query: Annotated[AccountList, Query()]) -> Response:
@@ -81,25 +81,25 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
 
     @router.post("/{account_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def open_account(
-        request: Request, account_id: PathId, wishes: WishesHeader, body: OpenAccount | None = None
+        request: Request, account_id: PathId, headers: Headers, body: OpenAccount | None = None
     ) -> Response:
-        return await door.submit(request, account_id, body or OpenAccount(), wishes)
+        return await intake.submit(request, account_id, body or OpenAccount(), headers)
 
     @router.post("/{account_id}/limits", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def set_limits(request: Request, account_id: PathId, body: SetLimits, wishes: WishesHeader) -> Response:
-        return await door.submit(request, account_id, body, wishes)
+    async def set_limits(request: Request, account_id: PathId, body: SetLimits, headers: Headers) -> Response:
+        return await intake.submit(request, account_id, body, headers)
 
     @router.post("/{account_id}/charges", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def charge(request: Request, account_id: PathId, body: Charge, wishes: WishesHeader) -> Response:
-        return await door.submit(request, account_id, body, wishes)
+    async def charge(request: Request, account_id: PathId, body: Charge, headers: Headers) -> Response:
+        return await intake.submit(request, account_id, body, headers)
 
     @router.post("/{account_id}/payments", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def pay(request: Request, account_id: PathId, body: Pay, wishes: WishesHeader) -> Response:
-        return await door.submit(request, account_id, body, wishes)
+    async def pay(request: Request, account_id: PathId, body: Pay, headers: Headers) -> Response:
+        return await intake.submit(request, account_id, body, headers)
 
     @router.post("/{account_id}/closure", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def close(request: Request, account_id: PathId, wishes: WishesHeader) -> Response:
-        return await door.submit(request, account_id, CloseAccount(), wishes)
+    async def close(request: Request, account_id: PathId, headers: Headers) -> Response:
+        return await intake.submit(request, account_id, CloseAccount(), headers)
 
     @router.get(
         "/{account_id}/commands/{command_id}",
@@ -108,6 +108,6 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         responses=commands.OUTCOME_RESPONSES,
     )
     async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
-        return await door.outcome(request, account_id, command_id)
+        return await intake.outcome(request, account_id, command_id)
 
     return [router, change_routes(node, ACCOUNTS, view, owned=True)]

@@ -16,7 +16,7 @@ from services.inventory.topology import ITEMS, LEVELS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
-from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.commands import Accepted, Commands, Headers
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId, Segment
@@ -80,7 +80,7 @@ def _items(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/items", tags=["items"])
     items = Queries(node, peers, ITEMS, view)
     listed = Lists(node, peers, ITEMS, view)
-    door = Commands(node, peers, DECIDER, ITEMS, path="/items")
+    intake = Commands(node, peers, DECIDER, ITEMS, path="/items")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
     async def list_items(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
@@ -91,18 +91,18 @@ def _items(node: Node, peers: Peers) -> APIRouter:
         return await items.by_id(request, sku, reading)
 
     @router.post("/{sku}/deliveries", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def receive(request: Request, sku: PathId, body: ReceiveStock, wishes: WishesHeader) -> Response:
-        return await door.submit(request, sku, body, wishes)
+    async def receive(request: Request, sku: PathId, body: ReceiveStock, headers: Headers) -> Response:
+        return await intake.submit(request, sku, body, headers)
 
     @router.post("/{sku}/discontinuation", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def discontinue(request: Request, sku: PathId, body: DiscontinueItem, wishes: WishesHeader) -> Response:
-        return await door.submit(request, sku, body, wishes)
+    async def discontinue(request: Request, sku: PathId, body: DiscontinueItem, headers: Headers) -> Response:
+        return await intake.submit(request, sku, body, headers)
 
     @router.get(
         "/{sku}/commands/{command_id}", status_code=201, response_model=Accepted, responses=commands.OUTCOME_RESPONSES
     )
     async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
-        return await door.outcome(request, sku, command_id)
+        return await intake.outcome(request, sku, command_id)
 
     return router
 

@@ -16,7 +16,7 @@ from services.orders.topology import ORDERS
 from shared.es.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
-from shared.http.commands import Accepted, Commands, WishesHeader
+from shared.http.commands import Accepted, Commands, Headers
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId, Segment
@@ -68,7 +68,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/orders", tags=["orders"])
     orders = Queries(node, peers, ORDERS, view)
     listed = Lists(node, peers, ORDERS, view)
-    door = Commands(node, peers, DECIDER, ORDERS, path="/orders")
+    intake = Commands(node, peers, DECIDER, ORDERS, path="/orders")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
     async def list_orders(request: Request, query: Annotated[OrderList, Query()]) -> Response:
@@ -79,13 +79,13 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         return await orders.by_id(request, order_id, reading)
 
     @router.post("/{order_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def place(request: Request, order_id: PathId, body: PlaceOrder, wishes: WishesHeader) -> Response:
+    async def place(request: Request, order_id: PathId, body: PlaceOrder, headers: Headers) -> Response:
         """It is placed; whether it is confirmed, `GET …?until=phase:confirmed&wait=10` tells."""
-        return await door.submit(request, order_id, body, wishes)
+        return await intake.submit(request, order_id, body, headers)
 
     @router.post("/{order_id}/cancellation", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
-    async def cancel(request: Request, order_id: PathId, wishes: WishesHeader) -> Response:
-        return await door.submit(request, order_id, CancelOrder(), wishes)
+    async def cancel(request: Request, order_id: PathId, headers: Headers) -> Response:
+        return await intake.submit(request, order_id, CancelOrder(), headers)
 
     @router.get(
         "/{order_id}/commands/{command_id}",
@@ -94,6 +94,6 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
         responses=commands.OUTCOME_RESPONSES,
     )
     async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
-        return await door.outcome(request, order_id, command_id)
+        return await intake.outcome(request, order_id, command_id)
 
     return [router, change_routes(node, ORDERS, view)]

@@ -46,7 +46,7 @@ def _in_utc(instant: datetime) -> datetime:
         raise ValueError("an instant must be in the years 1 to 9999 of UTC") from None
 
 
-Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+_AnyZone = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class Accepted(BaseModel):
@@ -56,32 +56,32 @@ class Accepted(BaseModel):
     sequence: int | None
 
 
-class Wishes(BaseModel):
-    """What the request's headers ask for. wait_s: 0 when the caller prefers not to wait."""
+class CommandHeaders(BaseModel):
+    """What the headers of a command ask for. wait_s: 0 when the caller prefers not to wait."""
 
     command_id: str
     occurred_at: datetime
     wait_s: float
 
 
-async def wishes(
+async def command_headers(
     idempotency_key: Annotated[
         IdempotencyKey | None, Header(description="the same key takes effect once; without it, a retry is new")
     ] = None,
-    occurred_at: Annotated[Instant | None, Header(description="when it happened, if not now")] = None,
+    occurred_at: Annotated[_AnyZone | None, Header(description="when it happened, if not now")] = None,
     prefer: Annotated[str, Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = "",
-) -> Wishes:
+) -> CommandHeaders:
     prefer = prefer.lower()
     waits = re.search(r"\bwait=(\d{1,4})\b", prefer)
     wait_s = 0.0 if "respond-async" in prefer else float(waits[1]) if waits else DEFAULT_WAIT_S
-    return Wishes(
+    return CommandHeaders(
         command_id=idempotency_key or str(uuid4()),
         occurred_at=occurred_at or datetime.now(UTC),
         wait_s=min(wait_s, MAX_WAIT_S),
     )
 
 
-WishesHeader = Annotated[Wishes, Depends(wishes)]
+Headers = Annotated[CommandHeaders, Depends(command_headers)]
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {"model": Accepted, "description": "Appended, not decided yet; Location tells its outcome"},
@@ -113,28 +113,28 @@ class Commands:
         self._codec = decider.command_codec
         self._table = table
 
-    async def submit(self, request: Request, aggregate_id: str, command: Command, wishes: Wishes) -> Response:
-        """201 with the new sequence, 409 when refused, 202 when not decided within the wished wait."""
+    async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
+        """201 with the new sequence, 409 when refused, 202 when not decided within its wait."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
             owner = self._node.owner(self._table, partition)
-            return await while_connected(request, self._peers.forward(request, owner, wishes.wait_s))
+            return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
         envelope = self._codec.wrap(
-            command, command_id=wishes.command_id, aggregate_id=aggregate_id, issued_at=wishes.occurred_at
+            command, command_id=headers.command_id, aggregate_id=aggregate_id, issued_at=headers.occurred_at
         )
-        decided = self._node.expect(aggregate_id, wishes.command_id)
+        decided = self._node.expect(aggregate_id, headers.command_id)
         try:
             offset = await self._node.append(self._table.source, key, self._codec.encode(envelope))
             appended = {(self._table.source.name, partition): offset}
-            outcome, positions = await asyncio.wait_for(decided, wishes.wait_s)
+            outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
         except TimeoutError:
-            headers = self._headers(aggregate_id, wishes.command_id, partition, appended)
-            return self._answer(202, Accepted(command_id=wishes.command_id, sequence=None), headers)
+            answered = self._headers(aggregate_id, headers.command_id, partition, appended)
+            return self._answer(202, Accepted(command_id=headers.command_id, sequence=None), answered)
         finally:
             decided.cancel()
-        headers = self._headers(aggregate_id, wishes.command_id, partition, {**positions, **appended})
-        return self._outcome(outcome, fingerprint(command), headers)
+        answered = self._headers(aggregate_id, headers.command_id, partition, {**positions, **appended})
+        return self._outcome(outcome, fingerprint(command), answered)
 
     async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
         """What became of a command: 201, 409, or 404 while (or because) it is not among the aggregate's latest."""
@@ -165,10 +165,14 @@ class Commands:
     def _headers(
         self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]
     ) -> dict[str, str]:
-        ours = {place: offset for place, offset in positions.items() if place[0] in self._own_topics}
+        seen = {
+            (topic, number): offset
+            for (topic, number), offset in positions.items()
+            if topic in self._own_topics and number == partition
+        }
         return {
             "Location": f"{self._path}/{quote(aggregate_id, safe='')}/commands/{quote(command_id, safe='')}",
-            "Onefold-Position": format_positions({p: o for p, o in ours.items() if p[1] == partition}),
+            "Onefold-Position": format_positions(seen),
             "Onefold-Partition": str(partition),
             "Onefold-Owner": self._node.settings.url,
         }
