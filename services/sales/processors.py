@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.sales import projections
-from services.sales.projections import CONFIRMED
+from services.sales.domain.orders import OrderConfirmed
 from services.sales.topology import BY_CUSTOMER, BY_DAY, BY_HOUR, BY_SKU, ORDERS_EVENTS
 from shared.streams.processors import Projection, Rekey
 
@@ -16,7 +16,7 @@ PROCESSORS = (
             BY_CUSTOMER: projections.by_customer,
         },
         source=ORDERS_EVENTS,
-        events=CONFIRMED,
+        events=(OrderConfirmed,),
     ),
     *map(Projection.of, projections.READ_MODELS),
 )

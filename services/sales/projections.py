@@ -12,7 +12,6 @@ from shared.es.envelope import EventEnvelope
 from shared.read_model import ReadModel
 
 Confirmed = EventEnvelope[OrderConfirmed]
-CONFIRMED = (OrderConfirmed,)
 
 
 def by_sku(event: Confirmed) -> list[str]:
@@ -22,7 +21,7 @@ def by_sku(event: Confirmed) -> list[str]:
 
 def sku_sales(view: Totals, event: Confirmed, sku: str) -> Totals:
     (line,) = [line for line in event.data.lines if line.sku == sku]
-    return Totals(**view.plus(line.quantity, line.amount_cents))
+    return view.plus(line.quantity, line.amount_cents)
 
 
 def by_day(event: Confirmed) -> list[str]:
@@ -32,8 +31,8 @@ def by_day(event: Confirmed) -> list[str]:
 def day_sales(view: DaySales, event: Confirmed, _day: str) -> DaySales:
     units, cents = event.data.units, event.data.total_cents
     if is_late(event):
-        return view.model_copy(update={"late": Totals(**view.late.plus(units, cents))})
-    return view.model_copy(update=view.plus(units, cents))
+        return view.model_copy(update={"late": view.late.plus(units, cents)})
+    return view.plus(units, cents)
 
 
 def by_hour(event: Confirmed) -> list[str]:
@@ -42,7 +41,7 @@ def by_hour(event: Confirmed) -> list[str]:
 
 def hour_sales(view: Totals, event: Confirmed, _hour: str) -> Totals:
     """An hour of the week comes again every week: it never closes, and no order is late for it."""
-    return Totals(**view.plus(event.data.units, event.data.total_cents))
+    return view.plus(event.data.units, event.data.total_cents)
 
 
 def by_customer(event: Confirmed) -> list[str]:
@@ -66,9 +65,9 @@ def latest(_view: Insight | None, event: EventEnvelope[Counted], _insight: str) 
 
 
 READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
-    ReadModel(SKUS, sku_sales, initial=Totals(), events=CONFIRMED, state=Totals),
-    ReadModel(DAYS, day_sales, initial=DaySales(), events=CONFIRMED, state=DaySales),
-    ReadModel(HOURS, hour_sales, initial=Totals(), events=CONFIRMED, state=Totals),
-    ReadModel(CUSTOMERS, customer_profile, initial=None, events=CONFIRMED, state=Customer | None),
+    ReadModel(SKUS, sku_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
+    ReadModel(DAYS, day_sales, initial=DaySales(), events=(OrderConfirmed,), state=DaySales),
+    ReadModel(HOURS, hour_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
+    ReadModel(CUSTOMERS, customer_profile, initial=None, events=(OrderConfirmed,), state=Customer | None),
     ReadModel(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
 )

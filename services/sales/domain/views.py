@@ -1,5 +1,7 @@
 """What is known of sales. Each view is made of sums, minima and maxima: the order of its events changes nothing."""
 
+from typing import Self
+
 from shared.es.state import State
 from shared.es.times import Day
 
@@ -9,13 +11,14 @@ class Totals(State):
     units: int = 0
     revenue_cents: int = 0
 
-    def plus(self, units: int, revenue_cents: int) -> dict[str, int]:
-        """The totals with one order more."""
-        return {
+    def plus(self, units: int, revenue_cents: int) -> Self:
+        """The same with one order more."""
+        added = {
             "orders": self.orders + 1,
             "units": self.units + units,
             "revenue_cents": self.revenue_cents + revenue_cents,
         }
+        return self.model_copy(update=added)
 
 
 class DaySales(Totals):
