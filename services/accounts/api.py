@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay, SetLimits
 from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.state import Account, Open
+from services.accounts.domain.state import Account, Open, Unopened
 from services.accounts.topology import ACCOUNTS
 from shared.es.row import Row
 from shared.http import commands, history, lists
@@ -22,12 +22,14 @@ from shared.http.node import Node
 from shared.http.paths import PathId, Segment
 from shared.http.peers import Peers
 
+Phase = Literal["open", "closed"]
+
 
 class AccountView(BaseModel):
     """balance_cents: what the customer owes. held_cents: of orders under way. sequence: number of events so far."""
 
     account_id: str
-    phase: Literal["open", "closed"]
+    phase: Phase
     balance_cents: int
     held_cents: int
     order_limit_cents: int | None
@@ -39,15 +41,15 @@ class AccountList(ListQuery):
     """order: by id, or by balance."""
 
     order: Literal["id", "balance_cents", "-balance_cents"] = "id"
-    phase: Literal["open", "closed"] | None = None
+    phase: Phase | None = None
     balance_cents_min: int | None = None
     balance_cents_max: int | None = None
 
 
-def view(account_id: str, row: Row[Account]) -> AccountView | None:
+def account_view(account_id: str, row: Row[Account]) -> AccountView | None:
     """None for an account that was never opened."""
     account = row.state
-    if account.phase == "unopened":
+    if isinstance(account, Unopened):
         return None
     last = account if isinstance(account, Open) else Open()
     return AccountView(
@@ -63,8 +65,8 @@ def view(account_id: str, row: Row[Account]) -> AccountView | None:
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = OwnedRouter("account_id", prefix="/accounts", tags=["accounts"])
-    accounts = History(node, peers, ACCOUNTS, view, DECIDER)
-    listed = Lists(node, peers, ACCOUNTS, view)
+    accounts = History(node, peers, ACCOUNTS, account_view, DECIDER)
+    listed = Lists(node, peers, ACCOUNTS, account_view)
     intake = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
@@ -110,4 +112,4 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
         return await intake.outcome(request, account_id, command_id)
 
-    return [router, change_routes(node, ACCOUNTS, view, owned=True)]
+    return [router, change_routes(node, ACCOUNTS, account_view, owned=True)]

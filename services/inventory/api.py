@@ -52,7 +52,7 @@ class LevelList(ListQuery):
     physical_max: int | None = None
 
 
-def view(sku: str, row: Row[Item]) -> ItemView | None:
+def item_view(sku: str, row: Row[Item]) -> ItemView | None:
     """None for an item that was never delivered."""
     item = row.state
     if isinstance(item, Unlisted):
@@ -72,14 +72,14 @@ def level_view(sku: str, row: Row[Level]) -> LevelView:
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
-    changes = [change_routes(node, ITEMS, view), change_routes(node, LEVELS, level_view)]
+    changes = [change_routes(node, ITEMS, item_view), change_routes(node, LEVELS, level_view)]
     return [_items(node, peers), _levels(node, peers), *changes]
 
 
 def _items(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/items", tags=["items"])
-    items = Queries(node, peers, ITEMS, view)
-    listed = Lists(node, peers, ITEMS, view)
+    items = Queries(node, peers, ITEMS, item_view)
+    listed = Lists(node, peers, ITEMS, item_view)
     intake = Commands(node, peers, DECIDER, ITEMS, path="/items")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)

@@ -47,7 +47,7 @@ class OrderList(ListQuery):
     customer_id: str | None = None
 
 
-def view(order_id: str, row: Row[Order]) -> OrderView | None:
+def order_view(order_id: str, row: Row[Order]) -> OrderView | None:
     """None for an order that was never placed."""
     order = row.state
     if isinstance(order, Unplaced):
@@ -66,8 +66,8 @@ def view(order_id: str, row: Row[Order]) -> OrderView | None:
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/orders", tags=["orders"])
-    orders = Queries(node, peers, ORDERS, view)
-    listed = Lists(node, peers, ORDERS, view)
+    orders = Queries(node, peers, ORDERS, order_view)
+    listed = Lists(node, peers, ORDERS, order_view)
     intake = Commands(node, peers, DECIDER, ORDERS, path="/orders")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
@@ -96,4 +96,4 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
         return await intake.outcome(request, order_id, command_id)
 
-    return [router, change_routes(node, ORDERS, view)]
+    return [router, change_routes(node, ORDERS, order_view)]

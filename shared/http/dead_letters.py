@@ -46,7 +46,7 @@ class Discard(BaseModel):
     reason: Annotated[str, Field(min_length=1, max_length=300)]
 
 
-def view(key: str, row: Row[Parked]) -> DeadLetter:
+def letter_view(key: str, row: Row[Parked]) -> DeadLetter:
     parked = row.state
     return DeadLetter(id=key, **parked.model_dump(exclude={"behind"}), behind=len(parked.behind))
 
@@ -54,7 +54,7 @@ def view(key: str, row: Row[Parked]) -> DeadLetter:
 def router(node: Node, peers: Peers) -> APIRouter:
     routes = APIRouter(prefix="/dead-letters", tags=["operations"])
     table, parking = node.topology.parked, node.topology.parking
-    listed = Lists(node, peers, table, view)
+    listed = Lists(node, peers, table, letter_view)
 
     @routes.get("", response_model=Page, responses=RESPONSES)
     async def list_dead_letters(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
@@ -69,7 +69,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
         if not node.serves(table, partition):
             return await peers.forward(request, node.owner(table, partition))
         row = node.read(table, partition, letter_id.encode())
-        return _unknown(letter_id) if row is None else JSONResponse(view(letter_id, row).model_dump())
+        return _unknown(letter_id) if row is None else JSONResponse(letter_view(letter_id, row).model_dump())
 
     @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
     async def retry(letter_id: Segment) -> Response:
