@@ -25,7 +25,7 @@ from services.accounts.topology import EVENTS
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import CHECKOUT, faust_command
-from shared.kafka.history import History, HistoryUnavailable
+from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.producer import CommandProducer
 from shared.kafka.provision import load_topologies
@@ -121,8 +121,8 @@ class Drill:
 
     def _mirrored(self) -> int:
         """How many accounts the second cluster knows of; what else takes offsets there is counted, too."""
-        with suppress(HistoryUnavailable):  # the mirror has not made the topic yet
-            return sum(History(self._second.bootstrap).settled_ends(EVENTS.name).values())
+        with suppress(BrokersUnavailable):  # the mirror has not made the topic yet
+            return sum(Brokers(self._second.bootstrap).settled_ends(EVENTS.name).values())
         return 0
 
     async def _place(self, shop: Shop, purchase: Purchase) -> None:

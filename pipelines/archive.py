@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import sources
 from pipelines.sinks import refuse_unshared
 from shared.es.errors import OnefoldError
-from shared.kafka.history import History, Positions
+from shared.kafka.brokers import Brokers, Positions
 
 KEPT_HOURS = 7 * 24  # what compaction replaced stays so long, for readers that have begun
 _SHOWN = 5
@@ -83,13 +83,13 @@ class Archive:
         """Everything archived of the topic, in no order: sources.RECORDS and `occurred_on`."""
         return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
 
-    def extend(self, history: History) -> Archived:
+    def extend(self, brokers: Brokers) -> Archived:
         """Adds what the topic has beyond the archive.
 
-        Raises ArchiveBehind, AnotherLog, FolderNotShared or HistoryUnavailable.
+        Raises ArchiveBehind, AnotherLog, FolderNotShared or BrokersUnavailable.
         """
-        before, first = self.ends(), history.starts(self.topic)
-        ends = history.settled_ends(self.topic)
+        before, first = self.ends(), brokers.starts(self.topic)
+        ends = brokers.settled_ends(self.topic)
         if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
             raise AnotherLog(f"{self.topic} does not have what is archived of it in {self.path}: {_spans(ahead)}")
         starts = {partition: before.get(partition, 0) for partition in ends}
@@ -99,7 +99,7 @@ class Archive:
             return Archived(0, ends)
         refuse_unshared(self._spark, self.path)
         try:
-            self.append(self.between(history, starts, ends), starts, ends)
+            self.append(self.between(brokers, starts, ends), starts, ends)
         except Exception as error:  # delta-spark 4.0.0 was published without its module of exceptions
             if "ConcurrentTransactionException" not in str(error):
                 raise
@@ -108,8 +108,8 @@ class Archive:
             raise ArchivedElsewhere(f"{self.path} was extended by another run meanwhile")
         return Archived(self._added(), ends)
 
-    def between(self, history: History, starts: Positions, ends: Positions) -> DataFrame:
-        return sources.topic(self._spark, history.bootstrap, self.topic, starts, ends).frame
+    def between(self, brokers: Brokers, starts: Positions, ends: Positions) -> DataFrame:
+        return sources.topic(self._spark, brokers.bootstrap, self.topic, starts, ends).frame
 
     def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
         """Adds `records`, which are all from `starts` to `ends`, unless a run from `starts` did."""
@@ -144,19 +144,19 @@ class Archive:
         table.vacuum(KEPT_HOURS)
         return metrics.numFilesRemoved, metrics.numFilesAdded
 
-    def problems(self, history: History) -> Iterator[str]:
+    def problems(self, brokers: Brokers) -> Iterator[str]:
         """What is wrong with the archive, a line each: twice there, or unlike the log."""
         yield from self._repeated()
-        yield from self._unlike_the_log(history)
+        yield from self._unlike_the_log(brokers)
 
     def _repeated(self) -> Iterator[str]:
         times = self.records().groupBy("partition", "offset").count().where("count > 1")
         for row in times.orderBy("partition", "offset").limit(_SHOWN).collect():
             yield f"{self.topic}, partition {row.partition}, offset {row.offset}: there {row['count']} times"
 
-    def _unlike_the_log(self, history: History) -> Iterator[str]:
-        ends, first = self.ends(), history.starts(self.topic)
-        log = self.between(history, first, {p: max(ends.get(p, 0), start) for p, start in first.items()})
+    def _unlike_the_log(self, brokers: Brokers) -> Iterator[str]:
+        ends, first = self.ends(), brokers.starts(self.topic)
+        log = self.between(brokers, first, {p: max(ends.get(p, 0), start) for p, start in first.items()})
         begins = F.create_map(*(F.lit(number) for pair in first.items() for number in pair))
         archived = self.records().where(F.col("offset") >= begins[F.col("partition")])
         place, digest = ["partition", "offset"], F.xxhash64("key", "value")

@@ -33,7 +33,7 @@ from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError
 from shared.es.ids import check_aggregate_id, derived_id
 from shared.es.row import Row
-from shared.kafka.history import GroupIsLive, History
+from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 
 _EVENTS = "partition int, key binary, sequence long, value binary, reason string"
@@ -127,13 +127,13 @@ class Backfill:
     def __init__(
         self,
         spark: SparkSession,
-        history: History,
+        brokers: Brokers,
         table: FoldedTable,
         mapping: Mapping,
         archive: Archive | None = None,
     ) -> None:
         self._spark = spark
-        self._history = history
+        self._brokers = brokers
         self._table = table
         self._mapping = mapping
         self._archive = archive
@@ -141,7 +141,7 @@ class Backfill:
     def run(self, rows: DataFrame, rejects: str) -> Entered:
         """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
 
-        Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or HistoryUnavailable.
+        Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
         _refuse_own_names(rows.columns)
         self._refuse_workers()
@@ -163,14 +163,14 @@ class Backfill:
         """Those of former versions, too: they have no rows of what comes in, and would number their events anew."""
         topology = self._table.topology
         for group in (replace(topology, version=version).group for version in range(1, topology.version + 1)):
-            if self._history.members(group):
+            if self._brokers.members(group):
                 raise GroupIsLive(f"workers of {group} are running: stop them first")
-        if topology.version > 1 and not self._history.positions(topology.group):
+        if topology.version > 1 and not self._brokers.positions(topology.group):
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 
     def _append(self, records: DataFrame, topic: str) -> None:
         self._refuse_workers()  # once more: what came before took its time
-        _append(records, self._history.bootstrap, topic)
+        _append(records, self._brokers.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
@@ -192,7 +192,7 @@ class Backfill:
 
     def _history_so_far(self) -> Flow:
         topic = self._table.events.name
-        return until(self._spark, self._history, topic, self._history.settled_ends(topic), self._archive)
+        return until(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
         """What the topic has already: key, sequence, known."""
@@ -201,7 +201,7 @@ class Backfill:
 
     def _rows(self) -> DataFrame:
         """Of every key whose events go on behind its row, or that has none."""
-        rows = sources.latest(sources.whole(self._spark, self._history, self._table.changelog))
+        rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog))
         folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (

@@ -34,7 +34,7 @@ from pipelines.mirrored import MirroredRebuild
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import load_settings
 
@@ -67,10 +67,10 @@ def parity(
     if url and not service:
         raise typer.BadParameter("--url is of one service: name it")
     chosen = [table_of(service, table)] if service and table else [t for s in _chosen(service) for t in tables(s)]
-    history = _history(bootstrap, [each.changelog for each in chosen])
+    brokers = _brokers(bootstrap, [each.changelog for each in chosen])
     with spark_session("parity", master=master, memory=memory) as spark:
         verdicts = [
-            auditing.audit(spark, history, each, archive=_archive(spark, archive, each), url=url, sample=sample)
+            auditing.audit(spark, brokers, each, archive=_archive(spark, archive, each), url=url, sample=sample)
             for each in chosen
         ]
     for verdict in verdicts:
@@ -96,18 +96,18 @@ def archive(
     chosen = [each for name in _chosen(service) for each in tables(name)]
     topics = dict.fromkeys((each.topology.service, each.events.name) for each in chosen)
     numbered = {(each.topology.service, each.events.name) for each in chosen if not each.is_view}
-    history = _history(bootstrap, [topic for _, topic in topics])
+    brokers = _brokers(bootstrap, [topic for _, topic in topics])
     right = True
     with spark_session("archive", master=master, memory=memory) as spark:
         for name, topic in topics:
             kept = Archive(spark, root, name, topic)
-            typer.echo(f"{topic}: {kept.extend(history).records:,} records archived")
+            typer.echo(f"{topic}: {kept.extend(brokers).records:,} records archived")
             if not kept.exists():
                 continue  # none of the service's topics has a record yet
             if compact:
                 before, after = kept.compact()
                 typer.echo(f"{topic}: {before:,} files became {after:,}")
-            for problem in _problems(kept, history, (name, topic) in numbered) if verify else ():
+            for problem in _problems(kept, brokers, (name, topic) in numbered) if verify else ():
                 typer.echo(problem)
                 right = False
     if not right:
@@ -136,12 +136,12 @@ def rebuild(
     target = version or chosen[0].topology.version
     if target == 1:
         raise NothingBefore(f"{service} is at version 1: raise `version` in services/{service}/topology.py first")
-    history = _history(bootstrap, [each.events.name for each in chosen])
+    brokers = _brokers(bootstrap, [each.events.name for each in chosen])
     with spark_session("rebuild", master=master, memory=memory) as spark:
         build = (MirroredRebuild if mirrored else Rebuild)(
-            spark, history, chosen, target, work.resolve(), archive=lambda table: _archive(spark, archive, table)
+            spark, brokers, chosen, target, work.resolve(), archive=lambda table: _archive(spark, archive, table)
         )
-        provision([build.topology], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
+        provision([build.topology], load_settings().model_copy(update={"bootstrap": brokers.bootstrap}))
         rows = build.run(_show)
     typer.echo(f"{build.topology.group}: {rows:,} rows are ready; start its workers")
 
@@ -163,9 +163,9 @@ def backfill(
     table = next((table for table in tables(service) if not table.is_view), None)
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
-    told, history = filling.read_mapping(mapping), _history(bootstrap, [table.events.name])
+    told, brokers = filling.read_mapping(mapping), _brokers(bootstrap, [table.events.name])
     with spark_session("backfill", master=master, memory=memory) as spark:
-        fill = filling.Backfill(spark, history, table, told, _archive(spark, archive, table))
+        fill = filling.Backfill(spark, brokers, table, told, _archive(spark, archive, table))
         done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
     typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
     if done.rejected:
@@ -190,47 +190,47 @@ def insights(
     if stream and archive:
         raise typer.BadParameter("--stream takes nothing from an archive")
     table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
-    history = _history(bootstrap, [each.events.name for each in (table, *orders)])
-    provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": history.bootstrap}))
+    brokers = _brokers(bootstrap, [each.events.name for each in (table, *orders)])
+    provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": brokers.bootstrap}))
     checkpoint = (out / "checkpoint").resolve()
     if stream and not any(checkpoint.glob("offsets/*")):
-        _refuse_cut(history, table.events.name)
+        _refuse_cut(brokers, table.events.name)
     with spark_session("insights", master=master, memory=memory) as spark:
         if stream:
-            records = sources.stream(spark, history.bootstrap, table.events.name)
+            records = sources.stream(spark, brokers.bootstrap, table.events.name)
             days = revenue_by_day(charges(facts(records, table)))
-            results.follow(days, history.bootstrap, str(checkpoint), "revenue", "day")
+            results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
             return
-        charged = charges(_facts(spark, history, table, archive)).cache()
+        charged = charges(_facts(spark, brokers, table, archive)).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
-        results.write(days, history.bootstrap, "revenue", "day")
-        results.write(months, history.bootstrap, "retention", "cohort", "months")
-        results.write(by_segment(segments(charged)), history.bootstrap, "segment", "segment")
+        results.write(days, brokers.bootstrap, "revenue", "day")
+        results.write(months, brokers.bootstrap, "retention", "cohort", "months")
+        results.write(by_segment(segments(charged)), brokers.bootstrap, "segment", "segment")
         for each in orders:
-            bought = lines(_facts(spark, history, each, archive)).cache()
-            results.write(revenue_by_sku_and_cohort(bought), history.bootstrap, "sku", "sku", "cohort")
-            results.write(baskets(bought), history.bootstrap, "basket", "rank")
+            bought = lines(_facts(spark, brokers, each, archive)).cache()
+            results.write(revenue_by_sku_and_cohort(bought), brokers.bootstrap, "sku", "sku", "cohort")
+            results.write(baskets(bought), brokers.bootstrap, "basket", "rank")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
 
 
-def _refuse_cut(history: History, topic: str) -> None:
+def _refuse_cut(brokers: Brokers, topic: str) -> None:
     """Before a stream's first run: of what is left it would count days that are in part gone."""
-    for partition, start in history.starts(topic).items():
+    for partition, start in brokers.starts(topic).items():
         if start:
             missing = f"{topic}, partition {partition}: offsets 0 to {start - 1}"
             raise HistoryIncomplete(f"{missing} are not in the topic any more: count without --stream, from an archive")
 
 
-def _facts(spark: SparkSession, history: History, table: FoldedTable, archive: str | None) -> DataFrame:
-    ends = history.settled_ends(table.events.name)
-    records = until(spark, history, table.events.name, ends, _archive(spark, archive, table))
+def _facts(spark: SparkSession, brokers: Brokers, table: FoldedTable, archive: str | None) -> DataFrame:
+    ends = brokers.settled_ends(table.events.name)
+    records = until(spark, brokers, table.events.name, ends, _archive(spark, archive, table))
     return facts(records.frame, table)
 
 
-def _problems(kept: Archive, history: History, numbered: bool) -> Iterator[str]:
-    yield from kept.problems(history)
+def _problems(kept: Archive, brokers: Brokers, numbered: bool) -> Iterator[str]:
+    yield from kept.problems(brokers)
     if numbered:  # a copy, or a result, has the sequence of another aggregate's event
         yield from kept.broken_sequences()
 
@@ -243,12 +243,12 @@ def _show(done: Done, count: int, total: int, took_s: float) -> None:
     )
 
 
-def _history(bootstrap: str | None, topics: Iterable[str]) -> History:
+def _brokers(bootstrap: str | None, topics: Iterable[str]) -> Brokers:
     """Asked for every topic at once: Spark takes its time to start, and more to find that there is no broker."""
-    history = History(bootstrap or load_settings().bootstrap)
+    brokers = Brokers(bootstrap or load_settings().bootstrap)
     for topic in topics:
-        history.partitions(topic)
-    return history
+        brokers.partitions(topic)
+    return brokers
 
 
 def _archive(spark: SparkSession, root: str | None, table: FoldedTable) -> Archive | None:

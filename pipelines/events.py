@@ -9,7 +9,7 @@ from pipelines import sources
 from pipelines.archive import Archive
 from pipelines.sources import Flow
 from shared.es.errors import OnefoldError
-from shared.kafka.history import History, Positions
+from shared.kafka.brokers import Brokers, Positions
 
 _TASKS_A_PARTITION = 4  # so that few Kafka partitions hash to the same task
 
@@ -21,14 +21,14 @@ class HistoryIncomplete(OnefoldError):
     """
 
 
-def until(spark: SparkSession, history: History, topic: str, ends: Positions, archive: Archive | None) -> Flow:
+def until(spark: SparkSession, brokers: Brokers, topic: str, ends: Positions, archive: Archive | None) -> Flow:
     """Every committed record below `ends`, of its partitions.
 
-    Raises HistoryIncomplete or HistoryUnavailable.
+    Raises HistoryIncomplete or BrokersUnavailable.
     """
-    first = {partition: start for partition, start in history.starts(topic).items() if partition in ends}
+    first = {partition: start for partition, start in brokers.starts(topic).items() if partition in ends}
     if not any(first.values()):
-        return sources.topic(spark, history.bootstrap, topic, first, ends)
+        return sources.topic(spark, brokers.bootstrap, topic, first, ends)
     archived = archive.ends() if archive else {}
     for partition, start in first.items():
         if archived.get(partition, 0) < start:
@@ -36,7 +36,7 @@ def until(spark: SparkSession, history: History, topic: str, ends: Positions, ar
             raise HistoryIncomplete(f"{missing} are not in the topic any more, and not in an archive that was named")
     assert archive is not None
     begins = {partition: min(archived.get(partition, 0), end) for partition, end in ends.items()}
-    tail = sources.topic(spark, history.bootstrap, topic, begins, ends).frame
+    tail = sources.topic(spark, brokers.bootstrap, topic, begins, ends).frame
     limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
     kept = archive.records().where(F.col("partition").isin([*ends]) & (F.col("offset") < limits[F.col("partition")]))
     both = kept.select(*tail.columns).unionByName(tail)

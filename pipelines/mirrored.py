@@ -27,7 +27,7 @@ from pipelines.catalog import FoldedTable
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
-from shared.kafka.history import Positions
+from shared.kafka.brokers import Positions
 from shared.kafka.transactions import Record
 from shared.parking import Wish
 from shared.policy import Reaction
@@ -55,9 +55,9 @@ class MirroredRebuild(Rebuild):
     """Needs the commands and the events of the service and its neighbours, and nobody who writes them meanwhile."""
 
     def _positions(self) -> dict[str, Positions]:
-        history = self._history
+        brokers = self._brokers
         views = {table.events.name for table in self._tables if table.is_view}
-        positions = {topic: history.settled_ends(topic) for topic in views | self._reacted_to()}
+        positions = {topic: brokers.settled_ends(topic) for topic in views | self._reacted_to()}
         positions |= {topic: self._not_due(topic) for topic in self._timers()}
         return positions | {table.table.source.name: self._undecided(table) for table in self._aggregates()}
 
@@ -65,7 +65,7 @@ class MirroredRebuild(Rebuild):
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
-        self._history.begin(self._new.group, self._begins(plan), self._unsent(plan))
+        self._brokers.begin(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
         return {reaction.source.name for reaction in reactions_in(self._package)}
@@ -84,9 +84,9 @@ class MirroredRebuild(Rebuild):
         topic = table.table.source.name
         causes = self._all(table.events.name).select("partition", _said("causation_id").alias("command_id"))
         reached = self._reached(topic, causes.dropna().distinct())
-        ends = self._history.settled_ends(topic)
+        ends = self._brokers.settled_ends(topic)
         known = {row.partition: row.next if row.all_arrived else ends[row.partition] for row in reached}
-        return self._history.starts(topic) | known
+        return self._brokers.starts(topic) | known
 
     def _not_due(self, topic: str) -> Positions:
         """The first timer behind those whose commands arrived."""
@@ -94,7 +94,7 @@ class MirroredRebuild(Rebuild):
         due = [records.select("partition", _said("command_id")).distinct() for records in commands]
         reached = self._reached(topic, reduce(DataFrame.unionByName, due))
         known = {row.partition: row.next for row in reached if row.next is not None}
-        return self._history.starts(topic) | known
+        return self._brokers.starts(topic) | known
 
     def _reached(self, topic: str, effects: DataFrame) -> list[Any]:
         """By partition: behind the last command of `topic` that is among `effects`; whether all of these are its."""
@@ -123,8 +123,8 @@ class MirroredRebuild(Rebuild):
 
     def _sent(self, plan: Plan, number: int) -> DataFrame:
         source = reactions_in(self._package)[number].source.name
-        starts, ends = self._history.starts(source), plan.positions[source]
-        events = sources.topic(self._spark, self._history.bootstrap, source, starts, ends)
+        starts, ends = self._brokers.starts(source), plan.positions[source]
+        events = sources.topic(self._spark, self._brokers.bootstrap, source, starts, ends)
         return events.then(partial(_answers, self._package, number), _SENT).frame
 
     def _spoken(self) -> set[Topic]:
@@ -137,7 +137,7 @@ class MirroredRebuild(Rebuild):
         return self._tables[0].package
 
     def _all(self, topic: str) -> DataFrame:
-        return sources.whole(self._spark, self._history, topic).frame
+        return sources.whole(self._spark, self._brokers, topic).frame
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         caused = records.frame.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))

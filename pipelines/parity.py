@@ -29,7 +29,7 @@ from pipelines.events import until
 from pipelines.parked import left_out, parked_keys, within
 from shared.es.errors import OnefoldError
 from shared.es.row import RowCodec
-from shared.kafka.history import History, Positions
+from shared.kafka.brokers import Brokers, Positions
 
 DIFFERENCES_SHOWN = 5
 _REASONS_A_TASK = 100
@@ -75,7 +75,7 @@ class Verdict:
 
 def audit(
     spark: SparkSession,
-    history: History,
+    brokers: Brokers,
     table: FoldedTable,
     *,
     archive: Archive | None = None,
@@ -84,23 +84,23 @@ def audit(
 ) -> Verdict:
     """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
 
-    archive: has what the topic of events has no more. Raises HistoryUnavailable, HistoryIncomplete, ServiceUnavailable
+    archive: has what the topic of events has no more. Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable
     or DeadLettersMoved.
     """
     for _ in range(_TRIES):
-        before = left_out(history, table, parked_keys(history, table))
+        before = left_out(brokers, table, parked_keys(brokers, table))
         # In this order an event that a row or an answer holds lies below the end of the events.
-        settled = _settled(history, table)
-        changelog = sources.whole(spark, history, table.changelog)
+        settled = _settled(brokers, table)
+        changelog = sources.whole(spark, brokers, table.changelog)
         rows = sources.latest(changelog)
         answers = _answers(url, table, rows, sample) if url else {}
-        parked = parked_keys(history, table)
-        counted = left_out(history, table, parked)
+        parked = parked_keys(brokers, table)
+        counted = left_out(brokers, table, parked)
         if counted.leaves_out_all(before):
             break
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried each of {_TRIES} times it was read")
-    events = until(spark, history, table.events.name, history.settled_ends(table.events.name), archive)
+    events = until(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
     events = within(events, counted)
 
     folded = folds.states(events, table, since=settled).frame
@@ -112,12 +112,12 @@ def audit(
     return Verdict(table.table.name, agree, differ, len(answers), len(parked), divergences)
 
 
-def _settled(history: History, table: FoldedTable) -> Positions:
+def _settled(brokers: Brokers, table: FoldedTable) -> Positions:
     """Behind the events whose rows are written: an aggregate's with them, a view's with its workers' positions."""
     topic = table.events.name
     if not table.is_view:
-        return history.settled_ends(topic)
-    return history.starts(topic) | history.positions(table.topology.group).get(topic, {})
+        return brokers.settled_ends(topic)
+    return brokers.starts(topic) | brokers.positions(table.topology.group).get(topic, {})
 
 
 def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.catalog import FoldedTable
 from pipelines.sources import RECORDS, Batches, Flow
-from shared.kafka.history import History, Positions
+from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
@@ -21,16 +21,16 @@ Place = tuple[int, int]
 """Partition and offset."""
 
 
-def parked_keys(history: History, table: FoldedTable) -> list[Parked]:
+def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
     """What waits before it can go into `table`, a key each. The engine parks under the table's name."""
-    states = (parked_in(record) for record in parked_records(history, table.topology))
+    states = (parked_in(record) for record in parked_records(brokers, table.topology))
     return [parked for parked in states if parked.processor == table.table.name]
 
 
-def parked_records(history: History, topology: Topology) -> list[Record]:
+def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
     """The rows of all keys that are parked by now, as they lie in the changelog."""
     changelog = topology.changelog(topology.parked).name
-    latest = {(number, key): row for number, key, row in read_all(history, changelog)}
+    latest = {(number, key): row for number, key, row in read_all(brokers, changelog)}
     return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
 
 
@@ -51,9 +51,9 @@ class Counted(NamedTuple):
         return self.starts == other.starts and set(self.dropped) >= set(other.dropped)
 
 
-def notes(history: History, topology: Topology) -> tuple[Wish, ...]:
+def notes(brokers: Brokers, topology: Topology) -> tuple[Wish, ...]:
     """What was done to the records that views count, in its order; not what was only wished."""
-    return tuple(wish for wish in wishes(history, topology) if wish.is_note)
+    return tuple(wish for wish in wishes(brokers, topology) if wish.is_note)
 
 
 def counted(notes: Iterable[Wish], view: str) -> Counted:
@@ -72,11 +72,11 @@ def counted(notes: Iterable[Wish], view: str) -> Counted:
     return Counted(starts, tuple(dropped))
 
 
-def left_out(history: History, table: FoldedTable, parked: Iterable[Parked]) -> Counted:
+def left_out(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]) -> Counted:
     """All events that are in no row of `table` by now: what is `parked` in its way, too."""
     if not table.is_view:
         return Counted({}, ())  # what an aggregate leaves out is commands
-    starts, dropped = counted(notes(history, table.topology), table.table.name)
+    starts, dropped = counted(notes(brokers, table.topology), table.table.name)
     return Counted(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
 
 

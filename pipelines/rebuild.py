@@ -34,7 +34,7 @@ from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
 from shared.es.row import Row
-from shared.kafka.history import GroupIsLive, History, Positions
+from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
 from shared.parking import Wish, partition_of_id
@@ -124,14 +124,14 @@ class Rebuild:
     def __init__(
         self,
         spark: SparkSession,
-        history: History,
+        brokers: Brokers,
         tables: Iterable[FoldedTable],
         version: int,
         work: Path,
         archive: Callable[[FoldedTable], Archive | None] = lambda _: None,
     ) -> None:
         self._spark = spark
-        self._history = history
+        self._brokers = brokers
         self._tables = tuple(tables)
         topology = self._tables[0].topology
         self._old = replace(topology, version=version - 1)
@@ -164,12 +164,12 @@ class Rebuild:
         return Plan(noted, self._positions(), self._ends(), code_digest(self._tables[0].package))
 
     def _notes(self) -> tuple[Wish, ...]:
-        return notes(self._history, self._old)
+        return notes(self._brokers, self._old)
 
     def _refuse_successors(self) -> None:
-        if self._history.members(self._new.group):
+        if self._brokers.members(self._new.group):
             raise GroupIsLive(f"workers of {self._new.group} are running: stop them first")
-        if self._history.positions(self._new.group):
+        if self._brokers.positions(self._new.group):
             raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
 
     def _refuse_changes(self, plan: Plan) -> None:
@@ -185,37 +185,37 @@ class Rebuild:
         return self._positions() == plan.positions and self._ends() == plan.ends
 
     def _ends(self) -> dict[str, Positions]:
-        return {topic: self._history.settled_ends(topic) for topic in sorted(self._read_to_the_end())}
+        return {topic: self._brokers.settled_ends(topic) for topic in sorted(self._read_to_the_end())}
 
     def _positions(self) -> dict[str, Positions]:
         """Where the old version stands, in every topic that the new one reads."""
-        history = self._history
-        positions = history.positions(self._old.group)
+        brokers = self._brokers
+        positions = brokers.positions(self._old.group)
         if not positions:
             raise NothingBefore(f"{self._old.group} never committed a position")
         positions.pop(self._old.parking.name, None)  # what was asked of the old version's dead letters stays with it
-        if self._writes_facts(positions) and history.members(self._old.group):
+        if self._writes_facts(positions) and brokers.members(self._old.group):
             raise GroupIsLive(
                 f"workers of {self._old.group} are running, and they write more than views: stop them first"
             )
         read = positions.keys() | {table.table.source.name for table in self._tables}
-        return {topic: history.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+        return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _commit(self, plan: Plan) -> None:
-        self._history.begin(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
+        self._brokers.begin(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
         """Where the new version goes on. Its chapters, which the engine alone writes, begin anew; the rows of a view of
         the same events skip what they hold."""
         chronicled = [] if self._new.history is None else [self._new.history.name]
-        return {**plan.positions, **{topic: self._history.starts(topic) for topic in chronicled}}
+        return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in chronicled}}
 
     def _still_parked(self) -> list[Record]:
         """What lies before the positions and waits for an operator; not what was folded again, or is read again."""
         anew = {table.table for table in self._tables if table.is_view} | {self._new.chapters}
         names = {table.name for table in anew if table is not None}
         target = self._new.changelog(self._new.parked).name
-        parked = parked_records(self._history, self._old)
+        parked = parked_records(self._brokers, self._old)
         return [structs.replace(each, topic=target) for each in parked if parked_in(each).processor not in names]
 
     def _noted(self, plan: Plan) -> Iterator[Record]:
@@ -265,7 +265,7 @@ class Rebuild:
     def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
         records = events.until(
-            self._spark, self._history, table.events.name, {number: ends[number]}, self._archive(table)
+            self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table)
         )
         if table.is_view:
             folded = folds.states(within(records, counted(plan.notes, table.table.name)), table)
@@ -278,9 +278,9 @@ class Rebuild:
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """What each key's row says beside the state. key: binary, row: binary. records: the key's events."""
         changelog = self._old.changelog(table.table).name
-        start, end = self._history.starts(changelog)[number], plan.ends[changelog][number]
+        start, end = self._brokers.starts(changelog)[number], plan.ends[changelog][number]
         return sources.latest(
-            sources.topic(self._spark, self._history.bootstrap, changelog, {number: start}, {number: end})
+            sources.topic(self._spark, self._brokers.bootstrap, changelog, {number: start}, {number: end})
         )
 
     def _refuse_problems(self) -> None:
@@ -298,9 +298,9 @@ class Rebuild:
     def _write(self, table: FoldedTable) -> None:
         """In place of what a run wrote that came to no end: it may have folded other keys."""
         changelog = self._new.changelog(table.table).name
-        Reprocessing(self._history.bootstrap).empty(changelog)
+        Reprocessing(self._brokers.bootstrap).empty(changelog)
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        to_topic(rows.select("key", "value", "partition").write, self._history.bootstrap, changelog).save()
+        to_topic(rows.select("key", "value", "partition").write, self._brokers.bootstrap, changelog).save()
 
 
 def _read(folder: Path) -> ds.Dataset:

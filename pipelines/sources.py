@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.arrow import rows_of
 from shared.kafka.access import client_config, spark_options
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.spans import Chunk, Span, read
 
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
@@ -83,9 +83,9 @@ def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def whole(spark: SparkSession, history: History, name: str) -> Flow:
+def whole(spark: SparkSession, brokers: Brokers, name: str) -> Flow:
     """Everything that was committed by now."""
-    return topic(spark, history.bootstrap, name, history.starts(name), history.settled_ends(name))
+    return topic(spark, brokers.bootstrap, name, brokers.starts(name), brokers.settled_ends(name))
 
 
 def latest(changelog: Flow) -> DataFrame:

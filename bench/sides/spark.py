@@ -22,7 +22,7 @@ from bench.topology import engine_topology
 from pipelines.catalog import tables_in
 from pipelines.rebuild import Done, Rebuild
 from pipelines.session import spark_session
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import Settings
 from shared.topology import Topic
@@ -32,11 +32,11 @@ _PAUSE_S = 0.5
 
 def main(bootstrap: str, service: str, source: str, cores: str, memory: str) -> None:
     began = time.monotonic()
-    history, topic = History(bootstrap), Topic(source)
+    brokers, topic = Brokers(bootstrap), Topic(source)
     topology = engine_topology(service, topic)
     (declared,) = tables_in("bench")
     table = replace(declared, topology=topology, table=topology.tables[0], events=topic)
-    history.commit(topology.group, {source: history.settled_ends(source)})  # as if a first version had read it all
+    brokers.commit(topology.group, {source: brokers.settled_ends(source)})  # as if a first version had read it all
     folded_at: list[float] = []
 
     def note(done: Done, count: int, total: int, took_s: float) -> None:
@@ -45,7 +45,7 @@ def main(bootstrap: str, service: str, source: str, cores: str, memory: str) -> 
     session = spark_session("bench", cores=int(cores), memory=memory)
     with tempfile.TemporaryDirectory() as work, _peak_mb() as peak, session as spark:
         started = time.monotonic()
-        build = Rebuild(spark, history, [table], 2, Path(work))
+        build = Rebuild(spark, brokers, [table], 2, Path(work))
         provision([topology, build.topology], Settings(bootstrap=bootstrap))
         rows = build.run(note)
         ended = time.monotonic()

@@ -144,19 +144,19 @@ def _compare(name: str, declared: TopicSpec, found: TopicSpec | None) -> list[Di
 
 def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
     """What the brokers have of `names`, without the missing ones. Raises ProvisionError if none answers."""
-    return _Brokers(bootstrap).found(frozenset(names))
+    return _Topics(bootstrap).found(frozenset(names))
 
 
 def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
     """Of each partition of `names`, in no order. Raises ProvisionError if no broker answers."""
-    present = _Brokers(bootstrap).present()
+    present = _Topics(bootstrap).present()
     topics = [present[name] for name in names if name in present]
     return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
 
 
 def require_topics(names: Iterable[str], bootstrap: str) -> None:
     """Raises TopicsMissing, or ProvisionError if no broker answers."""
-    if missing := sorted(set(names) - _Brokers(bootstrap).present().keys()):
+    if missing := sorted(set(names) - _Topics(bootstrap).present().keys()):
         raise TopicsMissing(f"not there, or not shown to this principal: {', '.join(missing)}; fix: run `provision`")
 
 
@@ -168,12 +168,12 @@ def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: fl
     """
     declared = declared_topics(topologies, settings)
     deadline = time.monotonic() + deadline_s
-    brokers = _Brokers(settings.bootstrap)
-    found = brokers.found(declared.keys())
+    topics = _Topics(settings.bootstrap)
+    found = topics.found(declared.keys())
     _refuse(_without_missing(differences(declared, found)))
     missing = {name: spec for name, spec in declared.items() if name not in found}
-    created = brokers.create(missing, deadline)
-    _refuse(_settled_differences(brokers, declared, deadline))
+    created = topics.create(missing, deadline)
+    _refuse(_settled_differences(topics, declared, deadline))
     return sorted(created)
 
 
@@ -186,16 +186,16 @@ def _without_missing(found: list[Difference]) -> list[Difference]:
     return [difference for difference in found if difference.setting != "topic"]
 
 
-def _settled_differences(brokers: _Brokers, declared: Mapping[str, TopicSpec], deadline: float) -> list[Difference]:
+def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], deadline: float) -> list[Difference]:
     """What differs once every topic is known to the brokers, which learn of a new one a little later."""
     while True:
-        found = differences(declared, brokers.found(declared.keys()))
+        found = differences(declared, topics.found(declared.keys()))
         if found == _without_missing(found) or time.monotonic() > deadline:
             return found
         time.sleep(_RETRY_PAUSE_S)
 
 
-class _Brokers:
+class _Topics:
     """The brokers' topics, read and created. Every method raises ProvisionError."""
 
     def __init__(self, bootstrap: str) -> None:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
-from shared.kafka.history import SETTLE_DEADLINE_S, GroupIsLive, History, HistoryUnavailable, explained
+from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, GroupIsLive, Positions, explained
 from shared.kafka.offsets import REQUEST_TIMEOUT_S
 from shared.kafka.producer import producer_config
 from shared.kafka.wishes import wishes
@@ -35,7 +35,6 @@ from shared.positions import Partition
 from shared.replay import Replay
 from shared.topology import Topic, Topology
 
-Positions = Mapping[Partition, int]
 _PAUSE_S = 0.2
 
 
@@ -77,20 +76,20 @@ class Plan:
     group: str
     members: tuple[str, ...]
     changelogs: tuple[str, ...]
-    positions: Positions
+    positions: Mapping[Partition, int]
     moves: tuple[Move, ...]
     emptied: tuple[Emptied, ...]
-    rewound: Positions
+    rewound: Mapping[Partition, int]
     parking: str
     notes: tuple[Wish, ...]
 
 
 class Reprocessing:
-    """Blocking. Every method raises HistoryUnavailable."""
+    """Blocking. Every method raises BrokersUnavailable."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._history = History(bootstrap)
+        self._brokers = Brokers(bootstrap)
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def plan(self, topology: Topology, replay: Replay) -> Plan:
@@ -99,12 +98,12 @@ class Reprocessing:
         noted = self._noted(topology, replay)
         again = self._starts(replay.again, noted)
         rewound = self._starts(replay.sources, noted)
-        skipped = self._each(replay.skipped, self._history.settled_ends)
+        skipped = self._each(replay.skipped, self._brokers.settled_ends)
         before = self._positions(group)
         moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
         return Plan(
             group,
-            self._history.members(group),
+            self._brokers.members(group),
             changelogs,
             positions=before,
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
@@ -133,13 +132,13 @@ class Reprocessing:
 
     def refuse_members(self, group: str) -> None:
         """Raises GroupIsLive, naming who lives."""
-        if members := self._history.members(group):
+        if members := self._brokers.members(group):
             raise GroupIsLive(
                 f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
                 "One that was killed counts until its session times out"
             )
 
-    def _refuse_changes(self, group: str, positions: Positions) -> None:
+    def _refuse_changes(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Raises GroupIsLive. A worker that came and went can have written rows of what it restored before."""
         self.refuse_members(group)
         if self._positions(group) != positions:
@@ -149,10 +148,10 @@ class Reprocessing:
             )
 
     def _positions(self, group: str) -> dict[Partition, int]:
-        return {(topic, p): at for topic, known in self._history.positions(group).items() for p, at in known.items()}
+        return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}
 
-    def _starts(self, topics: Iterable[Topic], noted: Positions) -> dict[Partition, int]:
-        starts = self._each(topics, self._history.starts)
+    def _starts(self, topics: Iterable[Topic], noted: Mapping[Partition, int]) -> dict[Partition, int]:
+        starts = self._each(topics, self._brokers.starts)
         for tp, start in starts.items():
             if start > noted.get(tp, 0):
                 raise HistoryIsCut(f"{tp[0]}/{tp[1]} begins at offset {start}: what was before is gone")
@@ -163,23 +162,23 @@ class Reprocessing:
         sources = {table.name: table.source.name for table in replay.tables}
         return {
             (sources[view], partition_of_id(wish.id)): wish.offset
-            for wish in wishes(self._history, topology)
+            for wish in wishes(self._brokers, topology)
             if wish.action == "reprocess" and wish.offset is not None and (view := processor_of_id(wish.id)) in sources
         }
 
-    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Mapping[int, int]]) -> dict[Partition, int]:
+    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
         return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
 
     def _filled(self, changelog: str) -> list[Emptied]:
-        starts, ends = self._history.starts(changelog), self._history.settled_ends(changelog)
+        starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
         return [Emptied(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
 
-    def _move(self, group: str, positions: Positions) -> None:
+    def _move(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Commits all of `positions` or none. Raises GroupIsLive: the broker refuses a group with members."""
         by_topic: dict[str, dict[int, int]] = defaultdict(dict)
         for (topic, partition), offset in positions.items():
             by_topic[topic][partition] = offset
-        self._history.commit(group, by_topic)
+        self._brokers.commit(group, by_topic)
 
     def _empty(self, changelog: str, parts: Iterable[Emptied]) -> None:
         """Deletes the records; the broker does that only while the topic is also of the kind that deletes."""
@@ -192,7 +191,7 @@ class Reprocessing:
             self._set_cleanup(changelog, "compact")
 
     def _note(self, plan: Plan) -> None:
-        """Raises HistoryUnavailable."""
+        """Raises BrokersUnavailable."""
         producer = Producer(producer_config(self._bootstrap, delivery_timeout_ms=int(REQUEST_TIMEOUT_S * 1000)))
         unwritten: list[KafkaError] = []
 
@@ -204,7 +203,7 @@ class Reprocessing:
             producer.produce(plan.parking, value, key, partition_of_id(note.id), on_delivery=report)
         producer.flush()
         if unwritten:
-            raise HistoryUnavailable(f"{plan.parking}: {unwritten[0].str()}")
+            raise BrokersUnavailable(f"{plan.parking}: {unwritten[0].str()}")
 
     def _set_cleanup(self, topic: str, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
@@ -229,7 +228,7 @@ class Reprocessing:
             time.sleep(_PAUSE_S)
 
 
-def _notes(replay: Replay, begins: Positions) -> Iterator[Wish]:
+def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[Wish]:
     for table in replay.tables:
         for (topic, partition), start in begins.items():
             if topic == table.source.name:

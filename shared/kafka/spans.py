@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from shared.kafka.access import client_config
-from shared.kafka.history import SETTLE_DEADLINE_S, History, HistoryUnavailable, explained
+from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
 
 _RECORDS_A_CHUNK = 2_000
 _WAIT_S = 0.05  # for a chunk to be full; also how long the last one takes
@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADLINE_S) -> Iterator[Chunk]:
     """The records of `span`, below which nothing is open any more. client: `client_config` of its brokers.
 
-    deadline_s: how long the brokers may tell nothing. Raises HistoryUnavailable.
+    deadline_s: how long the brokers may tell nothing. Raises BrokersUnavailable.
     """
     with closing(Consumer({**client, **_READER})) as consumer:
         consumer.assign([TopicPartition(span.topic, span.partition, span.start)])
@@ -66,15 +66,15 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
             if (reached := max(ends, default=position)) > position:
                 position, heard_at = reached, time.monotonic()
             elif time.monotonic() > heard_at + deadline_s:
-                raise HistoryUnavailable(f"{span.topic}/{span.partition}: no broker tells of offset {position}")
+                raise BrokersUnavailable(f"{span.topic}/{span.partition}: no broker tells of offset {position}")
 
 
-def read_all(history: History, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """(partition, key, value) of all that is committed by now in a small topic, each partition in its order."""
-    ends = history.settled_ends(topic)
-    for partition, start in history.starts(topic).items():
+    ends = brokers.settled_ends(topic)
+    for partition, start in brokers.starts(topic).items():
         span = Span(topic, partition, start, ends[partition])
-        for chunk in read(client_config(history.bootstrap), span) if start < span.end else ():
+        for chunk in read(client_config(brokers.bootstrap), span) if start < span.end else ():
             yield from zip(repeat(partition), chunk.keys, chunk.values)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.wishes import wishes
 from shared.parking import Wish
@@ -55,7 +55,7 @@ def test_only_the_record_that_was_shown_is_discarded(stack: Stack) -> None:
     ask(stack, _id(account), "discard", {"offset": offset + 1, "reason": "not this one"})
     ask(stack, _id(account), "discard", {"offset": offset, "reason": "this one"})
     await_letter(stack, _id(account))
-    noted = [wish for wish in wishes(History(stack.bootstrap), TOPOLOGY) if wish.id == _id(account) and wish.is_note]
+    noted = [wish for wish in wishes(Brokers(stack.bootstrap), TOPOLOGY) if wish.id == _id(account) and wish.is_note]
     assert noted == [Wish(action="dropped", id=_id(account), offset=offset, reason="this one")]
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
@@ -31,11 +31,11 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def test_what_was_read_may_be_removed_with_the_markers_behind_it(lone: Stack) -> None:
-    (worker,), history = lone.workers, History(lone.bootstrap)
+    (worker,), brokers = lone.workers, Brokers(lone.bootstrap)
     for number in range(50):
         httpx.post(f"{worker.url}/accounts/a{number}", timeout=60.0).raise_for_status()
-    ends = history.settled_ends(EVENTS.name)
-    observe(lambda: history.positions(TOPOLOGY.group).get(EVENTS.name) == ends, "every marker is passed")
+    ends = brokers.settled_ends(EVENTS.name)
+    observe(lambda: brokers.positions(TOPOLOGY.group).get(EVENTS.name) == ends, "every marker is passed")
     worker.stop()
     _remove(lone.bootstrap, EVENTS.name)
     worker.start()
@@ -58,7 +58,7 @@ def test_what_was_not_read_stops_the_worker(lone: Stack) -> None:
 
 def _remove(bootstrap: str, topic: str) -> None:
     """All that is there now."""
-    ends = History(bootstrap).settled_ends(topic)
+    ends = Brokers(bootstrap).settled_ends(topic)
     wanted = [TopicPartition(topic, partition, ends[partition]) for partition in PARTITIONS]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.delete_records(wanted).values():

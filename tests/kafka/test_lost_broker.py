@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shared.kafka import transactions
+from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.history import History, HistoryUnavailable
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.provision import provision
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
@@ -62,7 +62,7 @@ def ends_for_workers(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
 
 
 def ends_for_pipelines(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
-    return partial(History(bootstrap).settled_ends, EVENTS.name)
+    return partial(Brokers(bootstrap).settled_ends, EVENTS.name)
 
 
 @pytest.mark.parametrize("asker", [ends_for_workers, ends_for_pipelines])
@@ -81,7 +81,7 @@ def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
     while True:
         try:
             return ends()
-        except (OffsetsUnknown, HistoryUnavailable):
+        except (OffsetsUnknown, BrokersUnavailable):
             assert time.monotonic() < deadline
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from shared.kafka.access import client_config
-from shared.kafka.history import History, HistoryUnavailable
+from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.spans import Span, read, read_all
 
 pytestmark = pytest.mark.broker
@@ -29,7 +29,7 @@ def test_what_was_committed_between_the_offsets_is_read(bootstrap: str, topic: s
     assert values(bootstrap, whole) == {0: b"a", 1: b"b", 5: None, 6: b"c", 7: b"d"}
     assert values(bootstrap, whole._replace(start=1, end=7)) == {1: b"b", 5: None, 6: b"c"}
     assert values(bootstrap, whole._replace(start=3, end=5)) == {}
-    assert list(read_all(History(bootstrap), topic)) == [
+    assert list(read_all(Brokers(bootstrap), topic)) == [
         *((0, value or b"gone", value) for value in (b"a", b"b", None, b"c", b"d")),
         (1, b"another partition's", b"another partition's"),
     ]
@@ -50,12 +50,12 @@ def test_what_retention_removed_is_missed(bootstrap: str, topic: str, put: Calla
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
         deleted.result(30)
-    with pytest.raises(HistoryUnavailable):
+    with pytest.raises(BrokersUnavailable):
         values(bootstrap, Span(topic, 0, 0, 5))
     assert values(bootstrap, Span(topic, 0, 2, 5)) == {3: b"c"}
 
 
 def test_an_end_that_is_never_reached_is_told_of(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a")
-    with pytest.raises(HistoryUnavailable, match=f"{topic}/0: no broker tells of offset 2"):
+    with pytest.raises(BrokersUnavailable, match=f"{topic}/0: no broker tells of offset 2"):
         list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=0.5))

@@ -23,8 +23,8 @@ from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
 from shared.es.row import Row
 from shared.es.step import step
+from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.history import History
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
@@ -149,7 +149,7 @@ class Ledger:
         """What retention does to the topic of events, at once: every record there is now is deleted."""
         topic = self.table.events.name
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = [TopicPartition(topic, p, end) for p, end in History(self.bootstrap).settled_ends(topic).items()]
+        wanted = [TopicPartition(topic, p, end) for p, end in Brokers(self.bootstrap).settled_ends(topic).items()]
         for deleted in admin.delete_records(wanted).values():
             deleted.result(60)
 
@@ -199,7 +199,7 @@ def read_records(bootstrap: str, topic: str) -> list[Record]:
     """All committed records, each partition in its order."""
     reader = {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer(reader | {"enable.partition.eof": True, "isolation.level": "read_committed"})
-    waiting = set(range(History(bootstrap).partitions(topic)))
+    waiting = set(range(Brokers(bootstrap).partitions(topic)))
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
     found = []
     deadline = time.monotonic() + 60

@@ -33,8 +33,8 @@ from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.worker import Worker, free_port
 from shared.es.decider import fold
 from shared.es.errors import DomainError
+from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.history import History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
@@ -83,18 +83,18 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
 
         # events that only the archive still has
         archive = Archive(spark, str(root / "archive"), "accounts", EVENTS.name)
-        archive.extend(accounts.history)
+        archive.extend(accounts.brokers)
         accounts.await_read(EVENTS.name)
-        ends = accounts.history.settled_ends(EVENTS.name)
+        ends = accounts.brokers.settled_ends(EVENTS.name)
         accounts.set(EVENTS.name, retention_ms="1")
-        _await(lambda: accounts.history.starts(EVENTS.name), lambda starts: starts == ends)
+        _await(lambda: accounts.brokers.starts(EVENTS.name), lambda starts: starts == ends)
         accounts.set(EVENTS.name, retention_ms="-1")
         accounts.ask(fourth)
         accounts.agree(archive)
 
         # what the next version begins with
         accounts.worker.stop()
-        build = Rebuild(spark, accounts.history, [ACCOUNTS], 2, root / "work", archive=lambda _: archive)
+        build = Rebuild(spark, accounts.brokers, [ACCOUNTS], 2, root / "work", archive=lambda _: archive)
         provision([build.topology], Settings(bootstrap=accounts.bootstrap))
         build.run(lambda *_: None)
         rebuilt = read_records(accounts.bootstrap, build.topology.changelog(ACCOUNTS.table).name)
@@ -127,7 +127,7 @@ class _Accounts:
 
     def __init__(self, bootstrap: str, root: Path, spark: Any) -> None:
         self.bootstrap = bootstrap
-        self.history = History(bootstrap)
+        self.brokers = Brokers(bootstrap)
         self.stores = root / "stores"
         self._log = root / "logs" / "accounts.log"
         self._port = free_port()
@@ -165,15 +165,15 @@ class _Accounts:
         self.await_read(COMMANDS.name)
 
     def await_read(self, topic: str) -> None:
-        ends = self.history.settled_ends(topic)
-        _await(lambda: self.history.positions(TOPOLOGY.group).get(topic), lambda found: found == ends)
+        ends = self.brokers.settled_ends(topic)
+        _await(lambda: self.brokers.positions(TOPOLOGY.group).get(topic), lambda found: found == ends)
 
     def agree(self, archive: Archive | None = None) -> None:
         """All four: the fold here, the changelog, the answers over HTTP, and Spark."""
         self.await_decided()
         expected = _folded(self._asked)
         assert _facts(latest(read_records(self.bootstrap, CHANGELOG))) == expected
-        verdict = parity.audit(self._spark, self.history, ACCOUNTS, archive=archive, url=self.worker.url)
+        verdict = parity.audit(self._spark, self.brokers, ACCOUNTS, archive=archive, url=self.worker.url)
         assert (
             str(verdict) == f"{len(expected):,} of {len(expected):,} accounts agree ({len(expected):,} also over HTTP)"
         )

@@ -21,7 +21,7 @@ from pipelines.catalog import FoldedTable, table_of
 from pipelines.events import HistoryIncomplete
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
@@ -37,58 +37,58 @@ def archive(spark: Any, ledger: Any, tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def history(ledger: Any) -> History:
-    return History(ledger.bootstrap)
+def brokers(ledger: Any) -> Brokers:
+    return Brokers(ledger.bootstrap)
 
 
-def test_each_run_adds_what_is_new_and_committed(archive: Archive, history: History, ledger: Any) -> None:
+def test_each_run_adds_what_is_new_and_committed(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     assert archive.ends() == {}
     ledger.decide(*ANN_AND_BOB)
-    assert archive.extend(history).records == 2
-    assert archive.extend(history).records == 0
+    assert archive.extend(brokers).records == 2
+    assert archive.extend(brokers).records == 0
     ledger.decide_but_abort(("ann", CHARGE))
     ledger.decide(("ann", CHARGE))
     ledger.put_event("noise", b"not an event")
-    assert archive.extend(history).records == 2
+    assert archive.extend(brokers).records == 2
     assert archive.records().count() == 4
     days = {str(row.occurred_on) for row in archive.records().where("key <> 'noise'").collect()}
     assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
-    assert list(archive.problems(history)) == []
+    assert list(archive.problems(brokers)) == []
     assert list(archive.broken_sequences()) == ["noise: 1 events, numbered from None to None"]
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
 def test_records_that_only_executors_would_have_are_not_archived(
-    archive: Archive, history: History, ledger: Any
+    archive: Archive, brokers: Brokers, ledger: Any
 ) -> None:
     ledger.decide(*ANN_AND_BOB)
     root = Path(archive.path).parent
     with pytest.raises(FolderNotShared, match=f"0 of 2 rows that executors wrote are in {root}: "):
-        archive.extend(history)
+        archive.extend(brokers)
     assert not archive.exists()
 
 
-def test_two_runs_from_the_same_start_archive_once(archive: Archive, history: History, ledger: Any) -> None:
+def test_two_runs_from_the_same_start_archive_once(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(*ANN_AND_BOB)
-    archive.extend(history)
+    archive.extend(brokers)
     before = archive.ends()
     ledger.decide(("ann", CHARGE))
-    archive.extend(history)
-    late = archive.between(history, before, archive.ends())
+    archive.extend(brokers)
+    late = archive.between(brokers, before, archive.ends())
     archive.append(late, before, archive.ends())
     assert archive.records().count() == 3
-    assert list(archive.problems(history)) == []
+    assert list(archive.problems(brokers)) == []
 
 
-def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, history: History, ledger: Any) -> None:
+def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(*ANN_AND_BOB, ("ann", CHARGE), ("bob", CHARGE))
-    archive.extend(history)
+    archive.extend(brokers)
     table = archive.table()
     table.delete("key = 'ann' AND value LIKE '%opened%'")
     table.update("key = 'bob' AND value LIKE '%opened%'", {"value": "CAST('{}' AS BINARY)"})
     rows = archive.records().where("key = 'bob'").selectExpr(f"'{archive.topic}' AS topic", "*")
     rows.write.format("delta").mode("append").save(archive.path)
-    found = "\n".join([*archive.problems(history), *archive.broken_sequences()])
+    found = "\n".join([*archive.problems(brokers), *archive.broken_sequences()])
     assert "there 2 times" in found
     assert "not archived" in found
     assert "altered" in found
@@ -131,70 +131,70 @@ def views_of(service: str, *names: str) -> tuple[FoldedTable, ...]:
     return tuple(replace(table_of("sales", v.name), topology=topology, table=v, events=v.source) for v in views)
 
 
-def test_small_files_become_large_ones(archive: Archive, history: History, ledger: Any) -> None:
+def test_small_files_become_large_ones(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     for command in (OpenAccount(), CHARGE, CHARGE):
         ledger.decide(("ann", command), same_day=True)
-        archive.extend(history)
+        archive.extend(brokers)
     assert archive.compact() == (3, 1)
     assert archive.records().count() == 3
     ledger.decide(("ann", CHARGE))
-    assert archive.extend(history).records == 1
-    assert list(archive.problems(history)) == []
+    assert archive.extend(brokers).records == 1
+    assert list(archive.problems(brokers)) == []
 
 
 def test_parity_goes_back_to_the_archive_for_what_the_topic_forgot(
-    spark: Any, archive: Archive, history: History, ledger: Any
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any
 ) -> None:
     ledger.decide(*ANN_AND_BOB, ("ann", CHARGE))
-    archive.extend(history)
+    archive.extend(brokers)
     ledger.forget()
     ledger.decide(("ann", CHARGE), ("eve", OpenAccount()))
     with pytest.raises(HistoryIncomplete, match=r"offsets 0 to \d+ are not in the topic any more"):
-        parity.audit(spark, history, ledger.table)
-    assert parity.audit(spark, history, ledger.table, archive=archive).agree == 3
-    assert archive.extend(history).records == 2
-    assert list(archive.problems(history)) == []
+        parity.audit(spark, brokers, ledger.table)
+    assert parity.audit(spark, brokers, ledger.table, archive=archive).agree == 3
+    assert archive.extend(brokers).records == 2
+    assert list(archive.problems(brokers)) == []
 
 
 def test_a_partition_without_an_archived_record_is_read_from_the_topic(
-    spark: Any, archive: Archive, history: History, ledger: Any, monkeypatch: pytest.MonkeyPatch
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()))
-    archive.extend(history)
+    archive.extend(brokers)
     ledger.forget()
     ledger.decide(("bob", OpenAccount()))
     known = {partition: end for partition, end in archive.ends().items() if end}  # all that records alone can tell
     monkeypatch.setattr(archive, "ends", lambda: known)
-    assert parity.audit(spark, history, ledger.table, archive=archive).agree == 2
+    assert parity.audit(spark, brokers, ledger.table, archive=archive).agree == 2
 
 
-def test_a_hole_is_refused(archive: Archive, history: History, ledger: Any) -> None:
+def test_a_hole_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(("ann", OpenAccount()))
-    archive.extend(history)
+    archive.extend(brokers)
     ledger.decide(("ann", CHARGE))
     ledger.forget()
     with pytest.raises(ArchiveBehind, match="offsets were removed before they were archived: partition"):
-        archive.extend(history)
+        archive.extend(brokers)
     assert archive.records().count() == 1
 
 
-def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, history: History, ledger: Any) -> None:
+def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(("ann", OpenAccount()))
-    archive.extend(history)
+    archive.extend(brokers)
     ends = archive.ends()
     longer = {partition: end + 7 for partition, end in ends.items()}  # as of a topic that was made anew since
-    archive.append(archive.between(history, ends, ends), ends, longer)
+    archive.append(archive.between(brokers, ends, ends), ends, longer)
     with pytest.raises(AnotherLog, match="does not have what is archived of it"):
-        archive.extend(history)
+        archive.extend(brokers)
     assert archive.ends() == longer
 
 
-def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history: History, ledger: Any) -> None:
+def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(*ANN_AND_BOB)
-    archive.extend(history)
+    archive.extend(brokers)
     ledger.decide(*[("ann", CHARGE)] * 60)  # each on a day of its own: 60 files
     before = data_files(archive)
-    run = subprocess.Popen([sys.executable, "-c", EXTEND, *arguments(archive, history)], start_new_session=True)
+    run = subprocess.Popen([sys.executable, "-c", EXTEND, *arguments(archive, brokers)], start_new_session=True)
     try:
         while data_files(archive) == before:
             assert run.poll() is None
@@ -204,24 +204,24 @@ def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, history:
         run.wait()
     assert data_files(archive) != before
     assert archive.records().count() == 2
-    assert archive.extend(history).records == 60
-    assert list(archive.problems(history)) == []
+    assert archive.extend(brokers).records == 60
+    assert list(archive.problems(brokers)) == []
 
 
 EXTEND = """
 import sys
 from pipelines.archive import Archive
 from pipelines.session import spark_session
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 root, service, topic, bootstrap = sys.argv[1:]
 with spark_session("killed") as spark:
-    Archive(spark, root, service, topic).extend(History(bootstrap))
+    Archive(spark, root, service, topic).extend(Brokers(bootstrap))
 """
 
 
-def arguments(archive: Archive, history: History) -> Sequence[str]:
+def arguments(archive: Archive, brokers: Brokers) -> Sequence[str]:
     folder = Path(archive.path)
-    return str(folder.parent), folder.name, archive.topic, history.bootstrap
+    return str(folder.parent), folder.name, archive.topic, brokers.bootstrap
 
 
 def data_files(archive: Archive) -> set[Path]:

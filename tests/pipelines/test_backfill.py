@@ -21,7 +21,7 @@ from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
 from shared.es.row import Row
-from shared.kafka.history import GroupIsLive, History
+from shared.kafka.brokers import Brokers, GroupIsLive
 from tests.pipelines.conftest import latest, read_records
 
 MAPPING = """
@@ -63,7 +63,7 @@ PURCHASES = """line,customer,date,dollars
 @pytest.fixture
 def fill(spark: Any, ledger: Any, tmp_path: Path) -> Backfill:
     (tmp_path / "mapping.toml").write_text(MAPPING)
-    return Backfill(spark, History(ledger.bootstrap), ledger.table, read_mapping(tmp_path / "mapping.toml"))
+    return Backfill(spark, Brokers(ledger.bootstrap), ledger.table, read_mapping(tmp_path / "mapping.toml"))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
         ],
         "bob": [(1, "account.opened", "1997-01-03", None), (2, "account.charged", "1997-01-03", 500)],
     }
-    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
+    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
     found = spark.read.format("delta").load(rejects).collect()
     assert {(json.loads(row.source)["line"], row.reason) for row in found} == {
         ("4", "`at` is no timestamp"),
@@ -124,7 +124,7 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
             Rule(type="account.charged", version=2, where="source = 'shop'", data={"amount_cents": "key"}),
         ),
     )
-    fill, rejects = Backfill(spark, History(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
     columns = "customer string, day string, at string, source string, key int"
     sales = [("ann", "19970101", "b", "shop", 1), ("ann", "19970102", "a", "shop", 2), ("bob", "19970101", "a", "", 3)]
     rows = spark.createDataFrame([*sales, ("eve", "tomorrow", "a", "web", 4)], columns)
@@ -146,7 +146,7 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
 def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
     mapping = Mapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
-    fill, rejects = Backfill(spark, History(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
     assert fill.run(spark.range(3).selectExpr("id AS cents"), rejects) == Entered(written=3, known=0, rejected=0)
     assert fill.run(spark.range(3).selectExpr("2 - id AS cents"), rejects) == Entered(written=0, known=3, rejected=0)
 
@@ -185,7 +185,7 @@ def test_a_row_follows_the_events_that_a_run_adds(
     ledger.decide(("bob", Charge(amount_cents=1)))
     assert fill.run(purchases.where("customer = 'ann' AND dollars > 0"), rejects).written == 3
     assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=3, known=3, rejected=0)
-    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
+    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
     rows = latest(read_records(ledger.bootstrap, ledger.table.changelog))
     refused, bob = ledger.rows["bob"], DECIDER.row_codec.decode(rows[b"bob"] or b"")
     assert (bob.sequence, bob.outcomes, bob.offset) == (2, refused.outcomes, refused.offset)
@@ -195,7 +195,7 @@ def test_a_worker_that_starts_meanwhile_stops_a_run(
     ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = iter([(), (), ("worker",)])
-    monkeypatch.setattr(History, "members", lambda *_: next(members))
+    monkeypatch.setattr(Brokers, "members", lambda *_: next(members))
     with pytest.raises(GroupIsLive):
         fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects"))
     assert len(events(ledger)["bob"]) == 2
@@ -220,21 +220,21 @@ def test_a_run_that_died_is_completed(
     assert len(events(ledger)["ann"]) == 2
     assert fill.run(ann, str(tmp_path / "rejects")) == Entered(written=2, known=2, rejected=0)
     assert [sequence for sequence, *_ in events(ledger)["ann"]] == [1, 2, 3, 4]
-    assert str(parity.audit(spark, History(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
+    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
 
 
 @pytest.fixture
 def fill_next(spark: Any, ledger: Any, fill: Backfill) -> Backfill:
     """Into the next version of the table."""
     table = replace(ledger.table, topology=replace(ledger.table.topology, version=2))
-    return Backfill(spark, History(ledger.bootstrap), table, fill._mapping)
+    return Backfill(spark, Brokers(ledger.bootstrap), table, fill._mapping)
 
 
 def test_workers_of_any_version_have_to_be_stopped(
     ledger: Any, fill: Backfill, fill_next: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ledger.table.topology.group
-    monkeypatch.setattr(History, "members", lambda _, group: ("worker",) if group == first else ())
+    monkeypatch.setattr(Brokers, "members", lambda _, group: ("worker",) if group == first else ())
     for each in (fill, fill_next):
         with pytest.raises(GroupIsLive, match=f"workers of {first} are running"):
             each.run(purchases, "nowhere")

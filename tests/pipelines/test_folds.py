@@ -164,7 +164,7 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
         ("job aborted\n\tat x", "job aborted"),
         ("a\nCaused by: java.io.IOException: No space left on device", "the disk is full"),
         (
-            "job aborted\nCaused by: Traceback:\n  File x\nshared.kafka.history.HistoryUnavailable: gone\n\n\tat y",
+            "job aborted\nCaused by: Traceback:\n  File x\nshared.kafka.brokers.BrokersUnavailable: gone\n\n\tat y",
             "gone",
         ),
         ("", "without a word"),

@@ -27,7 +27,7 @@ from pipelines.insights import (
 )
 from pipelines.pictures import draw_retention, draw_revenue
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import Settings
 from tests.pipelines.conftest import read_records
@@ -132,7 +132,7 @@ def test_a_stream_does_not_begin_with_a_topic_that_is_cut(
 
 def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
     provision([results.TOPOLOGY], Settings(bootstrap=ledger.bootstrap))
-    history = History(ledger.bootstrap)
+    brokers = Brokers(ledger.bootstrap)
 
     def follow() -> None:
         records = sources.stream(spark, ledger.bootstrap, ledger.table.events.name)
@@ -156,6 +156,6 @@ def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: 
     assert followed() == [("1997-01-01", 570), ("1997-01-01", 600)]
 
     name = ledger.table.events.name
-    whole = sources.topic(spark, ledger.bootstrap, name, history.starts(name), history.settled_ends(name)).frame
+    whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
     batch = revenue_by_day(charges(facts(whole, ledger.table))).collect()
     assert [(str(row.day), row.cents) for row in batch] == followed()[-1:]

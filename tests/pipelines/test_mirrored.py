@@ -26,8 +26,8 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.es.row import UNKNOWN_BODY
+from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.history import History, HistoryUnavailable
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
@@ -57,11 +57,11 @@ def put_commands(ledger: Any, *commands: tuple[str, str]) -> None:
 
 def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[str, Any]]:
     """(the next command to be decided by the account's partition, its row), of ann, bob and joe."""
-    history = History(ledger.bootstrap)
-    build = MirroredRebuild(spark, history, [ledger.table], 2, work)
+    brokers = Brokers(ledger.bootstrap)
+    build = MirroredRebuild(spark, brokers, [ledger.table], 2, work)
     provision([build.topology], Settings(bootstrap=ledger.bootstrap))
     build.run(lambda *_: None)
-    positions = history.positions(build.topology.group)[ledger.table.table.source.name]
+    positions = brokers.positions(build.topology.group)[ledger.table.table.source.name]
     rows = latest(read_records(ledger.bootstrap, build.topology.changelog(ledger.table.table).name))
     names = ("ann", "bob", "joe")
     decoded = {key.decode(): DECIDER.row_codec.decode(value) for key, value in rows.items() if value}
@@ -147,7 +147,7 @@ def await_events(bootstrap: str, count: int) -> None:
     deadline = time.monotonic() + MIRROR_S
     mirrored = 0
     while mirrored < count:
-        with suppress(HistoryUnavailable):  # the topic is not there yet
+        with suppress(BrokersUnavailable):  # the topic is not there yet
             mirrored = len(read_records(bootstrap, "accounts.events.v1"))
         assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
 
@@ -217,4 +217,4 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
         assert set(causes.values()) == {1}
         assert causes.keys() >= clients.sent.keys()
         table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
-        assert str(parity.audit(spark, History(second.bootstrap), table)) == f"{ACCOUNTS} of {ACCOUNTS} accounts agree"
+        assert str(parity.audit(spark, Brokers(second.bootstrap), table)) == f"{ACCOUNTS} of {ACCOUNTS} accounts agree"

@@ -20,8 +20,8 @@ from services.orders.domain.events import Line, OrderPlaced
 from services.orders.policies import REACTIONS
 from services.orders.topology import TOPOLOGY as ORDERS
 from shared.es.message import Event
+from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.history import History
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
@@ -61,8 +61,8 @@ def test_what_did_not_arrive_is_sent_and_nothing_else(spark: Any, tmp_path: Path
         ITEMS.event_codec, StockReserved(order_id="orders:o-1", quantity=1), "decided", decided.command_id
     )
     with EmbeddedKafka(tmp_path / "kafka", tmp_path / "logs") as kafka:
-        history = History(kafka.bootstrap)
-        build = MirroredRebuild(spark, history, tables("orders"), 2, tmp_path / "work")
+        brokers = Brokers(kafka.bootstrap)
+        build = MirroredRebuild(spark, brokers, tables("orders"), 2, tmp_path / "work")
         provision([*SHOP, build.topology], Settings(bootstrap=kafka.bootstrap))
         put(kafka.bootstrap, ("orders.events.v1", "o-1", placed), ("inventory.events.v1", "decided", reserved))
         put(kafka.bootstrap, (arrived.topic, "arrived", arrived.body))
@@ -72,6 +72,6 @@ def test_what_did_not_arrive_is_sent_and_nothing_else(spark: Any, tmp_path: Path
         assert [each.value for each in read_records(kafka.bootstrap, "orders.timers.v1")] == [timer.body]
         (answer,) = read_records(kafka.bootstrap, "orders.commands.v1")
         assert b"order.record_reservation" in (answer.value or b"")
-        positions = history.positions("orders-v2")
-        assert positions["orders.events.v1"] == history.settled_ends("orders.events.v1")
+        positions = brokers.positions("orders-v2")
+        assert positions["orders.events.v1"] == brokers.settled_ends("orders.events.v1")
         assert set(positions["orders.timers.v1"].values()) == {0}

@@ -19,8 +19,8 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from shared.dev.stack import Stack
 from shared.es.decider import fold
-from shared.kafka import history
-from shared.kafka.history import History
+from shared.kafka import brokers
+from shared.kafka.brokers import Brokers
 
 PATHS = b'{"paths":{"/accounts/{account_id}":{"get":{}}}}'
 
@@ -30,7 +30,7 @@ def opened(*accounts: str) -> list[tuple[str, Any]]:
 
 
 def audit(spark: Any, ledger: Any) -> parity.Verdict:
-    return parity.audit(spark, History(ledger.bootstrap), ledger.table)
+    return parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)
 
 
 def divergences(verdict: parity.Verdict) -> Mapping[str, Any]:
@@ -177,7 +177,7 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
 def test_what_an_operator_can_mend_is_said_before_spark_starts(
     arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(brokers, "REQUEST_TIMEOUT_S", 1.0)
     run = CliRunner().invoke(cli, ["parity", *arguments])
     assert problem in str(run.exception)
 

@@ -24,7 +24,7 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
-from shared.kafka.history import GroupIsLive, History
+from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
 from shared.settings import Settings
@@ -37,23 +37,23 @@ COMMANDS_READ = dict.fromkeys(range(PARTITIONS), 7)
 
 
 @pytest.fixture
-def history(ledger: Any) -> History:
-    return History(ledger.bootstrap)
+def brokers(ledger: Any) -> Brokers:
+    return Brokers(ledger.bootstrap)
 
 
 @pytest.fixture
-def rebuild(spark: Any, ledger: Any, history: History, tmp_path: Path) -> Rebuild:
+def rebuild(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> Rebuild:
     """Of a service that was stopped with some positions."""
     old = ledger.table.topology
-    history.commit(old.group, {ledger.table.table.source.name: COMMANDS_READ})
-    build = Rebuild(spark, history, [ledger.table], 2, tmp_path / "work")
+    brokers.commit(old.group, {ledger.table.table.source.name: COMMANDS_READ})
+    build = Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work")
     provision([build.topology], Settings(bootstrap=ledger.bootstrap))
     return build
 
 
-def rows(history: History, changelog: str) -> dict[tuple[int, bytes], bytes | None]:
+def rows(brokers: Brokers, changelog: str) -> dict[tuple[int, bytes], bytes | None]:
     """The last value by partition and key."""
-    return {(each.partition, each.key): each.value for each in read_records(history.bootstrap, changelog)}
+    return {(each.partition, each.key): each.value for each in read_records(brokers.bootstrap, changelog)}
 
 
 def ignore(*_: object) -> None:
@@ -61,7 +61,7 @@ def ignore(*_: object) -> None:
 
 
 def test_the_same_code_gives_the_same_bytes_in_the_same_places(
-    spark: Any, ledger: Any, history: History, rebuild: Rebuild
+    spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild
 ) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("éva ☃", OpenAccount()))
     ledger.decide(("ann", CHARGE), ("bob", Pay(amount_cents=1)), ("nobody", CHARGE))
@@ -72,28 +72,28 @@ def test_the_same_code_gives_the_same_bytes_in_the_same_places(
     assert sum(done.events for done, *_ in seen) == 4
     old, new = ledger.table, replace(ledger.table, topology=rebuild.topology)
     assert new.changelog == f"{old.topology.service}-v2-accounts-changelog"
-    assert rows(history, new.changelog) == rows(history, old.changelog)
-    assert history.positions(rebuild.topology.group) == {old.table.source.name: COMMANDS_READ}
-    assert str(parity.audit(spark, history, new)) == "4 of 4 accounts agree"
+    assert rows(brokers, new.changelog) == rows(brokers, old.changelog)
+    assert brokers.positions(rebuild.topology.group) == {old.table.source.name: COMMANDS_READ}
+    assert str(parity.audit(spark, brokers, new)) == "4 of 4 accounts agree"
     with pytest.raises(AlreadyBuilt):
         rebuild.run(ignore)
 
 
-def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, history: History, tmp_path: Path) -> None:
+def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     events = ledger.table.events
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=events))
-    history.commit(table.topology.group, {table.table.source.name: COMMANDS_READ, events.name: COMMANDS_READ})
-    build = Rebuild(spark, history, [table], 2, tmp_path / "work")
+    brokers.commit(table.topology.group, {table.table.source.name: COMMANDS_READ, events.name: COMMANDS_READ})
+    build = Rebuild(spark, brokers, [table], 2, tmp_path / "work")
     provision([build.topology], Settings(bootstrap=ledger.bootstrap))
     build.run(ignore)
-    assert history.positions(build.topology.group) == {
+    assert brokers.positions(build.topology.group) == {
         table.table.source.name: COMMANDS_READ,
         events.name: dict.fromkeys(range(PARTITIONS), 0),
     }
 
 
-def test_a_broken_history_stops_it_with_the_place(ledger: Any, history: History, rebuild: Rebuild) -> None:
+def test_a_broken_history_stops_it_with_the_place(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.put_event("ann", ledger.event("ann", sequence=3))
     ledger.put_row("bob", ledger.encoded_row("bob").replace(b'"sequence":1', b'"sequence":2'))
@@ -101,48 +101,48 @@ def test_a_broken_history_stops_it_with_the_place(ledger: Any, history: History,
         rebuild.run(ignore)
     assert "ann: at offset 2: sequence 3 follows 1 (ledger" in str(broken.value)
     assert "bob: 1 events, but its row is at sequence 2" in str(broken.value)
-    assert history.positions(rebuild.topology.group) == {}
-    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == {}
+    assert brokers.positions(rebuild.topology.group) == {}
+    assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == {}
 
 
 def test_a_run_that_died_goes_on_with_what_it_had_folded(
-    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("ann", CHARGE))
     with monkeypatch.context() as patched:
         patched.setattr(Rebuild, "_write", None)
         with pytest.raises(TypeError):
             rebuild.run(ignore)
-    assert history.positions(rebuild.topology.group) == {}
+    assert brokers.positions(rebuild.topology.group) == {}
     with monkeypatch.context() as patched:
         patched.setattr(Rebuild, "_rows", None)  # nothing is folded twice
         assert rebuild.run(ignore) == 2
-    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+    assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
 def test_what_is_parked_waits_in_the_next_version_too(
-    spark: Any, ledger: Any, history: History, tmp_path: Path
+    spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path
 ) -> None:
     ledger.decide(("ann", OpenAccount()))
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=ledger.table.events))
     topology = table.topology
-    history.commit(topology.group, {table.table.source.name: COMMANDS_READ})
+    brokers.commit(topology.group, {table.table.source.name: COMMANDS_READ})
     provision([topology], Settings(bootstrap=ledger.bootstrap))
     waits = ["accounts/1/ann", "policy.send/2/ann"]
     for row_id in [*waits, "accounts/1/released", "chapters/0/read again"]:
         ledger.park(row_id)
     ledger.release("accounts/1/released")
-    build = Rebuild(spark, history, [table], 2, tmp_path / "work")
+    build = Rebuild(spark, brokers, [table], 2, tmp_path / "work")
     provision([build.topology], Settings(bootstrap=ledger.bootstrap))
     build.run(ignore)
-    parked = rows(history, topology.changelog(topology.parked).name)
-    copied = rows(history, build.topology.changelog(build.topology.parked).name)
+    parked = rows(brokers, topology.changelog(topology.parked).name)
+    copied = rows(brokers, build.topology.changelog(build.topology.parked).name)
     assert copied == {place: row for place, row in parked.items() if place[1].decode() in waits}
     assert [place[0] for place in sorted(copied)] == [1, 2]
 
 
 def test_what_other_code_had_folded_is_folded_again_and_its_rows_are_gone(
-    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()))
     with monkeypatch.context() as patched:
@@ -154,38 +154,38 @@ def test_what_other_code_had_folded_is_folded_again_and_its_rows_are_gone(
         with pytest.raises(TypeError):
             rebuild.run(ignore)
     assert rebuild.run(ignore) == 1
-    assert rows(history, rebuild.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+    assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
 def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
-    ledger: Any, history: History, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decide_on(*_: object) -> None:
         ledger.decide(("ann", CHARGE))
-        history.commit(ledger.table.topology.group, {ledger.table.table.source.name: {0: next(positions)}})
+        brokers.commit(ledger.table.topology.group, {ledger.table.table.source.name: {0: next(positions)}})
 
     ledger.decide(("ann", OpenAccount()))
     positions = itertools.count(COMMANDS_READ[0] + 1)
     changelog = rebuild.topology.changelog(ledger.table.table).name
     with pytest.raises(HistoryMoved):
         rebuild.run(decide_on)
-    assert rows(history, changelog) == {}
+    assert rows(brokers, changelog) == {}
     write = Rebuild._write
     with monkeypatch.context() as patched:
         patched.setattr(Rebuild, "_write", lambda *table: decide_on(write(*table)))
         with pytest.raises(HistoryMoved):
             rebuild.run(ignore)
-    assert history.positions(rebuild.topology.group) == {}
+    assert brokers.positions(rebuild.topology.group) == {}
     assert rebuild.run(ignore) == 1
-    assert rows(history, changelog) == rows(history, ledger.table.changelog)
+    assert rows(brokers, changelog) == rows(brokers, ledger.table.changelog)
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
-def test_rows_that_an_executor_kept_to_itself_are_missed(ledger: Any, history: History, rebuild: Rebuild) -> None:
+def test_rows_that_an_executor_kept_to_itself_are_missed(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()))
     with pytest.raises(FolderNotShared, match="0 of 1 rows that executors wrote are in "):
         rebuild.run(ignore)
-    assert history.positions(rebuild.topology.group) == {}
+    assert brokers.positions(rebuild.topology.group) == {}
 
 
 def test_what_retention_removed_is_missed(ledger: Any, rebuild: Rebuild) -> None:
@@ -197,23 +197,23 @@ def test_what_retention_removed_is_missed(ledger: Any, rebuild: Rebuild) -> None
 
 @pytest.mark.long  # in the usual run the proof tells the same
 def test_history_is_the_archive_and_the_tail_of_the_topic(
-    spark: Any, ledger: Any, history: History, rebuild: Rebuild, tmp_path: Path
+    spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild, tmp_path: Path
 ) -> None:
     archive = Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("ann", CHARGE))
-    archive.extend(history)
+    archive.extend(brokers)
     ledger.forget()
     ledger.decide(("bob", CHARGE), ("eve", OpenAccount()))
     with pytest.raises(HistoryIncomplete):
         rebuild.run(ignore)
-    build = Rebuild(spark, history, [ledger.table], 2, tmp_path / "work", archive=lambda _: archive)
+    build = Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: archive)
     assert build.run(ignore) == 3
-    assert rows(history, build.topology.changelog(ledger.table.table).name) == rows(history, ledger.table.changelog)
+    assert rows(brokers, build.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
-def test_there_must_be_something_to_begin_from(spark: Any, ledger: Any, history: History, tmp_path: Path) -> None:
+def test_there_must_be_something_to_begin_from(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     with pytest.raises(NothingBefore, match="never committed a position"):
-        Rebuild(spark, history, [ledger.table], 2, tmp_path).run(ignore)
+        Rebuild(spark, brokers, [ledger.table], 2, tmp_path).run(ignore)
     run = CliRunner().invoke(cli, ["rebuild", "accounts"])
     assert "raise `version` in services/accounts/topology.py first" in str(run.exception)
 
@@ -270,4 +270,4 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     finally:
         successor.stop()
     table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
-    assert str(parity.audit(spark, History(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
+    assert str(parity.audit(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"

@@ -13,7 +13,7 @@ from pipelines.catalog import table_of
 from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.worker import Worker
-from shared.kafka.history import History
+from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import Settings
 
@@ -39,7 +39,7 @@ def test_results_are_served_by_a_table(spark: Any, bootstrap: str, tmp_path: Pat
         assert found["figures"] == {"cohort": "1997-01-01", "months": 1, "customers": 1178, "share": 0.15}
         listed = httpx.get(f"{worker.url}/sales/insights?kind=retention&complete=true").json()["items"]
         assert [item["figures"]["customers"] for item in listed] == [7846, 1178]
-        verdict = parity.audit(spark, History(bootstrap), table_of("sales", "insights"), url=worker.url)
+        verdict = parity.audit(spark, Brokers(bootstrap), table_of("sales", "insights"), url=worker.url)
         assert (verdict.differ, verdict.asked) == (0, verdict.agree)
     finally:
         worker.stop()

@@ -17,7 +17,7 @@ from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.views import Totals
 from shared.es.envelope import EventCodec
 from shared.es.row import Row
-from shared.kafka.history import GroupIsLive, History
+from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.kafka.reprocess import Reprocessing
@@ -39,7 +39,7 @@ class View:
         self.topology = Topology(service, (self.source,), (Table("skus", self.source),), partitions=1)
         model = table_of("sales", "skus")
         self.table = replace(model, topology=self.topology, table=self.topology.tables[0], events=self.source)
-        self.history = History(bootstrap)
+        self.brokers = Brokers(bootstrap)
         self._settings = Settings(bootstrap=bootstrap)
         self._spark = spark
         self._producer = Producer(producer_config(bootstrap) | {"log_level": 0})
@@ -82,13 +82,13 @@ class View:
 
     def read(self, unread: int = 0) -> None:
         """The engine's position is so many records before the end."""
-        (end,) = self.history.settled_ends(self.source.name).values()
-        self.history.commit(self.table.topology.group, {self.source.name: {0: end - unread}})
+        (end,) = self.brokers.settled_ends(self.source.name).values()
+        self.brokers.commit(self.table.topology.group, {self.source.name: {0: end - unread}})
 
     def rebuild(self, work: Path) -> View:
         """The same at its next version."""
         self.read()
-        build = Rebuild(self._spark, self.history, [self.table], 2, work)
+        build = Rebuild(self._spark, self.brokers, [self.table], 2, work)
         provision([build.topology], self._settings)
         build.run(lambda *_: None)
         successor = copy(self)
@@ -97,7 +97,7 @@ class View:
 
     def audit(self, unread: int = 0) -> str:
         self.read(unread)
-        return str(parity.audit(self._spark, self.history, self.table))
+        return str(parity.audit(self._spark, self.brokers, self.table))
 
 
 def test_a_view_is_compared_up_to_what_is_parked_and_without_what_was_discarded(spark: Any, bootstrap: str) -> None:
@@ -136,7 +136,7 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
 
     monkeypatch.setattr(parity, "ask", asked)
     view.read()
-    verdict = parity.audit(spark, view.history, view.table, url="http://worker")
+    verdict = parity.audit(spark, view.brokers, view.table, url="http://worker")
     assert str(verdict) == "2 of 2 skus agree"
 
 
@@ -164,7 +164,7 @@ def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstr
     assert view.audit() == "1 of 1 skus agree"
     successor = view.rebuild(tmp_path)
     assert successor.audit() == "1 of 1 skus agree"
-    assert [wish.action for wish in wishes(view.history, successor.table.topology)] == ["dropped"]
+    assert [wish.action for wish in wishes(view.brokers, successor.table.topology)] == ["dropped"]
 
 
 def test_what_is_parked_stops_a_rebuild_until_it_is_discarded_by_a_worker_that_may_go_on(
@@ -178,8 +178,8 @@ def test_what_is_parked_stops_a_rebuild_until_it_is_discarded_by_a_worker_that_m
         view.rebuild(tmp_path)
     view.drop("a", offset=1)
     group = view.topology.group
-    view.history.commit(group, {view.topology.parking.name: {0: 2}})
-    monkeypatch.setattr(History, "members", lambda _, asked: ("worker",) if asked == group else ())
+    view.brokers.commit(group, {view.topology.parking.name: {0: 2}})
+    monkeypatch.setattr(Brokers, "members", lambda _, asked: ("worker",) if asked == group else ())
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
 
 
@@ -191,7 +191,7 @@ def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
     view.receive(("a", confirmed("a")), ("a", confirmed("a")))
     view.has("a", orders=2, offset=1)
     successor = view.rebuild(tmp_path)
-    assert view.history.positions(successor.table.topology.group) == {view.source.name: {0: 0}}
+    assert view.brokers.positions(successor.table.topology.group) == {view.source.name: {0: 0}}
     assert successor.audit() == "1 of 1 skus agree"
 
 
@@ -204,7 +204,7 @@ def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_pa
     assert view.audit() == "1 of 1 skus agree"
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
-    assert view.history.positions(view.topology.group) == {view.source.name: {0: 1}}  # behind the first copy
+    assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # behind the first copy
 
 
 def test_a_worker_that_came_and_went_while_a_view_was_emptied_is_told_of(
@@ -225,7 +225,7 @@ def test_a_worker_that_came_and_went_while_a_view_was_emptied_is_told_of(
         with pytest.raises(GroupIsLive, match="a worker of the group supervisedviews came and went meanwhile"):
             view.reprocess(again)
     view.reprocess(again)
-    assert view.history.positions(view.topology.group) == {view.source.name: {0: 0}}
+    assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 
 
 def confirmed(sku: str) -> bytes:

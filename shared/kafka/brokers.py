@@ -1,4 +1,4 @@
-"""Where topics begin and end, for readers of all that lies between; and where a group is to go on."""
+"""Where topics begin and end, for readers of all that lies between; and where a group goes on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PASSING = frozenset(
 )
 
 
-class HistoryUnavailable(OnefoldError):
+class BrokersUnavailable(OnefoldError):
     """The brokers do not answer, or do not have what was asked for.
 
     Operator action: see that ONEFOLD_BOOTSTRAP names running brokers and that the topics are provisioned.
@@ -58,8 +58,8 @@ class GroupIsLive(OnefoldError):
     """
 
 
-class History:
-    """Blocking look-ups. Every method raises HistoryUnavailable."""
+class Brokers:
+    """Blocking look-ups, and commits for groups. Every method raises BrokersUnavailable."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -68,7 +68,7 @@ class History:
     def partitions(self, topic: str) -> int:
         found = self._answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
         if found is None or not found.partitions:
-            raise HistoryUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
+            raise BrokersUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
         return len(found.partitions)
 
     def starts(self, topic: str) -> Positions:
@@ -84,7 +84,7 @@ class History:
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while open_ends := _open(self._listed(topic, OffsetSpec.latest, IsolationLevel.READ_COMMITTED), ends):
             if time.monotonic() > deadline:
-                raise HistoryUnavailable(f"{topic}: a transaction stays open since offset {open_ends}")
+                raise BrokersUnavailable(f"{topic}: a transaction stays open since offset {open_ends}")
             time.sleep(_PAUSE_S)
         return ends
 
@@ -120,7 +120,7 @@ class History:
                 producer.send(records)
                 producer.commit(offsets, nobody.consumer_group_metadata())
             except (TransactionAborted, TransactionRefused) as failure:
-                raise HistoryUnavailable(f"{self.bootstrap}: {failure}") from failure
+                raise BrokersUnavailable(f"{self.bootstrap}: {failure}") from failure
 
     def _listed(
         self,
@@ -132,7 +132,7 @@ class History:
         try:
             found = self._answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
         except OffsetsUnknown as failure:
-            raise HistoryUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
+            raise BrokersUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _members(self, group: str) -> tuple[str, ...]:
@@ -172,11 +172,11 @@ def _good(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
 
 
 def explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
-    """What the brokers refused, as HistoryUnavailable or GroupIsLive."""
+    """What the brokers refused, as BrokersUnavailable or GroupIsLive."""
     error: KafkaError = failure.args[0]
     if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
         return GroupIsLive(f"{error.str()}: stop its workers first")
-    return HistoryUnavailable(f"{bootstrap}: {error.str()} ({error.name()})")
+    return BrokersUnavailable(f"{bootstrap}: {error.str()} ({error.name()})")
 
 
 def _open(stable: Positions, ends: Positions) -> Positions:
