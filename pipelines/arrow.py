@@ -9,6 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 _ROWS_A_BATCH = 10_000
+_TYPES = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "array<binary>": pa.list_(pa.binary()),
+}
+
+
+def schema_of(columns: str) -> pa.Schema:
+    """columns: as Spark has them, "name type, name type, …"."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(", "))])
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
@@ -16,9 +29,11 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def as_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def as_batches(rows: Iterable[tuple[Any, ...]], columns: str) -> Iterator[pa.RecordBatch]:
+    """columns: as in `schema_of`, in the order of a row."""
+    schema = schema_of(columns)
     waiting = iter(rows)
     while chunk := list(islice(waiting, _ROWS_A_BATCH)):
-        columns = zip(*chunk, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        by_column = zip(*chunk, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(by_column, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

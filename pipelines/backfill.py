@@ -37,21 +37,8 @@ from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 
 _EVENTS = "partition int, key binary, sequence long, value binary, reason string"
-_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("key", pa.binary()),
-        ("sequence", pa.int64()),
-        ("value", pa.binary()),
-        ("reason", pa.string()),
-    ]
-)
-
-
-_KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
-
 _RECORDS = "partition int, key binary, value binary"
-_RECORDS_SCHEMA = pa.schema([("partition", pa.int32()), ("key", pa.binary()), ("value", pa.binary())])
+_KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
 
 
 class BadMapping(OnefoldError):
@@ -247,7 +234,7 @@ def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.Recor
             except ValueError as error:
                 yield None, key, sequence, None, str(error)
 
-    return as_batches(rows(), _SCHEMA)
+    return as_batches(rows(), _EVENTS)
 
 
 def _envelope(
@@ -294,7 +281,7 @@ def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> 
                 after = structs.replace(before, sequence=sequence, state=from_json(state))
                 yield partition, key, codec.encode(after)
 
-    return as_batches(rows(), _RECORDS_SCHEMA)
+    return as_batches(rows(), _RECORDS)
 
 
 def _append(records: DataFrame, bootstrap: str, topic: str) -> None:

@@ -18,16 +18,6 @@ from shared.es.errors import BadMessage
 FACTS = "aggregate_id string, sequence long, type string, occurred_at timestamp, data string"
 """data: the event in its current version, as JSON. Event time is `occurred_at`."""
 
-_SCHEMA = pa.schema(
-    [
-        ("aggregate_id", pa.string()),
-        ("sequence", pa.int64()),
-        ("type", pa.string()),
-        ("occurred_at", pa.timestamp("us", "UTC")),
-        ("data", pa.string()),
-    ]
-)
-
 
 def facts(records: DataFrame, table: FoldedTable) -> DataFrame:
     """FACTS of a batch or a stream of records. What is no event is left out; the audit tells of it."""
@@ -44,4 +34,4 @@ def _decoded(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iter
                 data = to_json(event.data).decode()
                 yield event.aggregate_id, event.sequence, event.type, event.occurred_at, data
 
-    return as_batches(rows(), _SCHEMA)
+    return as_batches(rows(), FACTS)

@@ -33,17 +33,6 @@ later     the states after each event from `since` on
 problem   why the fold stopped before the last event below `since`, null when it did not
 """
 
-_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("key", pa.binary()),
-        ("sequence", pa.int64()),
-        ("offset", pa.int64()),
-        ("state", pa.binary()),
-        ("later", pa.list_(pa.binary())),
-        ("problem", pa.string()),
-    ]
-)
 _NO_KEY = b""
 
 
@@ -84,7 +73,7 @@ def fold_batches(
         fold = PartitionFold(described, since.get(number))
         for part in parts:
             fold.feed(part.offsets, part.keys, part.values)
-        yield from as_batches(fold.rows(number), _SCHEMA)
+        yield from as_batches(fold.rows(number), STATES)
 
 
 class PartitionFold:

@@ -35,20 +35,8 @@ from shared.topology import Topic
 
 # where a record says which command it is, or came from
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
-_SCHEMA = pa.schema([("key", pa.binary()), ("row", pa.binary())])
+_TAKEN_OVER = "key binary, row binary"
 _SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
-_SENT_SCHEMA = pa.schema(
-    [
-        ("reaction", pa.int32()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("index", pa.int32()),
-        ("topic", pa.string()),
-        ("key", pa.binary()),
-        ("command_id", pa.string()),
-        ("body", pa.binary()),
-    ]
-)
 
 
 class MirroredRebuild(Rebuild):
@@ -141,7 +129,7 @@ class MirroredRebuild(Rebuild):
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         caused = records.frame.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
-        return caused.mapInArrow(_decided, "key binary, row binary")
+        return caused.mapInArrow(_decided, _TAKEN_OVER)
 
 
 def _said(field: str) -> Column:
@@ -155,7 +143,7 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         row = rows.get(key, Row(0, None, {}, -1))
         accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
         rows[key] = structs.replace(row, sequence=sequence) if command is None else row.after(accepted, None, -1)
-    yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _SCHEMA)
+    yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
 
 
 def reactions_in(package: str) -> tuple[Reaction, ...]:
@@ -167,7 +155,7 @@ def reactions_in(package: str) -> tuple[Reaction, ...]:
 
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the policy with this number sends for each event; nothing for one that it cannot answer."""
-    yield from as_batches(_answered(reactions_in(package)[number], number, batches), _SENT_SCHEMA)
+    yield from as_batches(_answered(reactions_in(package)[number], number, batches), _SENT)
 
 
 def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

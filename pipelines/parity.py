@@ -22,7 +22,7 @@ from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
-from pipelines.arrow import as_batches, rows_of
+from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import until
@@ -36,8 +36,7 @@ _REASONS_A_TASK = 100
 _TRIES = 3
 
 _VERDICTS = "agree long, differ long, key binary, why string"
-_SCHEMA = pa.schema([("agree", pa.int64()), ("differ", pa.int64()), ("key", pa.binary()), ("why", pa.string())])
-_ANSWERS = pa.schema([("key", pa.binary()), ("answer", pa.binary())])
+_ANSWERS = "key binary, answer binary"
 
 
 class DeadLettersMoved(OnefoldError):
@@ -127,7 +126,7 @@ def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) 
 
 def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
     columns = [list(answers.keys()), list(answers.values())]
-    return spark.createDataFrame(pa.table(columns, schema=_ANSWERS))
+    return spark.createDataFrame(pa.table(columns, schema=schema_of(_ANSWERS)))
 
 
 def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
@@ -153,7 +152,7 @@ def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterat
         differ += why is not None
         if why is not None and len(reasons) < _REASONS_A_TASK:
             reasons.append((key, why))
-    yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _SCHEMA)
+    yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _VERDICTS)
 
 
 def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:

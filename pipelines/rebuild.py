@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
-from pipelines.arrow import as_batches, rows_of
+from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.parked import counted, notes, parked_in, parked_records, within
 from pipelines.session import code_digest
@@ -41,15 +41,6 @@ from shared.parking import Wish, partition_of_id
 from shared.topology import Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
-_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("events", pa.int64()),
-        ("problem", pa.string()),
-    ]
-)
 _BROKEN = pc.field("problem").is_valid()
 _PROBLEMS_SHOWN = 5
 
@@ -305,7 +296,7 @@ class Rebuild:
 
 def _read(folder: Path) -> ds.Dataset:
     """What Spark wrote there, without starting a job for it."""
-    return ds.dataset(folder, schema=_SCHEMA, format="parquet")
+    return ds.dataset(folder, schema=schema_of(_ROWS), format="parquet")
 
 
 def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatch]:
@@ -315,13 +306,13 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
         (partition, key, codec.encode(Row(count, from_json(state), {}, offset)), count, problem)
         for partition, key, count, offset, state, _, problem in rows_of(states)
     )
-    return as_batches(rows, _SCHEMA)
+    return as_batches(rows, _ROWS)
 
 
 def _of_aggregate(package: str, name: str, number: int, both: Batches) -> Iterator[pa.RecordBatch]:
     """The same, of partition `number`."""
     table = table_in(package, name)
-    return as_batches(((number, *_taking_over(table, *fields)) for fields in rows_of(both)), _SCHEMA)
+    return as_batches(((number, *_taking_over(table, *fields)) for fields in rows_of(both)), _ROWS)
 
 
 def _taking_over(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipelines.arrow import rows_of
+from pipelines.arrow import rows_of, schema_of
 from shared.kafka.access import client_config, spark_options
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import Chunk, Span, read
@@ -18,15 +18,7 @@ from shared.kafka.spans import Chunk, Span, read
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
 """The columns of every source. (partition, offset) is unique within a topic."""
 
-_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
+_SCHEMA = schema_of(RECORDS)
 
 Batches = Iterable[pa.RecordBatch]
 Step = Callable[[Batches], Iterator[pa.RecordBatch]]
