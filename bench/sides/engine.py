@@ -17,6 +17,7 @@ from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
+from shared.read_model import ReadModel
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.processors import Aggregate, Processor, Projection
 from shared.topology import Table, Topic, Topology
@@ -62,7 +63,7 @@ def processor(work: str, topology: Topology) -> Processor:
     table = topology.tables[0]
     match work:
         case "fold":
-            return Projection(project, initial=Sales(), events=[Sold], state=Sales, table=table)
+            return Projection(ReadModel(table, project, initial=Sales(), events=(Sold,), state=Sales))
         case "raw":
             return RawFold(table)
         case "decide":

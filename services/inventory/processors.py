@@ -5,4 +5,4 @@ from services.inventory.projections import READ_MODELS
 from services.inventory.topology import EVENTS, ITEMS
 from shared.streams.processors import Aggregate, Projection
 
-PROCESSORS = (Aggregate(DECIDER, table=ITEMS, events=EVENTS), *map(Projection.of, READ_MODELS))
+PROCESSORS = (Aggregate(DECIDER, table=ITEMS, events=EVENTS), *map(Projection, READ_MODELS))

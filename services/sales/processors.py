@@ -18,5 +18,5 @@ PROCESSORS = (
         source=ORDERS_EVENTS,
         events=(OrderConfirmed,),
     ),
-    *map(Projection.of, projections.READ_MODELS),
+    *map(Projection, projections.READ_MODELS),
 )

@@ -137,35 +137,14 @@ class Projection(Listener):
 
     repeatable = True
 
-    def __init__(
-        self,
-        project: Callable[[Any, EventEnvelope[Any], str], Any],
-        *,
-        initial: Any,
-        events: Sequence[type[Event]],
-        state: Any,
-        table: Table,
-        upcasters: Upcasters | None = None,
-    ) -> None:
-        """The parameters are the fields of a ReadModel."""
-        self.name = table.name
-        self.source = table.source
-        self.table = table
-        self.codec = RowCodec(state)
-        self._project = project
-        self._initial: Row[Any] = Row(0, initial, {}, -1)
-        self._decode = EventCodec(events, upcasters).decode
-
-    @classmethod
-    def of(cls, model: ReadModel[Any, Any]) -> Projection:
-        return cls(
-            model.project,
-            initial=model.initial,
-            events=model.events,
-            state=model.state,
-            table=model.table,
-            upcasters=model.upcasters,
-        )
+    def __init__(self, model: ReadModel[Any, Any]) -> None:
+        self.name = model.table.name
+        self.source = model.table.source
+        self.table = model.table
+        self.codec = model.row_codec
+        self._project = model.project
+        self._initial: Row[Any] = Row(0, model.initial, {}, -1)
+        self._decode = model.event_codec.decode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None

@@ -16,6 +16,7 @@ from shared.es.message import Event
 from shared.es.row import Row, RowCodec
 from shared.kafka.murmur2 import partition_of
 from shared.parking import Failure
+from shared.read_model import ReadModel
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Projection
 from shared.streams.store import INDEXES_KEY, OFFSET_KEY, RowStore
@@ -39,7 +40,7 @@ BODY = EventCodec([Seen]).write(
     correlation_id="story",
 )
 COUNT = Projection(
-    lambda view, *_: {"seen": view["seen"] + 1}, initial={"seen": 0}, events=[Seen], state=dict, table=VIEW
+    ReadModel(VIEW, lambda view, *_: {"seen": view["seen"] + 1}, initial={"seen": 0}, events=(Seen,), state=dict)
 )
 
 

@@ -12,6 +12,7 @@ from shared.es.envelope import EventCodec
 from shared.es.message import Event
 from shared.parking import PARKED_CODEC, Failure
 from shared.policy import Reaction
+from shared.read_model import ReadModel
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
 from shared.streams.processors import Aggregate, Policy, Processor, Projection, Rekey, by_source
@@ -109,7 +110,7 @@ def listeners() -> list[Policy | Projection | Rekey]:
     view = Table("view", source=FACTS)
     return [
         Policy(Reaction(lambda _: (), source=FACTS, events=(Placed,), commands={})),
-        Projection(lambda seen, *_: seen, initial=0, events=(Placed,), state=int, table=view),
+        Projection(ReadModel(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
         Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,)),
     ]
 

@@ -10,6 +10,7 @@ from services.orders.processors import processors as orders_processors
 from services.sales import topology as sales
 from services.sales.processors import PROCESSORS as SALES
 from shared.policy import Reaction
+from shared.read_model import ReadModel
 from shared.replay import NotReplayable, Replay, replay_of
 from shared.streams.processors import Policy, Projection, Rekey
 from shared.topology import Table, Topic, Topology
@@ -18,7 +19,7 @@ COPIES = (sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER)
 FACTS, COPY = Topic("shop.events.v1"), Topic("shop.by-day.v1")
 VIEW = Table("view", source=FACTS)
 SHOP = Topology("shop", topics=(FACTS, COPY), tables=(VIEW,))
-PROJECTION = Projection(lambda view, *_: view, initial=0, events=(StockReceived,), state=int, table=VIEW)
+PROJECTION = Projection(ReadModel(VIEW, lambda view, *_: view, initial=0, events=(StockReceived,), state=int))
 
 
 def test_a_view_beside_an_aggregate_reads_its_events_again() -> None:

@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 from shared.es.envelope import EventCodec
 from shared.es.message import Event
 from shared.parking import PARKED_CODEC, Failure, Parked, Wish
+from shared.read_model import ReadModel
 from shared.streams import wishes as wishes_module
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
@@ -188,12 +189,9 @@ def test_a_note_of_what_was_dropped_drops_nothing() -> None:
 
 
 def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> None:
+    fragile = Table("fragile", FACTS)
     view = Projection(
-        lambda seen, event, _: [*seen, event.sequence],
-        initial=[],
-        events=[Noted],
-        state=list[int],
-        table=Table("fragile", FACTS),
+        ReadModel(fragile, lambda seen, event, _: [*seen, event.sequence], initial=[], events=(Noted,), state=list[int])
     )
     source = Source(PLACE, [view], position=0, end=4)
     wishes = _wishes({PLACE: source}, Log())

@@ -28,6 +28,7 @@ from shared.http.lists import EXAMINED, ListQuery, Lists
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.indexing import entry
+from shared.read_model import ReadModel
 from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
@@ -173,14 +174,10 @@ async def bills(node: MemoryNode, **query: Any) -> list[str]:
 @pytest.fixture
 async def billed() -> MemoryNode:
     """Bill b is due on the first of May, a on the second, c on the third; b is paid. Each is limited to its day."""
-    project = Projection(
-        lambda _view, event, _key: Bill(**event.data.model_dump()),
-        initial=None,
-        events=(Billed,),
-        state=Bill,
-        table=BILLS,
+    model = ReadModel(
+        BILLS, lambda _view, event, _key: Bill(**event.data.model_dump()), initial=None, events=(Billed,), state=Bill
     )
-    node, codec = MemoryNode(BILLING, [project]), EventCodec((Billed,))
+    node, codec = MemoryNode(BILLING, [Projection(model)]), EventCodec((Billed,))
     for day, bill in enumerate("bac", 1):
         due = datetime(2026, 5, day, tzinfo=UTC)
         data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day, note="語" * 1330 + bill)
