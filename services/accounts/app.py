@@ -4,9 +4,8 @@ faust -A services.accounts.app worker
 """
 
 from services.accounts.api import routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.streams.processors import Aggregate
+from services.accounts.processors import PROCESSORS
+from services.accounts.topology import TOPOLOGY
 from shared.worker import service_app
 
-app = service_app(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)
+app = service_app(TOPOLOGY, PROCESSORS, routes)
