@@ -1,7 +1,5 @@
 """HTTP of accounts: commands in, the balance out."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response

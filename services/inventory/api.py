@@ -1,7 +1,5 @@
 """HTTP of inventory: deliveries in, what is in stock out. Reservations come from processes, over topics."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """HTTP of orders: orders in, how far they got out."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 

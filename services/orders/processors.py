@@ -1,7 +1,5 @@
 """The pure parts of orders bound to their topics."""
 
-from __future__ import annotations
-
 from services.orders.domain.decide import DECIDER
 from services.orders.policies import REACTIONS
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TIMERS

@@ -1,7 +1,5 @@
 """What a worker of orders is told by its environment besides ONEFOLD_*."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

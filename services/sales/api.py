@@ -1,7 +1,5 @@
 """HTTP of sales: what was sold, of what, when and to whom, and what was counted of all history."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Annotated, Literal

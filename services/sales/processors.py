@@ -1,7 +1,5 @@
 """The pure parts of sales bound to their topics: re-key the confirmed orders, then count them by each key."""
 
-from __future__ import annotations
-
 from services.sales import projections
 from services.sales.domain.orders import OrderConfirmed
 from services.sales.topology import BY_CUSTOMER, BY_DAY, BY_HOUR, BY_SKU, ORDERS_EVENTS
