@@ -248,8 +248,7 @@ def _unknown(kind: type[BaseSettings], variable: str) -> str:
     prefix = _prefix(kind)
     near = difflib.get_close_matches(variable.upper().removeprefix(prefix).lower(), kind.model_fields, n=1)
     names = ", ".join(prefix + name.upper() for name in near or kind.model_fields)
-    found = "" if any(_is_secret(kind, name) for name in near) else f"={os.environ[variable]!r}"
-    return f"{variable}{found} is unknown; allowed {'and near' if near else 'are'}: {names}"
+    return f"{variable} is unknown; allowed {'and near' if near else 'are'}: {names}"  # its value may be a secret
 
 
 def _is_secret(kind: type[BaseSettings], name: str) -> bool:

@@ -58,7 +58,7 @@ def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["ONEFOLD_PORT", "ONEFOLD_HTPP_PORT", "ONEFOLD_HTTP_PORTS", "ONEFOLD_PORTS"])
 def test_a_misspelt_port_is_not_taken_for_a_platforms(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (line,) = refusal(monkeypatch, {name: "9000"})
-    assert line.startswith(f"{name}='9000' is unknown; ")
+    assert line.startswith(f"{name} is unknown; ")
 
 
 def test_what_kubernetes_says_of_a_service_of_our_name_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +77,9 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         "ONEFOLD_COLOUR": "red",
     }
     lines = refusal(monkeypatch, wrong)
-    assert lines[0].startswith("ONEFOLD_COLOUR='red' is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
+    assert lines[0].startswith("ONEFOLD_COLOUR is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
     assert lines[1:] == [
-        "ONEFOLD_REPLICAS='3' is unknown; allowed and near: ONEFOLD_REPLICATION",
+        "ONEFOLD_REPLICAS is unknown; allowed and near: ONEFOLD_REPLICATION",
         "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses data loss",
         "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
         "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
@@ -134,7 +134,7 @@ def test_the_environment_of_settings_gives_another_process_the_same(monkeypatch:
     assert load(monkeypatch, settings.environment()) == settings
 
 
-@pytest.mark.parametrize("variable", ["ONEFOLD_PEER_SECRET", "ONEFOLD_PEER_SECRT"])
+@pytest.mark.parametrize("variable", ["ONEFOLD_PEER_SECRET", "ONEFOLD_PEER_SECRT", "ONEFOLD_KAFKA_SECRET"])
 def test_a_refusal_never_quotes_a_secret(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     assert "hush" not in "\n".join(refusal(monkeypatch, {variable: "hush"}))
 
@@ -180,5 +180,5 @@ def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"ONEFOLD_PEER_SECRET_FILE": "/nowhere", "ONEFOLD_KAFKA_USER_FILE": __file__}
     unknown, unread = refusal(monkeypatch, missing)
-    assert unknown.startswith(f"ONEFOLD_KAFKA_USER_FILE={__file__!r} is unknown; allowed and near: ONEFOLD_KAFKA_USER")
+    assert unknown.startswith("ONEFOLD_KAFKA_USER_FILE is unknown; allowed and near: ONEFOLD_KAFKA_USER")
     assert unread == "ONEFOLD_PEER_SECRET_FILE=/nowhere cannot be read: No such file or directory"
