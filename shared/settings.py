@@ -227,11 +227,16 @@ def read_settings(kind: type[S]) -> S:
 def _secrets(files: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """By field what the named files hold, and why others can't be read. files: the field by the variable."""
     found, problems = dict[str, Any](), list[str]()
-    for variable in files.keys() & os.environ.keys():
+    for variable, file in os.environ.items():
+        name = files.get(variable.upper())
+        if name is None:
+            continue
         try:
-            found[files[variable]] = Path(os.environ[variable]).read_text().strip()
+            found[name] = Path(file).read_text("utf-8").strip()
         except OSError as error:
-            problems.append(f"{variable}={os.environ[variable]} cannot be read: {error.strerror}")
+            problems.append(f"{variable}={file} cannot be read: {error.strerror}")
+        except UnicodeDecodeError:
+            problems.append(f"{variable}={file} cannot be read: it is not UTF-8")
     return found, problems
 
 

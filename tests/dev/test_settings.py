@@ -170,10 +170,11 @@ def test_prod_reaches_brokers_elsewhere_as_a_principal(monkeypatch: pytest.Monke
     assert settings.principal == Principal("accounts", "hush", Path(__file__))
 
 
-def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", ["ONEFOLD_KAFKA_PASSWORD_FILE", "onefold_kafka_password_file"])
+def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str) -> None:
     file = tmp_path / "password"
     file.write_text("hush\n")
-    settings = load(monkeypatch, {"ONEFOLD_KAFKA_PASSWORD_FILE": str(file), "ONEFOLD_KAFKA_PASSWORD": "of the parent"})
+    settings = load(monkeypatch, {variable: str(file), "ONEFOLD_KAFKA_PASSWORD": "of the parent"})
     assert settings.kafka_password.get_secret_value() == "hush"
 
 
@@ -182,3 +183,10 @@ def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: py
     unknown, unread = refusal(monkeypatch, missing)
     assert unknown.startswith("ONEFOLD_KAFKA_USER_FILE is unknown; allowed and near: ONEFOLD_KAFKA_USER")
     assert unread == "ONEFOLD_PEER_SECRET_FILE=/nowhere cannot be read: No such file or directory"
+
+
+def test_a_secret_is_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"\xff" * 32)
+    (line,) = refusal(monkeypatch, {"ONEFOLD_PEER_SECRET_FILE": str(file)})
+    assert line == f"ONEFOLD_PEER_SECRET_FILE={file} cannot be read: it is not UTF-8"
