@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.dev.scaffold import COMPOSE, PROMETHEUS
+from shared.dev.scaffold import COMPOSE, DEV, PROMETHEUS, SECURE
 from shared.dev.stack import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 
@@ -40,7 +40,8 @@ def forget(root: Path, service: str) -> None:
     """Takes away what `new-service` has made."""
     shutil.rmtree(root / "services" / service)
     shutil.rmtree(root / "tests" / "unit" / service, ignore_errors=True)
-    for name, made in ((COMPOSE, rf"^  {service}:\n(?:    .*\n)+\n?"), (PROMETHEUS, rf", {service}\b")):
+    entry = rf"(?<=\n)\n?  {service}:.*\n(?:    .*\n)*"
+    for name, made in ((COMPOSE, entry), (SECURE, entry), (DEV, entry), (PROMETHEUS, rf", {service}\b")):
         file = root / name
         if file.exists():
-            file.write_text(re.sub(made, "", file.read_text(), flags=re.MULTILINE))
+            file.write_text(re.sub(made, "", file.read_text()))

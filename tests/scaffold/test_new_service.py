@@ -17,6 +17,7 @@ from shared.dev.stages import StageFailed
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
 from tests.scaffold.checkout import Checkout
+from tests.scaffold.conftest import forget
 
 NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
 KINDS = {kind: name for kind, name in NEWCOMERS.items() if kind in found_services()}
@@ -35,6 +36,14 @@ def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkou
         "-m", "not broker and not slow", "-k", "not door", *folders[1::2], "tests/architecture", *REDECLARED
     )
     assert set(KINDS.values()) < set(found_services(checkout.root))
+
+
+def test_a_copy_that_is_removed_leaves_nothing(checkout: Checkout) -> None:
+    before = checkout.files()
+    for kind, name in KINDS.items():
+        new_service(checkout.root, name, kind)
+        forget(checkout.root, name)
+    assert checkout.files() == before
 
 
 @pytest.mark.parametrize(("kind", "word"), [("accounts", "account"), ("sales", "sales")])
