@@ -354,7 +354,12 @@ def _copied(root: Path, file: str, like: str, name: str, what: str) -> _Addition
     """Each entry of `like` in `file`, followed by the same for `name`."""
     rename = _renaming(Noun(like, None), Noun(name, None))
     entries = re.compile(rf"^  {like}:.*\n(?:    .*\n)*\n?", re.MULTILINE)
-    text, times = entries.subn(lambda entry: entry[0] + rename(entry[0]), _text(root / file))
+
+    def twice(entry: re.Match[str]) -> str:
+        apart = "\n" if entry[0].count("\n") > 1 and not entry[0].endswith("\n\n") else ""  # the last block of a file
+        return entry[0] + apart + rename(entry[0])
+
+    text, times = entries.subn(twice, _text(root / file))
     return _Addition(file, text, f"{name}, {what}") if times else None
 
 

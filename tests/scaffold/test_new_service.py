@@ -241,7 +241,8 @@ def test_a_new_service_is_watched_as_the_others_are(checkout: Checkout) -> None:
     watched = checkout.root / "compose.dev.yml"
     watched.write_text(WATCHED)
     new_service(checkout.root, "wallets", "accounts")
-    assert watched.read_text() == WATCHED + WATCHED.removeprefix("services:\n").replace("accounts", "wallets")
+    copy = WATCHED.removeprefix("services:\n").replace("accounts", "wallets")
+    assert watched.read_text() == f"{WATCHED}\n{copy}"
 
 
 def test_a_new_service_is_scraped_as_the_others_are(checkout: Checkout) -> None:
