@@ -79,4 +79,4 @@ def bench(
 
 
 if __name__ == "__main__":
-    cli(prog_name="dev.py bench")
+    cli(prog_name="python3 dev.py bench")

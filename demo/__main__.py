@@ -25,4 +25,4 @@ def demo(
 
 
 if __name__ == "__main__":
-    cli(prog_name="dev.py demo")
+    cli(prog_name="python3 dev.py demo")

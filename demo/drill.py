@@ -183,4 +183,4 @@ def _command_there(service: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    cli(prog_name="dev.py failover-drill")
+    cli(prog_name="python3 dev.py failover-drill")

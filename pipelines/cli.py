@@ -262,7 +262,7 @@ def _chosen(service: str | None) -> list[str]:
 def main() -> None:
     """Runs the verb; what an operator can mend is said without a traceback."""
     try:
-        cli(prog_name="dev.py")
+        cli(prog_name="python3 dev.py")
     except OnefoldError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)

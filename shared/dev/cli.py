@@ -110,8 +110,7 @@ def start(service: str) -> None:
 @cli.command()
 def worker(service: str) -> None:
     """Become one worker of SERVICE, with the settings of the environment; beside `up`, on its broker."""
-    if service not in found_services():
-        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found_services())}")
+    _check_known(service)
     if _join_up():
         port = str(free_port(range(8000, 9000)))
         os.environ.setdefault("ONEFOLD_HTTP_PORT", port)
@@ -119,6 +118,12 @@ def worker(service: str) -> None:
     load_settings()  # what is wrong with them is said here, where it is not the end of a long traceback
     command = faust_command(service)
     os.execv(command[0], command)
+
+
+def _check_known(service: str) -> None:
+    """Raises StageFailed with those there are."""
+    if service not in found_services():
+        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found_services())}")
 
 
 @cli.command("provision")
@@ -222,6 +227,7 @@ def token(
     settings: Annotated[bool, typer.Option("--settings", help="Show instead what makes a worker ask for it.")] = False,
 ) -> None:
     """Issue a bearer token for SERVICE, signed with this checkout's own key: for development only."""
+    _check_known(service)
     issuer = DevIssuer()
     if settings:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in issuer.environment(service).items()))
@@ -239,6 +245,7 @@ def token(
 @cli.command()
 def asyncapi(service: str) -> None:
     """Show the AsyncAPI 3 document of what SERVICE reads and writes on topics, as JSON."""
+    _check_known(service)
     print(json.dumps(document_of(service), indent=2))
 
 
@@ -344,7 +351,7 @@ def _join_up() -> stays.Record | None:
 def main() -> None:
     """Runs the verb; what an operator can mend is said without a traceback."""
     try:
-        cli()
+        cli(prog_name="python3 dev.py")
     except (OnefoldError, StageFailed) as error:
         sys.exit(str(error))
     except OSError as error:

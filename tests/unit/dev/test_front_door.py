@@ -10,6 +10,7 @@ import pytest
 
 import dev
 from dev import USAGE, module_and_arguments
+from shared.dev import cli
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,6 +51,23 @@ def test_cli_before_a_verb_needs_what_the_verb_needs(
     monkeypatch.setattr(os, "execv", lambda _, command: asked.append(command[3:]))
     dev.main(given)
     assert asked == [held, run]
+
+
+@pytest.mark.parametrize("verb", ["worker", "token", "asyncapi"])
+def test_a_service_that_is_not_there_is_told_with_those_that_are(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["dev.py", verb, "accout"])
+    with pytest.raises(SystemExit, match=r"no service is called accout\n  fix: name one of: .*accounts"):
+        cli.main()
+
+
+@pytest.mark.parametrize("verb", [["up"], ["dead-letters", "show"], ["bench"]])
+def test_help_shows_what_to_type(
+    verb: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dev.py", *verb, "--help"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert f"Usage: python3 dev.py {' '.join(verb)} " in capsys.readouterr().out
 
 
 def test_dev_py_needs_the_standard_library_only() -> None:
