@@ -38,7 +38,7 @@ _TRANSIENT = frozenset(
 
 
 class ProvisionError(OnefoldError):
-    """The brokers can't be asked, or refuse to create a declared topic.
+    """The brokers can't be asked or refuse to create a declared topic, or two services declare one differently.
 
     Operator action: see that the brokers run, and are at least ONEFOLD_REPLICATION, then provision again.
     """
@@ -110,7 +110,7 @@ def load_topologies() -> list[Topology]:
 
 
 def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:
-    """What each topic must be, by name. Raises ValueError if two services disagree on one."""
+    """What each topic must be, by name. Raises ProvisionError if two services disagree on one."""
     specs: dict[str, TopicSpec] = {}
     for topology in topologies:
         for topic in topology.all_topics():
@@ -122,7 +122,8 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
             }
             spec = TopicSpec(topology.partitions, settings.replication, config)
             if specs.setdefault(topic.name, spec) != spec:
-                raise ValueError(f"{topic.name} is declared twice, and differently by {topology.service}")
+                twice = f"{topic.name} is declared twice, and differently by {topology.service}"
+                raise ProvisionError(f"{twice}; fix: declare it alike, or in one of them only")
     return specs
 
 

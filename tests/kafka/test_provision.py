@@ -59,7 +59,7 @@ def test_every_topic_is_declared_with_the_settings_durability() -> None:
 
 def test_a_service_may_not_declare_anothers_topic_differently() -> None:
     other = Topology("sales", (COMMANDS,), partitions=8)
-    with pytest.raises(ValueError, match=r"stock\.commands\.v1 .* sales"):
+    with pytest.raises(ProvisionError, match=r"stock\.commands\.v1 .* sales; fix: "):
         declared_topics([TOPOLOGY, other], Settings())
 
 
