@@ -24,10 +24,9 @@ from pydantic import BaseModel
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
-from shared.es.row import Row
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
-from shared.http.node import Node
+from shared.http.node import Node, Present
 from shared.http.problems import Problem
 from shared.topology import Table, Topology
 
@@ -37,8 +36,6 @@ RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
 
 _ID = re.compile(r"([a-z0-9.-]{1,249}):(\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*)", re.ASCII)
-
-Present = Callable[[str, Row[Any]], BaseModel | None]
 
 
 class ChangedRow(BaseModel):
@@ -86,10 +83,7 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
 
 
 def change_routes(node: Node, table: Table, present: Present, owned: bool = False) -> APIRouter:
-    """`GET /changes/<table>`. present: a row as the API shows it; None when it shows nothing.
-
-    owned: the table's keys have owners, who may follow their own.
-    """
+    """`GET /changes/<table>`. owned: the table's keys have owners, who may follow their own."""
     router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
 
     async def opened(

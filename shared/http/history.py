@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import takewhile
@@ -25,7 +25,7 @@ from shared.es.times import Instant
 from shared.history import Chapter, LogBegins, key_of, number_of
 from shared.http import queries
 from shared.http.errors import Archived
-from shared.http.node import Node
+from shared.http.node import Node, Present
 from shared.http.peers import Peers
 from shared.http.problems import Problem
 from shared.http.queries import MinPosition, Queries, Reading, Wait
@@ -90,12 +90,7 @@ class History(Queries):
     """Reads one table, and the past of its aggregates."""
 
     def __init__(
-        self,
-        node: Node,
-        peers: Peers,
-        table: Table,
-        present: Callable[[str, Row[Any]], BaseModel | None],
-        decider: Decider[Any, Any, Any],
+        self, node: Node, peers: Peers, table: Table, present: Present, decider: Decider[Any, Any, Any]
     ) -> None:
         super().__init__(node, peers, table, present)
         self._decider = decider

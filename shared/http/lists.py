@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_jsonable_python
 
 from shared.es.errors import NotReady
-from shared.es.row import Row
-from shared.http.node import Node
+from shared.http.node import Node, Present
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem
 from shared.indexing import key_of, prefix, sortable
@@ -142,7 +141,7 @@ Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
 class Lists:
     """Lists of one table."""
 
-    def __init__(self, node: Node, peers: Peers, table: Table, present: Callable[[str, Row[Any]], BaseModel | None]):
+    def __init__(self, node: Node, peers: Peers, table: Table, present: Present) -> None:
         self._node = node
         self._peers = peers
         self._table = table

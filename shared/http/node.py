@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from shared.changes import Feed
 from shared.es.row import Row
@@ -13,6 +15,9 @@ from shared.positions import Decided
 from shared.settings import Settings
 from shared.status import Status
 from shared.topology import Table, Topic, Topology
+
+Present = Callable[[str, Row[Any]], BaseModel | None]
+"""(key, row) → the row as the API shows it; None when it shows nothing."""
 
 
 class Node(Protocol):

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.http.node import Node
+from shared.http.node import Node, Present
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import while_connected
@@ -76,8 +76,7 @@ ReadingQuery = Annotated[Reading, Query()]
 class Queries:
     """Reads one table."""
 
-    def __init__(self, node: Node, peers: Peers, table: Table, present: Callable[[str, Row[Any]], BaseModel | None]):
-        """present: a row as the API shows it; None when it shows nothing."""
+    def __init__(self, node: Node, peers: Peers, table: Table, present: Present) -> None:
         self._node = node
         self._peers = peers
         self._table = table
