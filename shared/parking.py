@@ -7,9 +7,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
-
-REASON_CHARACTERS = 300
 
 
 class Failure(NamedTuple):
@@ -58,7 +57,7 @@ class Parked(BaseModel):
 
     def failed(self, failure: Failure) -> Parked:
         """The same after one more vain attempt at the first record."""
-        reason = failure.reason[:REASON_CHARACTERS]
+        reason = failure.reason[:REASON_MAX_CHARS]
         return self.model_copy(update={"code": failure.code, "reason": reason, "attempts": self.attempts + 1})
 
 

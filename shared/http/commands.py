@@ -22,12 +22,11 @@ from shared.es.step import fingerprint
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.http.waiting import while_connected
+from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.positions import Partition, format_positions
 from shared.topology import Table
 
 DEFAULT_WAIT_S = 10.0
-MAX_WAIT_S = 30.0
 
 
 def _no_dot_segment(key: str) -> str:

@@ -10,11 +10,12 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.problems import not_ready, on_bug, problem, too_many
+from shared.http.waiting import MAX_WAIT_S
 
 MAX_BODY_BYTES = 256 * 1024
 MAX_TARGET_BYTES = 8 * 1024
 BODY_WITHIN_S = 10.0
-MAX_ANSWER_S = 45.0  # the longest wait a caller may wish for is 30
+MAX_ANSWER_S = MAX_WAIT_S + 15.0
 
 HEADERS = {
     b"cache-control": b"no-store",

@@ -19,11 +19,9 @@ from shared.es.row import Row
 from shared.http.node import Node, Present
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.http.waiting import while_connected
+from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.positions import POSITIONS, format_positions, parse_positions
 from shared.topology import Table
-
-MAX_WAIT_S = 30.0
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     304: {"description": "If-None-Match names the present ETag"},

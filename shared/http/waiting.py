@@ -10,6 +10,7 @@ from fastapi import Request, Response
 
 from shared.es.errors import NotReady
 
+MAX_WAIT_S = 30.0  # that a caller may ask for
 CLIENT_GONE = 499  # nobody reads it; the metrics count it
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from shared.kafka.access import client_config
+from shared.kafka.access import ANSWER_S, client_config
 from shared.positions import Partition
 
 Answer = TypeVar("Answer")
 
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = ANSWER_S
 
 
 class OffsetsUnknown(Exception):

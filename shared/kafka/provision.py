@@ -22,11 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shared.es.errors import OnefoldError
-from shared.kafka.access import client_config
+from shared.kafka.access import ANSWER_S, client_config
 from shared.settings import Settings
 from shared.topology import Topology
 
-_REQUEST_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = ANSWER_S
 _RETRY_PAUSE_S = 0.2
 _REFUSALS = {
     KafkaError._AUTHENTICATION: "ONEFOLD_KAFKA_USER or ONEFOLD_KAFKA_PASSWORD is wrong",

@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from mode import Service
 
 from shared.clock import elapsed_s
+from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
 from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
@@ -32,7 +33,7 @@ from shared.kafka.transactions import (
     TransactionalProducer,
     TransactionRefused,
 )
-from shared.parking import PARKED_CODEC, REASON_CHARACTERS, Wish
+from shared.parking import PARKED_CODEC, Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable
 from shared.streams.guards import Beginnings, Standstill, Watchdog
@@ -356,7 +357,7 @@ class Engine(Service):
             try:
                 wish = Wish.model_validate_json(record.value or b"")
             except ValueError as error:
-                self._batch.bury(record, "wish.bad", str(error)[:REASON_CHARACTERS])
+                self._batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
             else:
                 note = await self._wishes.fulfil(
                     wish,

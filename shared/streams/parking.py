@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from shared.es.errors import REASON_MAX_CHARS
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.parking import REASON_CHARACTERS, Failure, Parked
+from shared.parking import Failure, Parked
 from shared.streams.batch import Rows, SourceRecord
 
 
@@ -45,7 +46,7 @@ class Parking:
             partition=record.partition,
             offset=record.offset,
             code=failure.code,
-            reason=failure.reason[:REASON_CHARACTERS],
+            reason=failure.reason[:REASON_MAX_CHARS],
             attempts=1,
             behind=() if before is None else before.offsets,
         )
