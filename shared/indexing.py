@@ -44,7 +44,12 @@ def sortable(value: Value) -> bytes:
 
 
 def entry(field: str, value: Value, key: bytes) -> bytes:
-    return prefix(field) + sortable(value) + b"\x00" + key
+    return entry_at(field, sortable(value), key)
+
+
+def entry_at(field: str, value: bytes, key: bytes) -> bytes:
+    """value: sortable."""
+    return prefix(field) + value + b"\x00" + key
 
 
 def key_of(entry: bytes, field: str) -> bytes:
@@ -57,6 +62,12 @@ def key_of(entry: bytes, field: str) -> bytes:
             return rest[_NUMBER_BYTES + 2 :]
         case _:
             return rest[rest.index(b"\x00") + 1 :]
+
+
+def place_of(entry: bytes, field: str) -> tuple[bytes, bytes]:
+    """The sortable value and the row's key in an entry of `field`."""
+    key = key_of(entry, field)
+    return entry[len(prefix(field)) : -len(key) - 1], key
 
 
 def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from shared.es.errors import NotReady
 from shared.http.node import Node, Present
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem
-from shared.indexing import key_of, prefix, sortable
+from shared.indexing import entry_at, place_of, prefix, sortable
 from shared.positions import format_positions
 from shared.topology import Table
 
@@ -263,12 +263,11 @@ class Lists:
         first = high if descending else low
         start = b""
         if after is not None:
-            start = prefix(field) + after[0] + b"\x00" + after[1]
+            start = entry_at(field, *after)
         elif first is not None:  # behind, or before, all entries of the bound's value
             start = prefix(field) + first + (b"\x00\xff" if descending else b"")
         for entry in self._node.keys_by(self._table, partition, field, start, descending):
-            key = key_of(entry, field)
-            value = entry[len(prefix(field)) : len(entry) - len(key) - 1]
+            value, key = place_of(entry, field)
             beyond = (low is not None and value < low) if descending else (high is not None and value > high)
             if beyond:
                 return

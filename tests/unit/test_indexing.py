@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from shared.indexing import Value, entries, entry, key_of, sortable
+from shared.indexing import Value, entries, entry, key_of, place_of, sortable
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
@@ -38,8 +38,9 @@ def test_entries_of_texts_sort_as_the_texts_do(one: str, other: str, key: bytes,
 
 
 @given(VALUES, KEYS)
-def test_an_entry_has_the_key_of_its_row(value: Value, key: bytes) -> None:
+def test_an_entry_has_the_value_and_the_key_of_its_row(value: Value, key: bytes) -> None:
     assert key_of(entry("field", value, key), "field") == key
+    assert place_of(entry("field", value, key), "field") == (sortable(value), key)
 
 
 def test_a_row_has_an_entry_for_each_field() -> None:
