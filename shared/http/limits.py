@@ -9,6 +9,7 @@ from collections import OrderedDict
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.errors import TooMany
 from shared.http.problems import not_ready, on_bug, problem, too_many
 from shared.http.waiting import MAX_WAIT_S
 
@@ -128,7 +129,7 @@ class RateLimit:
         if scope["type"] == "http" and "onefold.peer" not in scope and not self._spares(scope):
             wait_s = self.buckets.take(f"address {(scope.get('client') or ('unknown',))[0]}")
             if wait_s > 0:
-                await too_many(wait_s)(scope, receive, send)
+                await too_many(TooMany(wait_s))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

@@ -51,9 +51,9 @@ def not_ready(detail: str) -> JSONResponse:
     return problem(503, "not_ready", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
-def too_many(wait_s: float) -> JSONResponse:
-    headers = {"Retry-After": str(max(1, math.ceil(wait_s)))}
-    return problem(429, "rate.limited", "this client makes too many requests", headers=headers)
+def too_many(error: TooMany) -> JSONResponse:
+    headers = {"Retry-After": str(max(1, math.ceil(error.wait_s)))}
+    return problem(429, "rate.limited", str(error), headers=headers)
 
 
 def on_bug(path: str, error: Exception) -> JSONResponse:
@@ -121,4 +121,4 @@ async def _on_archived(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_too_many(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TooMany)
-    return too_many(error.wait_s)
+    return too_many(error)
