@@ -161,5 +161,5 @@ def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> It
 def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for partition, offset, _, _, value in rows_of(batches):
         with suppress(Exception):  # not one that it answers, or else parked for that, and a dead letter
-            for index, sent in enumerate(list(reaction.to(value))):
+            for index, sent in enumerate(list(reaction.sends(value))):
                 yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body

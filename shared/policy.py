@@ -60,8 +60,11 @@ class Reaction:
         same = self.source == other.source and self.name == other.name
         return same and bool(self._types & other._types) and bool(self.commands.keys() & other.commands.keys())
 
-    def to(self, event: bytes | None) -> Iterator[Sent]:
-        """The same whoever asks and however often. Raises BadMessage, UnknownType for an event it does not answer."""
+    def sends(self, event: bytes | None) -> Iterator[Sent]:
+        """The commands that `event` leads to, as they travel: the same for whoever asks, however often.
+
+        Raises BadMessage, UnknownType for an event it does not answer.
+        """
         envelope = self._decode(event)
         # the source too: events of two services can have one id, when their aggregates and their commands have
         origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))

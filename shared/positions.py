@@ -21,7 +21,7 @@ POSITIONS = rf"^{_ONE}(,{_ONE})*$"
 """What `parse_positions` reads, as a pattern."""
 
 
-class Decided(NamedTuple):
+class Committed(NamedTuple):
     """A command's outcome, and the last offset by partition that its transaction read or wrote."""
 
     outcome: Outcome

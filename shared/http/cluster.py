@@ -74,16 +74,18 @@ async def _status_of(request: Request, url: str, own: Status, peers: Peers) -> S
 
 
 def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -> Cluster:
-    """found: each member's word by URL, None of a silent one."""
-    words = {url: status for url, status in found.items() if status is not None}
+    """found: each member's status by URL, None of a silent one."""
+    statuses = {url: status for url, status in found.items() if status is not None}
     return Cluster(
         **own.model_dump(),
         members=[_member(url, status) for url, status in found.items()],
         tables={
-            table: [_table_partition(table, partition, owners.get(partition), words) for partition in range(partitions)]
+            table: [
+                _table_partition(table, partition, owners.get(partition), statuses) for partition in range(partitions)
+            ]
             for table, owners in own.owners.items()
         },
-        topics=_topics(words),
+        topics=_topics(statuses),
     )
 
 
@@ -93,8 +95,8 @@ def _member(url: str, status: Status | None) -> Member:
     return Member(url=url, reachable=True, instance=status.instance, ready=status.ready, idle=status.idle)
 
 
-def _table_partition(table: str, partition: int, owner: str | None, words: Mapping[str, Status]) -> TablePartition:
-    held = {url: replica for url, status in words.items() if (replica := _replica(status, table, partition))}
+def _table_partition(table: str, partition: int, owner: str | None, statuses: Mapping[str, Status]) -> TablePartition:
+    held = {url: replica for url, status in statuses.items() if (replica := _replica(status, table, partition))}
     active = held.get(owner) if owner else None
     return TablePartition(
         partition=partition,
@@ -113,9 +115,9 @@ def _replica(status: Status, table: str, partition: int) -> ReplicaStatus | None
     return next((each for each in status.replicas if (each.table, each.partition) == (table, partition)), None)
 
 
-def _topics(words: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:
+def _topics(statuses: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:
     topics: dict[str, list[SourcePartition]] = {}
-    for url, status in words.items():
+    for url, status in statuses.items():
         for source in status.sources:
             topics.setdefault(source.topic, []).append(_source_partition(url, source))
     return {topic: sorted(found, key=lambda each: each.partition) for topic, found in sorted(topics.items())}

@@ -208,7 +208,7 @@ class SecureHeaders:
         await self.app(scope, receive, with_headers)
 
 
-class Unbroken:
+class BugsAs500:
     """ASGI middleware: a bug is a 500 without its trace, and a line in the log with it."""
 
     def __init__(self, app: ASGIApp) -> None:

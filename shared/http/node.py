@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from shared.changes import Feed
 from shared.es.row import Row
-from shared.positions import Decided
+from shared.positions import Committed
 from shared.settings import Settings
 from shared.status import Status
 from shared.topology import Table, Topic, Topology
@@ -78,7 +78,7 @@ class Node(Protocol):
         Raises NotReady while it can't, and LogBegins when some were removed since.
         """
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         """Completes once that command is decided and committed here; ask before sending it."""
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:

@@ -62,7 +62,7 @@ def on_bug(path: str, error: Exception) -> JSONResponse:
 
 
 def install(api: FastAPI) -> None:
-    """Make every expected error of `api` a problem+json; `shared.http.limits.Unbroken` does it for the others."""
+    """Make every expected error of `api` a problem+json; `shared.http.limits.BugsAs500` does it for the others."""
     api.add_exception_handler(NotReady, _on_not_ready)
     api.add_exception_handler(SendError, _on_send_error)
     api.add_exception_handler(RequestValidationError, _on_invalid)

@@ -14,7 +14,7 @@ from shared.changes import Feed
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
-from shared.positions import Decided
+from shared.positions import Committed
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.app import WorkerApp
@@ -58,7 +58,7 @@ class WorkerNode:
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         return self._app.engine.replicas.read(table, partition, key)
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         return self._app.engine.waiting.expect(aggregate_id, command_id)
 
     def position(self, table: Table, partition: int) -> int:

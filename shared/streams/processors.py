@@ -232,7 +232,7 @@ class Policy(Listener):
         self.reaction = reaction
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        for sent in list(self.reaction.to(record.value)):
+        for sent in list(self.reaction.sends(record.value)):
             batch.write(sent.topic, sent.key, sent.body)
 
 

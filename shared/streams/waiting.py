@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from shared.positions import Decided, Partition
+from shared.positions import Committed, Partition
 from shared.streams.batch import Batch
 
 
@@ -14,7 +14,7 @@ class Waiting:
     """Used on one loop."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[tuple[str, str], list[asyncio.Future[Decided]]] = {}
+        self._outcomes: dict[tuple[str, str], list[asyncio.Future[Committed]]] = {}
         self._rows: dict[tuple[str, bytes], set[asyncio.Event]] = {}
         self._progress = asyncio.Event()
         self._over = False
@@ -28,12 +28,12 @@ class Waiting:
         """Returns when a source is further, or when partitions move."""
         await self._progress.wait()
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         """Completes when a command with these ids is decided and committed here. Ask before sending it.
 
         Raises TimeoutError when the worker stops first.
         """
-        waiter: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
         if self._over:
             waiter.set_exception(TimeoutError("the worker stops"))
         key = (aggregate_id, command_id)
@@ -41,7 +41,7 @@ class Waiting:
         waiter.add_done_callback(lambda _: self._forget(key, waiter))
         return waiter
 
-    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Decided]) -> None:
+    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Committed]) -> None:
         waiters = self._outcomes.get(key, [])
         with suppress(ValueError):
             waiters.remove(waiter)
@@ -67,7 +67,7 @@ class Waiting:
             for aggregate_id, outcome in batch.outcomes:
                 for waiter in self._outcomes.get((aggregate_id, outcome.command_id), ()):
                     if not waiter.done():
-                        waiter.set_result(Decided(outcome, positions))
+                        waiter.set_result(Committed(outcome, positions))
         if self._rows:
             for (changelog, _), rows in batch.rows.items():
                 for key in rows.changed.keys() & {key for topic, key in self._rows if topic == changelog}:

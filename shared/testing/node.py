@@ -19,7 +19,7 @@ from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
 from shared.parking import PARKED_CODEC
-from shared.positions import Decided, Partition
+from shared.positions import Committed, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.batch import Batch, Rows
@@ -136,7 +136,7 @@ class MemoryNode:
             raise LogBegins(begins)
         return [log[offset] for offset in offsets]
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Decided]:
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         return self._waiting.expect(aggregate_id, command_id)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:

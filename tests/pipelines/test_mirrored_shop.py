@@ -56,7 +56,7 @@ def event_of(codec: Any, event: Event, aggregate_id: str, causation_id: str | No
 def test_what_did_not_arrive_is_sent_and_nothing_else(spark: Any, tmp_path: Path) -> None:
     lines = tuple(Line(sku=sku, quantity=1, amount_cents=CENTS) for sku in ("arrived", "decided", "lost"))
     placed = event_of(DECIDER.event_codec, OrderPlaced(customer_id="ann", lines=lines, placed_at=AT), "o-1")
-    arrived, decided, lost, timer = REACTIONS[0].to(placed)
+    arrived, decided, lost, timer = REACTIONS[0].sends(placed)
     reserved = event_of(
         ITEMS.event_codec, StockReserved(order_id="orders:o-1", quantity=1), "decided", decided.command_id
     )

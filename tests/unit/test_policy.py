@@ -66,7 +66,7 @@ def test_events_of_two_services_with_one_id_are_both_answered() -> None:
 
 
 def test_the_id_of_an_answer_is_the_same_in_every_release() -> None:
-    (sent,) = answering(OpenAccount()).to(RECEIVED)
+    (sent,) = answering(OpenAccount()).sends(RECEIVED)
     assert sent.command_id == "4fdba011-ac72-5a46-89fd-f994fc85c0ee"
 
 
