@@ -97,7 +97,7 @@ def _member(url: str, status: Status | None) -> Member:
 
 def _table_partition(table: str, partition: int, owner: str | None, statuses: Mapping[str, Status]) -> TablePartition:
     held = {url: replica for url, status in statuses.items() if (replica := _replica(status, table, partition))}
-    active = held.get(owner) if owner else None
+    active = next((replica for url, replica in held.items() if url == owner and replica.role == "active"), None)
     return TablePartition(
         partition=partition,
         active=owner,

@@ -57,6 +57,12 @@ def test_each_partition_has_its_owner_its_standbys_and_how_far_they_are() -> Non
     assert (fourth.active, fourth.restored) == (None, None)
 
 
+def test_a_copy_is_nobodys_answer_before_its_owner_has_taken_it_over() -> None:
+    b = status(B, replica(1, "standby"))
+    _, second = assemble(b, {B: b}, partitions=2).tables["accounts"]
+    assert (second.active, second.restored, second.to_restore) == (B, None, None)
+
+
 def test_a_silent_member_is_shown_as_unreachable() -> None:
     a = status(A, replica(0, "active"))
     members = {each.url: each for each in assemble(a, {A: a, C: None}, 1).members}
