@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import structlog
 from aiokafka import TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
 from aiokafka.protocol.group import SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -26,6 +28,15 @@ from shared.streams.engine import Assignment
 
 if TYPE_CHECKING:
     from shared.streams.app import WorkerApp
+
+log = structlog.get_logger(__name__)
+
+HEED_S = 1.0
+
+_FIXES: Mapping[type[BaseException], str] = {
+    GroupAuthorizationFailedError: "grant this service's principal READ on its group",
+    InconsistentGroupProtocolError: "end the consumers that are no workers, and have the service's name as their group",
+}
 
 
 class EngineThread(driver.AIOKafkaConsumerThread):
@@ -76,6 +87,21 @@ def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
     coordinator._send_req = noted
 
 
+class GroupRefused(Exception):
+    """This worker is out of its group, and would stay out while it lives.
+
+    Operator action: do what the message says, then start the worker again.
+    """
+
+
+def refusal_in(coordinator: Any) -> BaseException | None:
+    """Why this member takes no part in its group any more. Faust never asks; aiokafka rests until somebody has."""
+    task = coordinator._coordination_task
+    if task.done() and not task.cancelled():
+        return cast(BaseException | None, task.exception())
+    return cast(BaseException | None, coordinator._pending_exception)
+
+
 class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
@@ -85,6 +111,17 @@ class EngineConsumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> EngineThread:
         return EngineThread(self, loop=self.loop, beacon=self.beacon)
+
+    @Service.task
+    async def _heed_refusals(self) -> None:
+        while not self.should_stop:
+            await self.sleep(HEED_S)
+            member = self._thread._consumer
+            refusal = None if member is None else refusal_in(member._coordinator)
+            if refusal is not None and not self.should_stop:
+                reason = f"{refusal!r}. Fix: {_FIXES.get(type(refusal), 'start the worker again')}"
+                log.critical("the worker stops: its group does not let it in", reason=reason)
+                raise GroupRefused(reason) from refusal
 
     def note_sync(self, sent: float) -> None:
         self.synced = sent

@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
 from shared.kafka import transactions
@@ -130,6 +131,23 @@ def _await_its_end(bootstrap: str, step: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while step == "before_offsets" and with_open_transactions(bootstrap, [SOURCE]):
         assert time.monotonic() < deadline
+
+
+def test_a_worker_that_its_group_does_not_let_in_ends_and_says_why(stack: Stack) -> None:
+    """It would stay out for ever, also when what is wrong is mended: aiokafka does not try again."""
+    for worker in stack.workers:
+        worker.stop()
+    outsider, other = stack.workers
+    with _member(stack.bootstrap, TOPOLOGY.group):
+        outsider.spawn()
+        deadline = time.monotonic() + DEADLINE_S
+        while outsider.running:
+            assert time.monotonic() < deadline, "it runs on"
+            time.sleep(0.1)
+    assert outsider.exit_code
+    assert "end the consumers that are no workers" in outsider.log.read_text()
+    outsider.start()
+    other.start()
 
 
 @contextmanager

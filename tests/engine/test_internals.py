@@ -37,6 +37,7 @@ STREAMS = Path(internals.__file__).parent
 # Each private name that internals.py uses, and where it has to be found.
 CONTRACT: dict[str, tuple[object, ...]] = {
     "_consumer": (driver.AIOKafkaConsumerThread,),
+    "_coordination_task": (GroupCoordinator,),
     "_coordinator": (AIOKafkaConsumer,),
     "_do_heartbeat": (GroupCoordinator,),
     "_ensure_consumer": (driver.AIOKafkaConsumerThread,),
@@ -44,6 +45,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_group_instance_id": (GroupCoordinator,),
     "_last_fetch_ended": (SubscriptionState,),
     "_new_consumer_thread": (driver.Consumer,),
+    "_pending_exception": (GroupCoordinator,),
     "_publish_stats": (Recovery,),
     "_recovery": (TableManager,),
     "_rejoin_needed_fut": (GroupCoordinator,),
