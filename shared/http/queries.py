@@ -153,7 +153,7 @@ class Queries:
                     await self._node.progress()
                     self._check_still_served(partition)
         except TimeoutError:
-            return False
+            return condition()
         return True
 
     async def _meets(self, aggregate_id: str, until: str, deadline: float) -> bool:

@@ -135,7 +135,10 @@ class WorkerApp(faust.App):
 
     @property
     def lease_s(self) -> float:
-        """So long after a heartbeat no other worker owns what is owned here: the group waits at least that long."""
+        """So long after a heartbeat no other worker owns what is owned here: the group waits at least that long.
+
+        But for one of the same name: it takes this worker's place at once.
+        """
         return min(self.settings.session_timeout_s, REBALANCE_S) * LEASE_SHARE
 
     @cached_property

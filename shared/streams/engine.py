@@ -12,7 +12,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -75,11 +75,16 @@ class NotRebuilt(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The group's word on what is ours, and the membership that the broker will check."""
+    """The group's word on what is ours, and the membership that the broker will check.
+
+    generation, member_id: what `member` is made of.
+    """
 
     active: frozenset[TopicPartition]
     standby: frozenset[TopicPartition]
     member: bytes
+    generation: int
+    member_id: str
 
 
 class Engine(Service):
@@ -115,7 +120,8 @@ class Engine(Service):
         self._alive = alive
         self._lease_s = lease_s
         self._lease_until = 0.0
-        self._generation = 0  # of the group, when it last counted us in
+        self._joined: tuple[str, int] = ("", 0)  # our member id, and the generation of the group when it last had us
+        self._followed: Set[TopicPartition] = set()  # changelogs that were, up to the release
         self._left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
@@ -154,14 +160,16 @@ class Engine(Service):
         self._inbox.put_nowait((assignment, done))
         await done
 
-    def joined(self, generation: int, sent: float) -> None:
-        """The group counts this worker in since `sent` (`elapsed_s`); its assignment follows.
+    def joined(self, assignment: Assignment, sent: float) -> None:
+        """The group counts this worker in since `sent` (`elapsed_s`). It is told to take over later.
 
-        In a generation that it missed, what it held may have been another's, who wrote it.
+        In a generation that it missed, or under its name, another may have owned what it held, and written.
         """
-        if generation not in (self._generation, self._generation + 1):
+        member_id, generation = self._joined
+        if assignment.member_id != member_id or assignment.generation not in (generation, generation + 1):
             self._let_go()
-        self._generation = generation
+        self._joined = assignment.member_id, assignment.generation
+        self._keep(assignment.active)
         self.extend_lease(sent)
 
     def extend_lease(self, sent: float) -> None:
@@ -173,19 +181,18 @@ class Engine(Service):
     def serves(self, table: Table, partition: int) -> bool:
         """Whether rows read here now are the latest."""
         replica = self.replicas.of(table, partition)
-        return replica is not None and replica.ours and self._in_lease
+        return replica is not None and replica.ours and self.in_lease
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
         """Records by which the copy held here is behind; None when none is, or nobody knows."""
         replica = self.replicas.of(table, partition)
-        if replica is None or replica.ours or not self._in_lease:
+        if replica is None or replica.ours or not self.in_lease:
             return None
-        # while a take-over waits for brokers, nothing is read, however long that takes; a release is soon over
-        followed = self.assignment is None or replica.changelog in self._reader.assignment()
-        return replica.lag if followed else None
+        # while a take-over waits for brokers, nothing is read, however long that takes
+        return replica.lag if replica.changelog in self._followed | self._reader.assignment() else None
 
     @property
-    def _in_lease(self) -> bool:
+    def in_lease(self) -> bool:
         """Whether the group counts this worker in. One that was frozen or suspended is out when it wakes."""
         return not self._left and elapsed_s() < self._lease_until
 
@@ -229,6 +236,7 @@ class Engine(Service):
         try:
             self.assignment = assignment
             if assignment is None:
+                self._followed = self._reader.assignment()
                 self._suspend()
             else:
                 await self._take_over(assignment)
@@ -504,12 +512,17 @@ class Engine(Service):
         self.replicas.hold(active=(), standby=(), starts={}, ends={})
         self.waiting.look_again()
 
+    def _keep(self, active: Set[TopicPartition]) -> None:
+        """Serve no others any more, at once: their new owners may write. Nor is a lag known that is not followed."""
+        self._followed = set()
+        for tp, replica in self.replicas.held.items():
+            replica.active = replica.active and tp in active
+        self.waiting.look_again()
+
     async def _take_over(self, assignment: Assignment) -> None:
         """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
         self._suspend()
-        for tp, replica in self.replicas.held.items():
-            replica.active = replica.active and tp in assignment.active  # at once: the others' new owners may write
-        self.waiting.look_again()
+        self._keep(assignment.active)
         actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
@@ -529,6 +542,7 @@ class Engine(Service):
                 self._batch.advance(tp, position, 0)
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
+        self.waiting.tell_progress()
         self._follow()
         log.info(
             "took over",

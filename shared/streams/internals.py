@@ -134,7 +134,7 @@ class EngineConsumer(driver.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self.engines = self._engines_assignment(generation_id)
         if self.engines is not None:
-            self.app.engine.joined(generation_id, self.synced)
+            self.app.engine.joined(self.engines, self.synced)
         ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)
@@ -176,7 +176,7 @@ class EngineConsumer(driver.Consumer):
         conf, assignor = self.app.conf, self.app.assignor
         member = group_metadata(conf.id, generation_id, member_id, conf.consumer_group_instance_id)
         active, standby = assignor.assigned_actives(), assignor.assigned_standbys()
-        return Assignment(self._engines(active), self._engines(standby), member)
+        return Assignment(self._engines(active), self._engines(standby), member, generation_id, member_id)
 
     def _engines(self, tps: set[TP]) -> frozenset[TopicPartition]:
         return frozenset(TopicPartition(*tp) for tp in tps if self._is_engines(tp))

@@ -95,7 +95,7 @@ class WorkerNode:
 
     def ready(self) -> bool:
         engine = self._app.engine
-        return engine.assignment is not None and engine.replicas.serve(engine.assignment.active)
+        return engine.assignment is not None and engine.in_lease and engine.replicas.serve(engine.assignment.active)
 
     def status(self) -> Status:
         engine, now = self._app.engine, time.time()

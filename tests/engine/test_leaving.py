@@ -96,7 +96,7 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
     await engine.start()
     try:
-        taking = asyncio.create_task(engine.assign(Assignment(frozenset({PLACE}), frozenset(), b"member")))
+        taking = asyncio.create_task(engine.assign(Assignment(frozenset({PLACE}), frozenset(), b"member", 1, "member")))
         await asyncio.to_thread(asked.asked.wait, DEADLINE_S)
         yield engine, asked
         await taking

@@ -49,7 +49,7 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
     async def run() -> None:
         store = cast(Any, FakeStore(parked))
         engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, offsets, lambda: None, 1.0)
-        engine.assignment = Assignment(places, frozenset(), b"member")
+        engine.assignment = Assignment(places, frozenset(), b"member", 1, "member")
         await engine._take_over(engine.assignment)
         for place in (IDLE, BUSY):
             append(broker, place, None)

@@ -54,7 +54,9 @@ class Worker:
             alive=lambda: None,
             lease_s=10.0,
         )
-        self.engine.assignment = Assignment(frozenset(places), frozenset(), group_metadata("accounts", 0, name))
+        self.engine.assignment = Assignment(
+            frozenset(places), frozenset(), group_metadata("accounts", 0, name), 0, name
+        )
 
     async def start(self) -> None:
         assert self.engine.assignment is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,10 +25,28 @@ TABLE = SHOP.parked
 LEASE_S = 60.0
 
 
+class Reads:
+    """A reader, as far as what it reads."""
+
+    def __init__(self) -> None:
+        self._places: set[TopicPartition] = set()
+
+    def assign(self, positions: Iterable[TopicPartition]) -> None:
+        self._places = set(positions)
+
+    def assignment(self) -> set[TopicPartition]:
+        return self._places
+
+
 @pytest.fixture
-def engine() -> Engine:
+def reads() -> Reads:
+    return Reads()
+
+
+@pytest.fixture
+def engine(reads: Reads) -> Engine:
     nothing: Any = None
-    return Engine(SHOP, [], {TABLE.name: nothing}, nothing, nothing, nothing, nothing, print, LEASE_S)
+    return Engine(SHOP, [], {TABLE.name: nothing}, cast(Any, reads), nothing, nothing, nothing, print, LEASE_S)
 
 
 @pytest.fixture
@@ -39,6 +59,7 @@ def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> 
     tp = TopicPartition(engine.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
     engine.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
+    engine._reader.assign({tp: position})
 
 
 def test_an_owner_serves_and_has_no_lag_to_tell(engine: Engine, node: WorkerNode) -> None:
@@ -70,14 +91,33 @@ def test_an_owner_that_slept_through_its_lease_does_not_serve(
     assert not node.serves(TABLE, 0)
 
 
-@pytest.mark.parametrize(("generation", "serves"), [(8, True), (9, False)])
-def test_an_owner_reads_on_in_the_next_generation_only(
-    engine: Engine, node: WorkerNode, generation: int, serves: bool
+def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bool = True) -> Assignment:
+    """Partition 0 of the table, or nothing."""
+    own = {TopicPartition(engine.replicas.changelog(TABLE), 0)} if active else set()
+    return Assignment(frozenset(own), frozenset(), b"", generation, member_id)
+
+
+def release(engine: Engine) -> None:
+    async def obey() -> None:
+        engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
+        await engine._obey()
+
+    asyncio.run(obey())
+
+
+@pytest.mark.parametrize(
+    ("generation", "member_id", "active", "serves"),
+    [(8, "m-1", True, True), (9, "m-1", True, False), (7, "m-2", True, False), (8, "m-1", False, False)],
+    ids=["goes_on", "missed_one", "had_been_replaced", "loses_it"],
+)
+def test_an_owner_reads_on_where_nobody_else_can_have_owned(
+    engine: Engine, node: WorkerNode, generation: int, member_id: str, active: bool, serves: bool
 ) -> None:
-    """In one that it missed, another worker may have owned its partitions, and written."""
-    engine.joined(7, elapsed_s())
+    """From when it hears of it, not from when it has taken over."""
+    engine.joined(assigned(engine, 7), elapsed_s())
     hold(engine, active=True, position=10)
-    engine.joined(generation, elapsed_s())
+    release(engine)
+    engine.joined(assigned(engine, generation, member_id, active), elapsed_s())
     assert node.serves(TABLE, 0) is serves
     assert node.standby_lag(TABLE, 0) is None
 
@@ -101,15 +141,29 @@ def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNo
 
 @pytest.mark.parametrize(("followed", "lag"), [(True, 0), (False, None)])
 def test_a_copy_tells_its_lag_only_while_it_is_followed(
-    engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch, followed: bool, lag: int | None
+    engine: Engine, node: WorkerNode, reads: Reads, followed: bool, lag: int | None
 ) -> None:
-    """During a take-over that waits for a partition without a leader, nothing is."""
+    """During a take-over that waits for a partition without a leader, nothing is; nor when that was broken off."""
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
-    engine.assignment = Assignment(frozenset(), frozenset(), b"")
-    reads = set(engine.replicas.held) if followed else set()
-    monkeypatch.setattr(engine, "_reader", SimpleNamespace(assignment=lambda: reads))
+    engine.assignment = assigned(engine, 7)
+    if not followed:
+        reads.assign([])
     assert node.standby_lag(TABLE, 0) == lag
+    release(engine)
+    assert node.standby_lag(TABLE, 0) == lag
+    release(engine)
+    assert node.standby_lag(TABLE, 0) is None
+
+
+def test_a_worker_out_of_its_lease_is_not_ready(engine: Engine, node: WorkerNode) -> None:
+    """It serves nothing: who balances load has to know."""
+    hold(engine, active=True, position=10)
+    engine.assignment = assigned(engine, 7)
+    engine.extend_lease(elapsed_s())
+    assert node.ready()
+    engine.extend_lease(elapsed_s() - LEASE_S)
+    assert not node.ready()
 
 
 def test_what_is_not_held_has_no_lag(node: WorkerNode) -> None:

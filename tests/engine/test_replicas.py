@@ -162,7 +162,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
 
 def _assignment(*partitions: int) -> Assignment:
     places = {TopicPartition(topic, partition) for topic in [*CHANGELOGS, *SOURCES] for partition in partitions}
-    return Assignment(frozenset(places), frozenset(), b"member")
+    return Assignment(frozenset(places), frozenset(), b"member", 1, "member")
 
 
 def _read_broken(engine: Engine, stores: dict[str, FakeStore]) -> None:

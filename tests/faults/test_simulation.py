@@ -303,16 +303,17 @@ class World:
         self.broker.generation += 1
         self.broker.members = {worker.member for worker in answering}
         owners = [self.chance.choice(answering) for _ in range(PARTITIONS)] if answering else []
+        assignments = {worker: self._assignment(worker, owners) for worker in answering}
         for worker in self.workers:
             if worker.engine is None:
                 continue
-            if worker in answering:
-                worker.engine.joined(self.broker.generation, sent=elapsed_s())
+            if worker in assignments:
+                worker.engine.joined(assignments[worker], sent=elapsed_s())
             else:
                 worker.engine.extend_lease(sent=elapsed_s() - LEASE_S)  # so long the group has waited for it
         self.untrue += self._untrue_rows()
-        for worker in answering:
-            await self._tell(worker, self._assignment(worker, owners))
+        for worker, assignment in assignments.items():
+            await self._tell(worker, assignment)
 
     def _assignment(self, worker: Worker, owners: list[Worker]) -> Assignment:
         own = [partition for partition, owner in enumerate(owners) if owner is worker]
@@ -322,6 +323,8 @@ class World:
             frozenset(TopicPartition(topic, p) for topic in [*changelogs, *SOURCES] for p in own),
             frozenset(TopicPartition(topic, p) for topic in changelogs for p in rest),
             group_metadata("accounts", self.broker.generation, worker.member),
+            self.broker.generation,
+            worker.member,
         )
 
     async def _tell(self, worker: Worker, wish: Assignment | None) -> None:
