@@ -11,7 +11,6 @@ from shared.dev.stack import Stack
 from tests.queries.cluster import (
     PARTITIONS,
     client,
-    eventually,
     fill,
     items,
     owned_by,
@@ -145,4 +144,4 @@ async def test_rows_that_do_not_change_are_listed_once_while_others_do(listed: S
             assert sorted(still) == sorted(ROWS.items())
         stop.set()
         await asyncio.gather(*writers)
-        await eventually(lambda: http.get(f"{listed.workers[1].url}/readyz"), lambda a: a.status_code == 200)
+        await asyncio.to_thread(listed.workers[1].await_ready)
