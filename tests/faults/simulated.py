@@ -104,8 +104,14 @@ class Broker:
         return next(unstable, len(slots))
 
     def visible(self, place: Partition, start: int) -> Iterator[Read]:
-        for offset in range(start, self.stable_end(place)):
-            slot = self.slots[place][offset]
+        return self._committed(place, start, self.stable_end(place))
+
+    def written(self, place: Partition) -> Iterator[Read]:
+        """All that is committed, also what nobody can read before a transaction in front of it has ended."""
+        return self._committed(place, 0, len(self.slots[place]))
+
+    def _committed(self, place: Partition, start: int, end: int) -> Iterator[Read]:
+        for offset, slot in enumerate(self.slots[place][start:end], start):
             if slot is None or slot.marker:
                 continue
             if slot.transaction is None or slot.transaction.state == "committed":

@@ -261,7 +261,7 @@ class World:
                 continue  # of that, nobody was told yet
             for partition in range(PARTITIONS):
                 if worker.engine.serves(ACCOUNTS, partition):
-                    latest = {read.key: read.value for read in self.broker.visible((CHANGELOG, partition), 0)}
+                    latest = {read.key: read.value for read in self.broker.written((CHANGELOG, partition))}
                     if worker.stores[ACCOUNTS.name].rows(partition) != latest:
                         yield f"{worker.name} serves rows of partition {partition} that are not the latest"
 
