@@ -28,10 +28,11 @@ def spark_options(bootstrap: str) -> dict[str, str]:
     """The same for what Spark reads and writes: options of the Java client, PEM as it is."""
     options = {"bootstrap.servers": bootstrap}
     if (principal := _principal()) is not None:
+        password = json.dumps(principal.password, ensure_ascii=False)  # what Java reads it with knows no \u
         options |= {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": SCRAM,
-            "sasl.jaas.config": _LOGIN.format(user=principal.user, password=json.dumps(principal.password)),
+            "sasl.jaas.config": _LOGIN.format(user=principal.user, password=password),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(principal.ca),
         }

@@ -62,7 +62,7 @@ class Secured:
 
 
 def password_of(service: str) -> str:
-    return f"only {service} knows"
+    return f'only "{service}" knows: ß'
 
 
 @pytest.fixture(scope="package")

@@ -19,12 +19,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
 
 from shared.dev.worker import CHECKOUT, Worker
-from shared.kafka.access import signed_in
+from shared.kafka.access import signed_in, spark_options
 from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
 from shared.kafka.transactions import producer_id
-from shared.settings import Settings
+from shared.settings import Principal, Settings
 from tests.secure.conftest import Secured, password_of
 
 pytestmark = pytest.mark.broker
@@ -111,6 +111,13 @@ def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Pat
         assert httpx.get(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).json()["phase"] == "open"
     finally:
         worker.stop()
+
+
+def test_java_is_told_the_password_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    principal = Principal("accounts", password_of("accounts"), Path("ca.pem"))
+    monkeypatch.setattr("shared.kafka.access._principal", lambda: principal)
+    login = spark_options("127.0.0.1:9093")["kafka.sasl.jaas.config"]
+    assert login.endswith(r' username="accounts" password="only \"accounts\" knows: ß";')
 
 
 def test_who_cannot_be_trusted_is_told_why(secured: Secured) -> None:
