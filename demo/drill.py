@@ -63,7 +63,7 @@ class Drill:
         self._purchases = purchases_until(limit, begin)
         self._expected = expected_books(self._purchases)
         self._topologies = load_topologies()
-        raised = [successor.raised(each) if each.service in REBUILT else each for each in self._topologies]
+        raised = [each.next_version if each.service in REBUILT else each for each in self._topologies]
         self._first = Stack(ROOT / "first", topologies=self._topologies)
         self._second = Stack(ROOT / "second", topologies=raised, command=_command_there)
         self._answered: dict[Purchase, float] = {}

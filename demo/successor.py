@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import runpy
 import sys
-from dataclasses import replace
 from importlib import import_module
 
 from shared.dev.worker import faust_command
-from shared.topology import Topology
-
-
-def raised(topology: Topology) -> Topology:
-    return replace(topology, version=topology.version + 1)
 
 
 def command(service: str) -> list[str]:
@@ -21,6 +15,6 @@ def command(service: str) -> list[str]:
 
 if __name__ == "__main__":
     module = import_module(f"services.{sys.argv[1]}.topology")
-    module.TOPOLOGY = raised(module.TOPOLOGY)  # type: ignore[attr-defined]
+    module.TOPOLOGY = module.TOPOLOGY.next_version  # type: ignore[attr-defined]
     _, _, name, *sys.argv[1:] = faust_command(sys.argv[1])
     runpy.run_module(name, run_name="__main__", alter_sys=True)

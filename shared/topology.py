@@ -1,8 +1,10 @@
 """Topics and tables as data: one declaration, created and checked by the provisioner, read by the engine."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -77,6 +79,11 @@ class Topology:
     def group(self) -> str:
         """The consumer group of the workers of this version, and Faust's app id."""
         return self.service if self.version == 1 else f"{self.service}-v{self.version}"
+
+    @property
+    def next_version(self) -> Topology:
+        """The same service, its `version` raised."""
+        return replace(self, version=self.version + 1)
 
     @cached_property
     def dead_letters(self) -> Topic:

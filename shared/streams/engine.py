@@ -73,6 +73,13 @@ class NotRebuilt(Exception):
     """
 
 
+class Superseded(Exception):
+    """The next version went on from where this one stands, so this one would decide, send and copy all since again.
+
+    Operator action: do what the message says after `fix:`.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The group's word on what is ours, and the membership that the broker will check.
@@ -217,7 +224,15 @@ class Engine(Service):
                 else:
                     self._alive()
                     await self._turn_or_heal()
-        except (TransactionRefused, ReadRefused, SourceGone, NotRebuilt, StoreFailed, RowUnreadable) as refusal:
+        except (
+            TransactionRefused,
+            ReadRefused,
+            SourceGone,
+            NotRebuilt,
+            Superseded,
+            StoreFailed,
+            RowUnreadable,
+        ) as refusal:
             log.critical("the worker stops: going on can't help", reason=str(refusal))
             raise
         finally:
@@ -527,6 +542,7 @@ class Engine(Service):
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         try:
+            await self._refuse_to_follow()
             committed = await self._ask(self._offsets.committed, self.topology.group, sources)
             begins = self.topology.version > 1 and set(committed.values()) == {None}
             if begins:
@@ -553,6 +569,18 @@ class Engine(Service):
         )
         if begins:
             await self._flush()  # before any record: who takes over later sees that this version has begun
+
+    async def _refuse_to_follow(self) -> None:
+        """Raises Superseded. Views alone may go on: they tell nobody what they did."""
+        if not any(each.writes for readers in self._processors.values() for each in readers):
+            return
+        service, after = self.topology.service, self.topology.next_version
+        committed = await self._ask(self._offsets.committed, after.group, self._everywhere(self._processors))
+        if set(committed.values()) != {None}:
+            raise Superseded(
+                f"{after.group} went on from here, and {self.topology.group} would do all since again; "
+                f"fix: start {after.group}, or give this code `version` {after.version + 1} and `rebuild {service}`"
+            )
 
     async def _refuse_to_repeat(self) -> None:
         """Without a position a next version begins at the start: rightly, where no version was before.

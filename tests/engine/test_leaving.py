@@ -89,7 +89,7 @@ class Reading(FakeReader):
 async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> AsyncIterator[tuple[Engine, Any]]:
     """An engine that takes its one partition over."""
     parked = SHOP.parked.name
-    broker, nothing = Broker([FACTS.name], 1, Random(0)), cast(Any, None)
+    broker, nothing = Broker([FACTS.name], 1, Random(0), SHOP.group), cast(Any, None)
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
     store.open(PLACE.partition)
     reader = cast(Any, Reading(broker, Random(0)))

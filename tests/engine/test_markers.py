@@ -40,7 +40,7 @@ class Committing:
 def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
     """An engine that has two partitions, and was committing just now."""
     changelog, parked, nothing = SHOP.changelog(SHOP.parked).name, SHOP.parked.name, cast(Any, None)
-    broker = Broker([FACTS.name, changelog], 2, Random(0))
+    broker = Broker([FACTS.name, changelog], 2, Random(0), SHOP.group)
     reader, producer, offsets = (
         cast(Any, each) for each in (FakeReader(broker, Random(0)), Committing(broker), FakeOffsets(broker))
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,9 +14,10 @@ from aiokafka import TopicPartition
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.kafka.transactions import group_metadata
+from shared.read_model import ReadModel
 from shared.streams import engine as engine_module
-from shared.streams.engine import Assignment, Engine, NotRebuilt
-from shared.streams.processors import Aggregate, with_history
+from shared.streams.engine import Assignment, Engine, NotRebuilt, Superseded
+from shared.streams.processors import Aggregate, Processor, Projection, Rekey, with_history
 from shared.topology import Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault
@@ -22,6 +25,10 @@ from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader
 NEXT = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, version=2, history=EVENTS)
 CHANGELOGS = [NEXT.changelog(table).name for table in NEXT.all_tables()]
 SOURCES = [NEXT.parking.name, COMMANDS.name, EVENTS.name]
+DECIDES = with_history(NEXT, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(), state=int))
+COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[])
+AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
 
 
@@ -33,19 +40,19 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def broker() -> Broker:
-    return Broker([*CHANGELOGS, *SOURCES], NEXT.partitions, random.Random(1))
+    return Broker([*CHANGELOGS, *SOURCES], NEXT.partitions, random.Random(1), NEXT.group)
 
 
 class Worker:
     """An engine of the next version that has just been given these partitions."""
 
-    def __init__(self, broker: Broker, name: str, *partitions: int) -> None:
+    def __init__(self, broker: Broker, name: str, *partitions: int, processors: Sequence[Processor] = DECIDES) -> None:
         places = {TopicPartition(topic, number) for topic in [*CHANGELOGS, *SOURCES] for number in partitions}
         broker.members.add(name)
         self.producer = FakeProducer(broker, name)
         self.engine = Engine(
             NEXT,
-            with_history(NEXT, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]),
+            processors,
             stores=cast(Any, {table.name: FakeStore(table.name) for table in NEXT.all_tables()}),
             reader=cast(Any, FakeReader(broker, broker.chance)),
             consumer=cast(Any, None),
@@ -108,3 +115,17 @@ def test_it_can_get_a_history_without_a_rebuild(broker: Broker) -> None:
     broker.committed[COMMANDS.name, 0] = 0
     for number in range(NEXT.partitions):
         asyncio.run(Worker(broker, f"w{number}", number).start())
+
+
+@pytest.mark.parametrize("processors", [DECIDES, [VIEW, COPIES]])
+def test_it_does_not_go_on_behind_the_one_after_it(broker: Broker, processors: Sequence[Processor]) -> None:
+    broker.committed[COMMANDS.name, 0] = 5
+    broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
+    with pytest.raises(Superseded, match=r"accounts-v3 went on from here.* `version` 4 and `rebuild accounts`"):
+        asyncio.run(Worker(broker, "late", 0, processors=processors).start())
+
+
+def test_views_may_go_on_behind_those_of_the_one_after_them(broker: Broker) -> None:
+    broker.committed[COMMANDS.name, 0] = 0
+    broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
+    asyncio.run(Worker(broker, "late", 0, processors=[VIEW]).start())

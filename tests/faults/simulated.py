@@ -52,9 +52,11 @@ class Slot(NamedTuple):
 
 
 class Broker:
-    """Partitions, transactions and one consumer group."""
+    """Partitions, transactions and one consumer group, beside which others may have positions."""
 
-    def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random) -> None:
+    def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
+        self.group = group
+        self.others: dict[str, dict[Partition, int]] = {}
         self.partitions = partitions
         self.chance = chance
         self.slots: dict[Partition, list[Slot | None]] = {(t, p): [] for t in topics for p in range(partitions)}
@@ -242,12 +244,14 @@ class FakeOffsets:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
         wanted = list(places)
         if any(place in transaction.offsets for transaction in self.broker.open.values() for place in wanted):
             self.broker.settle()
             raise OffsetsUnknown("pending")
-        return {TopicPartition(*place): self.broker.committed.get(place) for place in wanted}
+        broker = self.broker
+        known = broker.committed if group == broker.group else broker.others.get(group, {})
+        return {TopicPartition(*place): known.get(place) for place in wanted}
 
     def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
         return {TopicPartition(*place): 0 for place in places}

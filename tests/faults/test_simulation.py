@@ -449,9 +449,9 @@ def _no_check_of_the_generation(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
-    def committed(self: FakeOffsets, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self: FakeOffsets, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
         pending = {place for transaction in self.broker.open.values() for place in transaction.offsets}
-        known = {**self.broker.committed, **dict.fromkeys(pending)}
+        known = {**self.broker.committed, **dict.fromkeys(pending)} if group == self.broker.group else {}
         return {TopicPartition(*place): known.get(place) for place in places}
 
     patch.setattr(FakeOffsets, "committed", committed)

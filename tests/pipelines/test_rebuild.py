@@ -242,16 +242,16 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     await_letter(own_stack, letter, offset=offset, behind=0)
     httpx.post(f"{accounts}/bob/charges", json={"amount_cents": 7}, headers={"Prefer": "respond-async"})
     await_letter(own_stack, letter, offset=offset, behind=1)
-    options = ["--version", "2", "--bootstrap", own_stack.bootstrap, "--work", str(tmp_path / "work")]
+    options = ["--bootstrap", own_stack.bootstrap, "--work", str(tmp_path / "work"), "--version"]
 
-    live = CliRunner().invoke(cli, ["rebuild", "accounts", *options])
+    live = CliRunner().invoke(cli, ["rebuild", "accounts", *options, "2"])
     assert isinstance(live.exception, GroupIsLive)
     worker.stop()
     provision([replace(TOPOLOGY, version=2)], own_stack.settings)
     successor = Worker("accounts", "9", own_stack.settings, own_stack.logs / "next.log", next_version)
     with pytest.raises(StageFailed, match="accounts-v2 has no position, and accounts"):
         successor.start()
-    done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["rebuild", "accounts", *options, "2"], catch_exceptions=False)
     assert done.output.splitlines()[-1] == "accounts-v2: 2 rows are ready; start its workers"
 
     successor.start()
@@ -269,5 +269,11 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         assert httpx.get(f"{accounts}/bob").json()["balance_cents"] == 7
     finally:
         successor.stop()
-    table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
-    assert str(parity.audit(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
+    with pytest.raises(StageFailed, match="accounts-v2 went on from here"):
+        worker.start()  # it would decide again what its successor did
+    worker.stop()
+    provision([replace(TOPOLOGY, version=3)], own_stack.settings)
+    CliRunner().invoke(cli, ["rebuild", "accounts", *options, "3"], catch_exceptions=False)
+    for version in (2, 3):
+        table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=version))
+        assert str(parity.audit(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
