@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from shared.es.errors import BadMessage, UnknownType
-from shared.es.ids import AggregateId, MessageId, check_aggregate_id
+from shared.es.ids import AggregateId, MessageId, check_aggregate_id, check_message_id
 from shared.es.message import Command, Event, Message
 from shared.es.upcasting import Upcasters, check_upcasters, upcast
 
@@ -185,13 +185,13 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
         if issued_at.utcoffset() != timedelta():
             raise ValueError(f"issued_at: {_NOT_UTC}")
         return CommandEnvelope(
-            command_id=command_id,
+            command_id=check_message_id(command_id),
             type=command.TYPE,
             schema_version=command.VERSION,
             aggregate_id=aggregate_id,
             issued_at=issued_at,
-            correlation_id=correlation_id or command_id,
-            causation_id=causation_id,
+            correlation_id=check_message_id(correlation_id or command_id),
+            causation_id=None if causation_id is None else check_message_id(causation_id),
             data=command,
         )
 

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 AGGREGATE_ID_MAX_BYTES = 128
 REFERENCE_MAX_BYTES = 192
+MESSAGE_ID_MAX_CHARS = 128
 DOT_SEGMENTS = (".", "..")
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -26,6 +27,13 @@ def check_aggregate_id(text: str) -> str:
 def check_reference(text: str) -> str:
     """`text`, if it is 1 to 192 bytes of UTF-8 without control characters. Raises ValueError."""
     _check("a reference", text, REFERENCE_MAX_BYTES)
+    return text
+
+
+def check_message_id(text: str) -> str:
+    """`text`, if it is 1 to 128 characters. Raises ValueError."""
+    if not 1 <= len(text) <= MESSAGE_ID_MAX_CHARS:
+        raise ValueError(f"a message id has 1 to {MESSAGE_ID_MAX_CHARS} characters, this one {len(text)}")
     return text
 
 
@@ -48,7 +56,7 @@ _SCHEMA = {"type": "string", "pattern": r"^([ -~]{1,128}|[^\x00-\x1f\x7f-\x9f]{1
 AggregateId = Annotated[
     str, AfterValidator(check_aggregate_id), WithJsonSchema(_SCHEMA), Meta(extra_json_schema=_SCHEMA)
 ]
-MessageId = Annotated[str, Meta(min_length=1, max_length=128)]
+MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_MAX_CHARS)]
 Reference = Annotated[str, AfterValidator(check_reference)]
 """What a service calls its aggregate before others, `orders:o-1`: two services may have the same ids."""
 

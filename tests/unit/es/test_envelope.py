@@ -272,6 +272,25 @@ def test_a_time_that_is_not_utc_is_not_written() -> None:
             COMMANDS.wrap(Note(text=""), command_id="c-1", aggregate_id="n-1", issued_at=moment)
 
 
+@pytest.mark.parametrize(
+    ("field", "illegal"),
+    [
+        ("command_id", ""),
+        ("causation_id", ""),
+        ("command_id", "x" * 129),
+        ("correlation_id", "x" * 129),
+        ("causation_id", "x" * 129),
+    ],
+)
+def test_an_id_that_no_reader_takes_is_not_written(field: str, illegal: str) -> None:
+    ids = {"command_id": "c-1", "aggregate_id": "n-1"}
+    issued_at = datetime(1997, 1, 12, tzinfo=UTC)
+    longest = COMMANDS.wrap(Note(text=""), **(ids | {field: "x" * 128}), issued_at=issued_at)
+    assert COMMANDS.decode(COMMANDS.encode(longest)) == longest
+    with pytest.raises(ValueError, match=f"1 to 128 characters, this one {len(illegal)}"):
+        COMMANDS.wrap(Note(text=""), **(ids | {field: illegal}), issued_at=issued_at)
+
+
 def test_two_types_of_one_name_are_refused() -> None:
     class Other(Event):
         TYPE = "note.noted"
