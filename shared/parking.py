@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
@@ -81,6 +81,12 @@ class Wish(BaseModel):
     offset: int | None = None
     reason: str = ""
 
+    @field_validator("id")
+    @classmethod
+    def _names_a_partition(cls, text: str) -> str:
+        partition_of_id(text)
+        return text
+
     @property
     def is_note(self) -> bool:
         return self.action in ("dropped", "reprocess")
@@ -97,4 +103,7 @@ def processor_of_id(text: str) -> str:
 
 def partition_of_id(text: str) -> int:
     """Raises ValueError."""
-    return int(text.split("/", 2)[1])
+    part = f"{text}/".split("/", 2)[1]
+    if not part.isdecimal():
+        raise ValueError(f"{text!r} names no partition")
+    return int(part)

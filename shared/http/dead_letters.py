@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
@@ -74,7 +74,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
     @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
     async def retry(letter_id: Segment) -> Response:
         """Handle what is parked, in order, up to the first that fails again."""
-        return await _wish(Wish(action="retry", id=letter_id))
+        return await _wish("retry", letter_id)
 
     @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_LEFT_OUT)
     async def discard(letter_id: Segment, body: Discard) -> Response:
@@ -82,12 +82,13 @@ def router(node: Node, peers: Peers) -> APIRouter:
         if node.topology.leaves_none_out(processor_of_id(letter_id)):
             detail = "an event can't be left out of a history: mend `evolve` and retry"
             return problem(409, "history.whole", detail)
-        return await _wish(Wish(action="discard", id=letter_id, offset=body.offset, reason=body.reason))
+        return await _wish("discard", letter_id, offset=body.offset, reason=body.reason)
 
-    async def _wish(wish: Wish) -> Response:
-        partition = _partition(wish.id, node)
+    async def _wish(action: Literal["retry", "discard"], letter_id: str, **said: Any) -> Response:
+        partition = _partition(letter_id, node)
         if partition is None:
-            return _unknown(wish.id)
+            return _unknown(letter_id)
+        wish = Wish(action=action, id=letter_id, **said)
         await node.append(parking, *wish.keyed, partition)
         headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
         return JSONResponse(wish.model_dump(), 202, headers=headers)
@@ -98,9 +99,9 @@ def router(node: Node, peers: Peers) -> APIRouter:
 def _partition(letter_id: str, node: Node) -> int | None:
     try:
         partition = partition_of_id(letter_id)
-    except (ValueError, IndexError):
+    except ValueError:
         return None
-    return partition if 0 <= partition < node.topology.partitions else None
+    return partition if partition < node.topology.partitions else None
 
 
 def _unknown(letter_id: str) -> Response:

@@ -180,6 +180,12 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
     assert note == (dropped if left != PARKED.offsets else None)
 
 
+@pytest.mark.parametrize("action", ["retry", "reprocess"])
+def test_a_wish_whose_id_names_no_partition_is_malformed(action: str) -> None:
+    with pytest.raises(ValueError, match="names no partition"):
+        Wish.model_validate_json(f'{{"action":"{action}","id":"fragile","offset":0}}')
+
+
 def test_a_note_of_what_was_dropped_drops_nothing() -> None:
     parking = _parking()
     parking.keep(KEY, PARKED)

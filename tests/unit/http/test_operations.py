@@ -67,6 +67,17 @@ async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: 
     assert node.logs[node.topology.parking.name, 0]
 
 
+@pytest.mark.parametrize("letter_id", ["accounts", "accounts%2Fa", "accounts%2F8%2Fa"])
+async def test_an_id_that_names_no_partition_is_unknown(
+    http: httpx.AsyncClient, node: MemoryNode, letter_id: str
+) -> None:
+    path = f"/dead-letters/{letter_id}"
+    assert (await http.get(path)).status_code == 404
+    assert (await http.post(f"{path}/retry")).status_code == 404
+    assert (await http.post(f"{path}/discard", json={"offset": 7, "reason": "it fails"})).status_code == 404
+    assert not any(node.logs[node.topology.parking.name, number] for number in range(node.topology.partitions))
+
+
 async def test_the_cluster_of_one_is_whole(http: httpx.AsyncClient) -> None:
     found = (await http.get("/cluster")).json()
     assert [member["reachable"] for member in found["members"]] == [True]
