@@ -388,6 +388,7 @@ class Engine(Service):
                     lambda processor, again: processor.attempt(
                         again, self._rows_of(processor, again.partition), self._batch
                     ),
+                    self._batch.bury,
                 )
                 if note is not None:
                     self._batch.write(record.topic, *note.keyed, record.partition)

@@ -26,6 +26,9 @@ COMES_AGAIN = Failure("unread", "its source is read again and has not come this 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
 
+Bury = Callable[[ConsumerRecord, str, str], None]
+"""Leaves a letter of the record there, with the code and the reason of its failure."""
+
 
 class Wishes:
     def __init__(
@@ -38,13 +41,13 @@ class Wishes:
         self._sources = sources
         self._new_consumer = consumer
 
-    async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt) -> Wish | None:
+    async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt, bury: Bury) -> Wish | None:
         """The note that is to be written with what was done, where it is one that leaves a record out."""
         parked = place.get(wish.id)
         if parked is None:
             return None  # done before
         if wish.action == "retry":
-            place.keep(wish.id, await self._retried(parked, attempt))
+            place.keep(wish.id, await self._retried(parked, attempt, bury))
         elif wish.action == "discard" and wish.offset == parked.offset:
             return self._discard(wish, parked, place)
         return None
@@ -61,7 +64,7 @@ class Wishes:
         place.keep(wish.id, parked.without(1))
         return wish.model_copy(update={"action": "dropped"})
 
-    async def _retried(self, parked: Parked, attempt: Attempt) -> Parked | None:
+    async def _retried(self, parked: Parked, attempt: Attempt, bury: Bury) -> Parked | None:
         """What stays parked when all are handled in order, up to the first that fails again."""
         source = self._source(parked)
         processors = source.processors if source else ()
@@ -74,12 +77,13 @@ class Wishes:
                 await asyncio.sleep(0)  # heartbeats and HTTP get their turn
             record = records.get(offset)
             if _comes_again(source, offset):
-                failure: Failure | None = COMES_AGAIN
-            else:
-                failure = missing if record is None else attempt(processor, record)
-            if failure is not None:
-                left = parked.without(done)
-                return left and left.failed(failure)
+                return _left(parked, done, COMES_AGAIN)
+            if record is None:
+                return _left(parked, done, missing)
+            if failure := attempt(processor, record):
+                if done or failure.code != parked.code:  # else it has left its letter
+                    bury(record, failure.code, failure.reason)
+                return _left(parked, done, failure)
         return None
 
     def _source(self, parked: Parked) -> Source | None:
@@ -106,6 +110,12 @@ class Wishes:
         finally:
             await reader.stop()
         return found, missing
+
+
+def _left(parked: Parked, done: int, failure: Failure) -> Parked | None:
+    """What stays parked when so many are done and the next has failed."""
+    left = parked.without(done)
+    return left and left.failed(failure)
 
 
 def _comes_again(source: Source, offset: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -148,7 +149,7 @@ def test_while_many_are_tried_the_others_of_the_worker_get_their_turns(monkeypat
 
         beating = asyncio.create_task(beat())
         wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=many, end=many)}, None)
-        await wishes.fulfil(Wish(action="retry", id=KEY), parking, attempt)
+        await wishes.fulfil(Wish(action="retry", id=KEY), parking, attempt, Batch("dead-letters").bury)
         beating.cancel()
 
     monkeypatch.setattr(Wishes, "_reread", read)
@@ -172,7 +173,7 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
     key = f"{processor}/0/a"
     parking.keep(key, PARKED.model_copy(update={"processor": processor}))
     wish = Wish(action="discard", id=key, offset=offset, reason="a test")
-    note = asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None))
+    note = asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None, _no_letter))
     parked = parking.get(key)
     assert parked is not None
     assert parked.offsets == left
@@ -190,8 +191,32 @@ def test_a_note_of_what_was_dropped_drops_nothing() -> None:
     parking = _parking()
     parking.keep(KEY, PARKED)
     note = Wish(action="dropped", id=KEY, offset=0)
-    assert asyncio.run(_wishes({}, None).fulfil(note, parking, lambda *_: None)) is None
+    assert asyncio.run(_wishes({}, None).fulfil(note, parking, lambda *_: None, _no_letter)) is None
     assert parking.get(KEY) == PARKED
+
+
+def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
+    bad, batch = {1, 4}, Batch("dead-letters")
+
+    def attempt(_: Processor, record: SourceRecord) -> Failure | None:
+        return Failure("message.bad", f"bad {record.offset}") if record.offset in bad else None
+
+    def retry() -> list[int]:
+        """The offsets in all letters so far."""
+        wish = Wish(action="retry", id=KEY)
+        asyncio.run(_wishes({PLACE: source}, Log()).fulfil(wish, parking, attempt, batch.bury))
+        return [json.loads(letter.value or b"")["offset"] for letter in batch.records]
+
+    source = Source(PLACE, [Fragile()], position=5, end=5)
+    parking = _parking()
+    parking.keep(KEY, PARKED.model_copy(update={"offset": 1, "behind": (2, 3, 4), "code": "message.bad"}))
+    assert retry() == []  # it left its letter when it was parked
+    bad.remove(1)
+    assert retry() == [4]
+    assert retry() == [4]
+    parking.keep(KEY, PARKED.without(1))
+    bad.add(1)
+    assert retry() == [4, 1]
 
 
 def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> None:
@@ -210,7 +235,7 @@ def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> No
 
     def ask(action: Literal["retry", "discard"]) -> Parked | None:
         wish = Wish(action=action, id=KEY, offset=1)
-        asyncio.run(wishes.fulfil(wish, parking, lambda each, again: each.attempt(again, rows, batch)))
+        asyncio.run(wishes.fulfil(wish, parking, lambda each, again: each.attempt(again, rows, batch), _no_letter))
         return parking.get(KEY)
 
     def left_alone(parked: Parked | None, *offsets: int) -> bool:
@@ -225,6 +250,10 @@ def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> No
     row = rows.get(b"a")
     assert row is not None
     assert row.state == [1, 2, 3, 4]
+
+
+def _no_letter(record: SourceRecord, *_: str) -> None:
+    raise AssertionError(f"a letter of {record.offset}")
 
 
 def _parking() -> Parking:
@@ -249,5 +278,5 @@ def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = No
     handled: list[int] = []
     wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=5, end=5)} if sources is None else sources, log)
     wish = Wish(action="retry", id=KEY)
-    asyncio.run(wishes.fulfil(wish, parking, lambda _, record: handled.append(record.offset)))
+    asyncio.run(wishes.fulfil(wish, parking, lambda _, record: handled.append(record.offset), _no_letter))
     return parking.get(KEY), handled
