@@ -51,8 +51,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Topology:
-    """What a service owns on the broker. Equal `partitions` everywhere: one worker owns all of a key.
+    """What a service owns on the broker.
 
+    partitions: of all its topics, and of all that it reads: one worker owns all of a key. For ever: keys would move.
     version: of how the tables are computed. A new one has changelogs and positions of its own, which `rebuild`
     fills from history, and leaves those of the old one as they are.
     history: the aggregate's own events, where its workers answer for its past, too.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaException
@@ -20,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shared.kafka.access import client_config
-from shared.kafka.provision import ProvisionError
+from shared.kafka.provision import ProvisionError, neighbours_of
 from shared.kafka.transactions import producer_id
 from shared.topology import Topic, Topology
 
@@ -29,7 +28,7 @@ _ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a rando
 
 def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
     """Lets the principal named after each service do its part; how many rules that are. Raises ProvisionError."""
-    rules = [rule for topology in topologies for rule in rules_of(topology, _neighbours(topology))]
+    rules = [rule for topology in topologies for rule in rules_of(topology, neighbours_of(topology))]
     admin = AdminClient(client_config(bootstrap))  # without a name it would be gone before it has its answers
     try:
         for answer in admin.create_acls(rules).values():
@@ -66,13 +65,6 @@ def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBin
     yield _allow(topology, ResourceType.GROUP, topology.next_version.group, AclOperation.DESCRIBE)
     prefix = ResourcePatternType.PREFIXED
     yield _allow(topology, ResourceType.TRANSACTIONAL_ID, producer_id(topology.group, ""), AclOperation.WRITE, prefix)
-
-
-def _neighbours(topology: Topology) -> list[Topic]:
-    """The topics that its topology.py names beside its own."""
-    named = vars(importlib.import_module(f"services.{topology.service}.topology")).values()
-    own = topology.all_topics()
-    return [topic for topic in named if isinstance(topic, Topic) and topic not in own]
 
 
 def _allow(

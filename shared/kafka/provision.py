@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from shared.es.errors import OnefoldError
 from shared.kafka.access import ANSWER_S, client_config
 from shared.settings import Settings
-from shared.topology import Topology
+from shared.topology import Topic, Topology
 
 _REQUEST_TIMEOUT_S = ANSWER_S
 _RETRY_PAUSE_S = 0.2
@@ -102,11 +102,31 @@ class Difference:
 
 
 def load_topologies() -> list[Topology]:
-    """The TOPOLOGY of every folder of `services` that has a topology.py, by name."""
+    """The TOPOLOGY of every folder of `services` that has a topology.py, by name.
+
+    Raises ProvisionError when a service reads a topic of another one that has more or fewer partitions.
+    """
     services = importlib.import_module("services")
     folders = sorted(module.name for module in pkgutil.iter_modules(services.__path__) if module.ispkg)
     modules = [name for folder in folders if find_spec(name := f"services.{folder}.topology")]
-    return [importlib.import_module(name).TOPOLOGY for name in modules]
+    topologies: list[Topology] = [importlib.import_module(name).TOPOLOGY for name in modules]
+    owners = {topic.name: topology for topology in topologies for topic in topology.topics}
+    for topology in topologies:
+        for topic in neighbours_of(topology):
+            owner = owners.get(topic.name, topology)
+            if topic.kind != "commands" and owner.partitions != topology.partitions:
+                raise ProvisionError(
+                    f"{topology.service} has {topology.partitions} partitions and reads {topic.name}, which has "
+                    f"{owner.partitions}; fix: give the newer of the two the other's `partitions`"
+                )
+    return topologies
+
+
+def neighbours_of(topology: Topology) -> list[Topic]:
+    """The topics that its topology.py names beside its own: facts to read, commands to write."""
+    named = vars(importlib.import_module(f"services.{topology.service}.topology")).values()
+    own = topology.all_topics()
+    return [topic for topic in named if isinstance(topic, Topic) and topic not in own]
 
 
 def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:

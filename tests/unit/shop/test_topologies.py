@@ -1,0 +1,17 @@
+"""Services that read each other have as many partitions: one worker owns all of a key."""
+
+from dataclasses import replace
+
+import pytest
+
+from services.sales import topology as sales
+from shared.kafka.provision import ProvisionError, load_topologies
+
+
+@pytest.mark.parametrize("partitions", [4, 16])
+def test_who_reads_a_neighbours_facts_has_as_many_partitions(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
+    monkeypatch.setattr(sales, "TOPOLOGY", replace(sales.TOPOLOGY, partitions=partitions))
+    with pytest.raises(
+        ProvisionError, match=rf"sales has {partitions} .* reads orders\.events\.v1, which has 8; fix: "
+    ):
+        load_topologies()
