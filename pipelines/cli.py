@@ -123,7 +123,10 @@ def rebuild(
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
     mirrored: Annotated[
-        bool, typer.Option("--mirrored", help="On a second cluster: from the facts that were mirrored there.")
+        bool,
+        typer.Option(
+            "--mirrored", help="From the facts alone: on a second cluster, or where positions were forgotten."
+        ),
     ] = False,
     work: Annotated[Path, typer.Option(help="Folder for what is half done.")] = Path(".onefold/rebuild"),
     master: Master = None,

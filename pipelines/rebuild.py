@@ -53,10 +53,10 @@ class AlreadyBuilt(OnefoldError):
 
 
 class NothingBefore(OnefoldError):
-    """There is no previous version to begin from: its group never committed a position.
+    """There is no previous version to begin from: its group has no position.
 
     Operator action: none where the service has no events yet, its workers begin by themselves, as those of version 1;
-    else run the workers of the previous version first.
+    else run the workers of the previous version first, or where the brokers have forgotten it, rebuild `--mirrored`.
     """
 
 
@@ -183,7 +183,7 @@ class Rebuild:
         brokers = self._brokers
         positions = brokers.positions(self._old.group)
         if not positions:
-            raise NothingBefore(f"{self._old.group} never committed a position")
+            raise NothingBefore(f"{self._old.group} never committed a position, or the brokers have forgotten it")
         positions.pop(self._old.parking.name, None)  # what was asked of the old version's dead letters stays with it
         if self._writes_facts(positions) and brokers.members(self._old.group):
             raise GroupIsLive(

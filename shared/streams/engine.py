@@ -60,6 +60,7 @@ MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # objects made, and not freed by their count: a collection then takes a few milliseconds
+BEGUN = b"begun"  # no id of a parked key
 
 
 Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
@@ -77,6 +78,14 @@ class Superseded(Exception):
     """The next version went on from where this one stands, so this one would decide, send and copy all since again.
 
     Operator action: do what the message says after `fix:`.
+    """
+
+
+class PositionsForgotten(Exception):
+    """The brokers know no position of a group that has written: what it sent and copied, it would send and copy again.
+
+    They forget positions `offsets.retention.minutes` after the last worker has left.
+    Operator action: do what the message says after `fix:`, then start the worker again.
     """
 
 
@@ -120,6 +129,7 @@ class Engine(Service):
         self.commits = 0
         self.aborts = 0
         self._processors = by_source(topology, processors)
+        self._sends = any(each.table is None for each in processors)  # what no row remembers
         self._wishes = Wishes(topology, self.sources, consumer)
         self._reader = reader
         self._producer = producer
@@ -230,6 +240,7 @@ class Engine(Service):
             SourceGone,
             NotRebuilt,
             Superseded,
+            PositionsForgotten,
             StoreFailed,
             RowUnreadable,
         ) as refusal:
@@ -410,6 +421,9 @@ class Engine(Service):
         rows = self._rows(self.topology.parked, partition)
         if partition not in self._parked:
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
+            replica = self.replicas.of(self.topology.parked, partition)
+            if self._sends and replica is not None and not replica.target:
+                rows.changed[BEGUN] = None  # so that the changelog's end tells for ever that records were handled
         return Parking(rows, self._parked[partition])
 
     # Committing it.
@@ -545,7 +559,7 @@ class Engine(Service):
         try:
             await self._refuse_to_follow()
             committed = await self._ask(self._offsets.committed, self.topology.group, sources)
-            begins = self.topology.version > 1 and set(committed.values()) == {None}
+            begins = set(committed.values()) == {None}
             if begins:
                 await self._refuse_to_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
@@ -584,20 +598,35 @@ class Engine(Service):
             )
 
     async def _refuse_to_repeat(self) -> None:
-        """Without a position a next version begins at the start: rightly, where no version was before.
+        """Without a position all is read from the start: rightly, where nothing was before.
 
-        Raises NotRebuilt. Asked of all partitions, for ours may be idle. Commands without an event are not repeated:
-        nothing came of them.
+        Also where only rows come of it, which skip what they hold. Raises NotRebuilt or PositionsForgotten.
         """
+        topology = self.topology
         processors = {each for readers in self._processors.values() for each in readers}
-        fed = [each for each in processors if each.table in self.topology.tables]
-        facts = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
-        ends = await self._ask(self._offsets.ends, self._everywhere(facts))
-        filled = sorted({topic for (topic, _), end in ends.items() if end})
-        group, sources = self.topology.group, self._everywhere(self._processors)
+        if topology.version > 1:
+            # commands without an event are not repeated: nothing came of them
+            fed = [each for each in processors if each.table in topology.tables]
+            facts = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
+            if filled := await self._filled_without_position(facts):
+                raise NotRebuilt(f"{topology.group} has no position, and {filled} has records")
+        if self._sends:
+            changelogs = {self.replicas.changelog(table) for table in topology.all_tables()}
+            if filled := await self._filled_without_position(changelogs):
+                raise PositionsForgotten(
+                    f"{topology.group} has no position any more, and {filled} has records: the brokers have forgotten "
+                    f"where it was, as they do after offsets.retention.minutes; fix: {_way_on(topology, processors)}"
+                )
+
+    async def _filled_without_position(self, topics: Iterable[str]) -> str | None:
+        """One of `topics` that has records, while the group has no position; in any partition, for ours may be idle."""
+        ends = await self._ask(self._offsets.ends, self._everywhere(topics))
+        filled: list[str] = sorted({topic for (topic, _), end in ends.items() if end})
+        sources = self._everywhere(self._processors)
         # the ends first: who wrote there meanwhile has committed a position before
-        if filled and set((await self._ask(self._offsets.committed, group, sources)).values()) == {None}:
-            raise NotRebuilt(f"{group} has no position, and {filled[0]} has records")
+        if filled and set((await self._ask(self._offsets.committed, self.topology.group, sources)).values()) == {None}:
+            return filled[0]
+        return None
 
     def _everywhere(self, topics: Iterable[str]) -> list[Partition]:
         return [(topic, partition) for topic in topics for partition in range(self.topology.partitions)]
@@ -680,6 +709,18 @@ class Engine(Service):
             await asyncio.wait([self._committing])
         await self._reader.stop()
         self._thread.shutdown()
+
+
+def _way_on(topology: Topology, processors: Iterable[Processor]) -> str:
+    """How a group that sends or copies gets positions again."""
+    if all(each.repeatable for each in processors):
+        return f"`reprocess {topology.service}`"
+    if topology.tables and not any(each.copies for each in processors):
+        return f"raise `version` in its topology.py, then `rebuild {topology.service} --mirrored`"
+    return (
+        f"`kafka-consumer-groups --reset-offsets --to-datetime …` for group {topology.group}, "
+        f"to a little before its last worker stopped"
+    )
 
 
 def _codecs(topology: Topology, processors: Sequence[Processor]) -> dict[str, RowCodec[Any]]:

@@ -89,7 +89,8 @@ class Reading(FakeReader):
 async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> AsyncIterator[tuple[Engine, Any]]:
     """An engine that takes its one partition over."""
     parked = SHOP.parked.name
-    broker, nothing = Broker([FACTS.name], 1, Random(0), SHOP.group), cast(Any, None)
+    topics = [FACTS.name, *(topic.name for topic in SHOP.all_topics())]
+    broker, nothing = Broker(topics, SHOP.partitions, Random(0), SHOP.group), cast(Any, None)
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
     store.open(PLACE.partition)
     reader = cast(Any, Reading(broker, Random(0)))

@@ -1,4 +1,7 @@
-"""The next version of a service waits for `rebuild` where there is a past, and begins by itself where there is none."""
+"""Who has no position begins by itself where there is no past; where there is one, nothing is sent or copied again.
+
+The next version of a service waits for `rebuild` then; one whose positions the brokers forgot, for its operator.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,27 @@ import pytest
 from aiokafka import TopicPartition
 
 from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.kafka.transactions import group_metadata
 from shared.read_model import ReadModel
 from shared.streams import engine as engine_module
-from shared.streams.engine import Assignment, Engine, NotRebuilt, Superseded
-from shared.streams.processors import Aggregate, Processor, Projection, Rekey, with_history
-from shared.topology import Topology
+from shared.streams.engine import Assignment, Engine, NotRebuilt, PositionsForgotten, Superseded
+from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
+from shared.topology import Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault
 
 NEXT = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, version=2, history=EVENTS)
-CHANGELOGS = [NEXT.changelog(table).name for table in NEXT.all_tables()]
-SOURCES = [NEXT.parking.name, COMMANDS.name, EVENTS.name]
-DECIDES = with_history(NEXT, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+COPIED = Topic("accounts.copies.v1")
+COPYING = Topology("accounts", (COMMANDS, EVENTS, COPIED), (ACCOUNTS,), partitions=2)
+TABLELESS = Topology("accounts", (COMMANDS, COPIED), partitions=2)
+ROWS_ONLY = replace(NEXT, version=1)
+TOPICS = sorted({topic.name for each in (NEXT, COPYING, TABLELESS, ROWS_ONLY) for topic in each.all_topics()})
+AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
+SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
+DECIDES = with_history(NEXT, [AGGREGATE])
 VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(), state=int))
 COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[])
 AFTER_NEXT = replace(NEXT, version=3).group
@@ -40,20 +50,28 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def broker() -> Broker:
-    return Broker([*CHANGELOGS, *SOURCES], NEXT.partitions, random.Random(1), NEXT.group)
+    return Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
 
 class Worker:
-    """An engine of the next version that has just been given these partitions."""
+    """An engine, by default of the next version, that has just been given these partitions."""
 
-    def __init__(self, broker: Broker, name: str, *partitions: int, processors: Sequence[Processor] = DECIDES) -> None:
-        places = {TopicPartition(topic, number) for topic in [*CHANGELOGS, *SOURCES] for number in partitions}
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        *partitions: int,
+        topology: Topology = NEXT,
+        processors: Sequence[Processor] = DECIDES,
+    ) -> None:
+        places = {TopicPartition(topic.name, number) for topic in topology.all_topics() for number in partitions}
+        broker.group = topology.group
         broker.members.add(name)
         self.producer = FakeProducer(broker, name)
         self.engine = Engine(
-            NEXT,
+            topology,
             processors,
-            stores=cast(Any, {table.name: FakeStore(table.name) for table in NEXT.all_tables()}),
+            stores=cast(Any, {table.name: FakeStore(table.name) for table in topology.all_tables()}),
             reader=cast(Any, FakeReader(broker, broker.chance)),
             consumer=cast(Any, None),
             producer=cast(Any, self.producer),
@@ -71,13 +89,16 @@ class Worker:
 
     async def work(self) -> None:
         await self.start()
+        await self.go_on()
+
+    async def go_on(self) -> None:
         for _ in range(30):
             await self.engine._turn_or_heal()
-        await self.engine._settle()
+            await self.engine._settle()
 
 
-def events(broker: Broker) -> int:
-    return sum(len(list(broker.visible((EVENTS.name, number), 0))) for number in range(NEXT.partitions))
+def events(broker: Broker, topic: Topic = EVENTS) -> int:
+    return sum(len(list(broker.visible((topic.name, number), 0))) for number in range(NEXT.partitions))
 
 
 def test_where_nothing_ever_was_it_needs_no_rebuild(broker: Broker) -> None:
@@ -129,3 +150,55 @@ def test_views_may_go_on_behind_those_of_the_one_after_them(broker: Broker) -> N
     broker.committed[COMMANDS.name, 0] = 0
     broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
     asyncio.run(Worker(broker, "late", 0, processors=[VIEW]).start())
+
+
+def copying(broker: Broker, name: str, *partitions: int) -> Worker:
+    return Worker(broker, name, *partitions, topology=COPYING, processors=[AGGREGATE, COPIER])
+
+
+@pytest.mark.parametrize("number", range(COPYING.partitions))
+def test_who_copies_and_was_forgotten_by_the_brokers_does_not_copy_again(broker: Broker, number: int) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(copying(broker, "w", 0, 1).work())
+    assert events(broker, COPIED) == 1
+    broker.committed.clear()
+    with pytest.raises(PositionsForgotten, match=r"offsets\.retention\.minutes; fix: .*kafka-consumer-groups"):
+        asyncio.run(copying(broker, "later", number).work())
+    assert events(broker, COPIED) == 1
+
+
+def test_who_sends_and_has_no_table_is_refused_as_well(broker: Broker) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+    assert events(broker, COPIED) == 1
+    broker.committed.clear()
+    with pytest.raises(PositionsForgotten):
+        asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+
+
+def test_who_only_keeps_rows_reads_all_again_and_nothing_comes_of_it(broker: Broker) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
+    broker.committed.clear()
+    asyncio.run(Worker(broker, "later", 0, 1, topology=ROWS_ONLY).work())
+    assert events(broker) == 1
+
+
+def test_a_first_batch_that_fails_is_no_past(broker: Broker) -> None:
+    async def begin() -> None:
+        broker.append(COMMANDS.name, OPEN, None)
+        worker = copying(broker, "w", 0, 1)
+        await worker.start()
+        await worker.engine._settle()
+        worker.producer.fault = Fault("before_offsets", "refuse")
+        await worker.go_on()
+
+    asyncio.run(begin())
+    assert events(broker, COPIED) == 1
+
+
+def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    asyncio.run(copying(broker, "next-release", 0, 1).work())
+    assert events(broker, COPIED) == 1

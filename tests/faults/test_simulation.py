@@ -381,8 +381,8 @@ class World:
                 yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
         for name, command_id, answer in self.answers:
             if answer.done():
-                outcome, decided = answer.result().outcome, truth.outcomes[name, command_id]
-                if (outcome.sequence, outcome.code) != (decided.sequence, decided.code):
+                outcome, decided = answer.result().outcome, truth.outcomes.get((name, command_id))
+                if decided is None or (outcome.sequence, outcome.code) != (decided.sequence, decided.code):
                     yield f"answered {outcome}, decided {decided}"
 
 

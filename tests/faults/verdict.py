@@ -9,6 +9,7 @@ from typing import Any
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.kafka.murmur2 import partition_of
 from shared.positions import Partition
+from shared.streams.engine import BEGUN
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
 from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
@@ -125,7 +126,8 @@ def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
     """What is parked has to be the bad records and, in order, the later ones of their keys."""
     states: dict[bytes | None, Any] = {}
     for _, record in _records(outputs, PARKED):
-        states[record.key] = json.loads(record.value or b"")["state"]
+        if record.key != BEGUN:
+            states[record.key] = json.loads(record.value or b"")["state"]
     found = sorted((state["partition"], [state["offset"], *state["behind"]]) for state in states.values())
     keyed = [(partition, offsets) for (partition, _), offsets in truth.parked.items()]
     keyless = [(partition, [offset]) for partition, offset in truth.dead - _heads(truth)]

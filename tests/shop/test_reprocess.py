@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from services.inventory import topology as inventory
 from services.inventory.domain.views import Level
 from services.orders import topology as orders
 from services.sales import topology as sales
+from shared.dev.stages import StageFailed
 from shared.es.row import Row, RowCodec
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
@@ -197,6 +199,18 @@ def test_all_views_of_sales_are_counted_again_once(market: Market, sold: str) ->
         assert {p: after.committed[copy.name, p] for p in range(8)} == {p: before.ends[copy.name, p] for p in range(8)}
     eventually(lambda: {path: everything(market, path) for path in paths}, lambda found: found == counted)
     assert log(market, but=COPIES) == records
+
+
+def test_sales_that_the_brokers_forgot_does_not_count_twice(market: Market, sold: str) -> None:
+    counted = everything(market, "/sales/skus")
+    (worker,) = market.workers("sales")
+    admin = AdminClient({"bootstrap.servers": market.stack.bootstrap})
+    with market.without("sales"):
+        admin.delete_consumer_groups(["sales"])["sales"].result()
+        with pytest.raises(StageFailed, match=r"forgotten .* offsets\.retention\.minutes; fix: `reprocess sales`"):
+            worker.start()
+        said(market, "sales")
+    eventually(lambda: everything(market, "/sales/skus"), lambda found: found == counted)
 
 
 def noted(ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
