@@ -90,12 +90,21 @@ class Difference:
             case "topic":
                 return "run `provision`"
             case "partitions":
-                return f"declare {self.found}, or move on to the topic's next version; keys must not move"
+                unwritten = f"declare {self.found} only if nothing was ever written to the service's topics"
+                return f"move on to the topic's next version, for keys must not move; {unwritten}"
             case "replication":
                 return f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
-            case setting:
-                change = f"kafka-configs --alter --topic {self.topic} --add-config {setting}={self.declared}"
-                return f"declare {self.found}, or {change}"
+            case "min.insync.replicas":
+                return f"{self._change}, or set ONEFOLD_MIN_ISR={self.found}"
+            case "retention.ms":
+                return f"{self._change}, or declare {self.found} if its topology.py names the topic"
+            case _:
+                return self._change
+
+    @property
+    def _change(self) -> str:
+        setting = f"--add-config {self.setting}={self.declared}"
+        return f"kafka-configs --bootstrap-server … --alter --topic {self.topic} {setting}"
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.setting} is {self.found}, declared is {self.declared}; fix: {self.fix}"

@@ -79,8 +79,28 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
         Difference("b", "topic", "present", "missing"),
     ]
     assert str(Difference("a", "retention.ms", "-1", "604800000")) == (
-        "a: retention.ms is 604800000, declared is -1; fix: declare 604800000, "
-        "or kafka-configs --alter --topic a --add-config retention.ms=-1"
+        "a: retention.ms is 604800000, declared is -1; "
+        "fix: kafka-configs --bootstrap-server … --alter --topic a --add-config retention.ms=-1, "
+        "or declare 604800000 if its topology.py names the topic"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "declared", "found", "fix"),
+    [
+        ("unclean.leader.election.enable", "false", "true", "--add-config unclean.leader.election.enable=false"),
+        ("cleanup.policy", "compact", "compact,delete", "--add-config cleanup.policy=compact"),
+        ("min.insync.replicas", "2", "1", "--add-config min.insync.replicas=2, or set ONEFOLD_MIN_ISR=1"),
+    ],
+)
+def test_a_fix_is_one_that_can_be_done(setting: str, declared: str, found: str, fix: str) -> None:
+    assert Difference("a", setting, declared, found).fix.endswith(fix)
+
+
+def test_keys_are_not_moved_by_a_fix() -> None:
+    assert Difference("a", "partitions", "8", "12").fix == (
+        "move on to the topic's next version, for keys must not move; "
+        "declare 12 only if nothing was ever written to the service's topics"
     )
 
 
