@@ -146,6 +146,7 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
             config = {
                 "cleanup.policy": topic.cleanup,
                 "retention.ms": str(topic.retention_ms),
+                "retention.bytes": "-1",  # else the brokers' own limit, where they have one
                 "min.insync.replicas": str(settings.min_isr),
                 "unclean.leader.election.enable": "false",
             }

@@ -31,6 +31,7 @@ TOPOLOGY = Topology("stock", (COMMANDS,), (Table("levels", COMMANDS),), partitio
 COMPACTED = {
     "cleanup.policy": "compact",
     "retention.ms": "-1",
+    "retention.bytes": "-1",
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
 }
