@@ -185,10 +185,13 @@ def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
     return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
 
 
-def require_topics(names: Iterable[str], bootstrap: str) -> None:
-    """Raises TopicsMissing, or ProvisionError if no broker answers."""
-    if missing := sorted(set(names) - _Topics(bootstrap).present().keys()):
+def require_topics(names: Iterable[str], partitions: int, bootstrap: str) -> None:
+    """Raises TopicsMissing; TopologyMismatch for another number of partitions; ProvisionError if no broker answers."""
+    needed, present = sorted(set(names)), _Topics(bootstrap).present()
+    if missing := [name for name in needed if name not in present]:
         raise TopicsMissing(f"not there, or not shown to this principal: {', '.join(missing)}; fix: run `provision`")
+    found = {name: len(present[name].partitions) for name in needed}
+    _refuse([Difference(name, "partitions", f"{partitions}", f"{n}") for name, n in found.items() if n != partitions])
 
 
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:

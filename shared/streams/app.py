@@ -120,7 +120,8 @@ class WorkerApp(faust.App):
 
     async def on_first_start(self) -> None:
         needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())
-        await asyncio.to_thread(require_topics, needed, self.settings.bootstrap)  # else it would idle, and look ready
+        # else it would idle, and look ready; or be given rows of other partitions than their sources
+        await asyncio.to_thread(require_topics, needed, self.topology.partitions, self.settings.bootstrap)
         self.settings.store_dir(self.topology.group).mkdir(parents=True, exist_ok=True)
         await super().on_first_start()
 

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -22,6 +23,7 @@ from shared.kafka.provision import (
     found_topics,
     load_topologies,
     provision,
+    require_topics,
 )
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
@@ -120,6 +122,14 @@ def test_no_broker_is_said_with_the_address(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("shared.kafka.provision._REQUEST_TIMEOUT_S", 1.0)
     with pytest.raises(ProvisionError, match=r"no broker answers at 127\.0\.0\.1:1"):
         found_topics(["a"], "127.0.0.1:1")
+
+
+def test_a_worker_does_not_start_beside_a_topic_with_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
+    monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
+    require_topics(["a"], 8, "127.0.0.1:1")
+    with pytest.raises(TopologyMismatch, match="b: partitions is 12, declared is 8; fix: "):
+        require_topics(["a", "b"], 8, "127.0.0.1:1")
 
 
 @pytest.mark.broker
