@@ -137,7 +137,8 @@ class Settings(BaseSettings):
     @property
     def url(self) -> str:
         """Where other instances call this one."""
-        return self.advertised_url or f"http://{self.http_host}:{self.http_port}"
+        host = f"[{self.http_host}]" if ":" in self.http_host else self.http_host
+        return self.advertised_url or f"http://{host}:{self.http_port}"
 
     def store_dir(self, service: str) -> Path:
         """This worker's own folder for the tables of `service`."""

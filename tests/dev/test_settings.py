@@ -48,6 +48,10 @@ def test_without_any_variable_one_local_broker_is_used() -> None:
     )
 
 
+def test_an_address_of_ipv6_is_called_in_brackets() -> None:
+    assert Settings(http_host="::1").url == "http://[::1]:8000"
+
+
 def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ONEFOLD_INSTANCE": "b", "ONEFOLD_DATA_DIR": "/data", "ONEFOLD_BOOTSTRAP": "a:1,[::1]:2"}
     settings = load(monkeypatch, given)
