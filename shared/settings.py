@@ -6,6 +6,7 @@ import difflib
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
@@ -95,7 +96,8 @@ class Settings(BaseSettings):
         int, Field(ge=0, le=1_000_000, description="requests a second that one client may make; 0: any number")
     ] = 0
     trusted_proxies: Annotated[
-        str, Field(description="addresses whose X-Forwarded-For is believed, comma-separated; none by default")
+        str,
+        Field(description="proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; *: any"),
     ] = ""
     peers: Annotated[
         str,
@@ -163,15 +165,38 @@ class Settings(BaseSettings):
             )
         if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
-        if self.kafka_user is not None and not self.kafka_password.get_secret_value():
-            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_PASSWORD"
-        if self.kafka_user is not None and self.kafka_ca is None:
-            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA: whom would it tell its password?"
-        if self.kafka_ca is not None and not self.kafka_ca.is_file():
-            yield f"ONEFOLD_KAFKA_CA={self.kafka_ca} is no file"
+        yield from self._no_addresses()
+        yield from self._half_a_principal()
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):
             if self.auth == "on" and getattr(self, name) is None:
                 yield f"ONEFOLD_AUTH=on needs {PREFIX}{name.upper()}: {Settings.model_fields[name].description}"
+
+    def _no_addresses(self) -> Iterable[str]:
+        for broker in self.bootstrap.split(","):
+            if not 1 <= int(broker.rpartition(":")[2]) <= 65535:
+                yield f"ONEFOLD_BOOTSTRAP={broker} is no address: ports are 1 to 65535"
+        networks = [("PEERS", each) for each in self.peers.split(",") if "/" in each]  # the others may be names
+        if self.trusted_proxies not in ("", "*"):
+            networks += [("TRUSTED_PROXIES", each.strip()) for each in self.trusted_proxies.split(",")]
+        for name, network in networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                yield f"{PREFIX}{name}={network} would match nobody: {error}"
+
+    def _half_a_principal(self) -> Iterable[str]:
+        password = self.kafka_password.get_secret_value()
+        if self.kafka_user is None and (password or self.kafka_ca is not None):
+            yield "ONEFOLD_KAFKA_PASSWORD and ONEFOLD_KAFKA_CA need ONEFOLD_KAFKA_USER: without it they are not used"
+        if self.kafka_user is not None and not password:
+            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_PASSWORD"
+        if self.kafka_user is not None and self.kafka_ca is None:
+            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA: whom would it tell its password?"
+        if self.kafka_ca is not None:
+            try:
+                ssl.create_default_context(cafile=self.kafka_ca)
+            except OSError as error:
+                yield f"ONEFOLD_KAFKA_CA={self.kafka_ca} holds no certificate: {error.strerror}"
 
     def _hazards(self) -> Iterable[str]:
         if self.failpoint is not None:

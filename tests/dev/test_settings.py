@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from shared.dev.authority import Authority
 from shared.settings import DEV_PEER_SECRET, Principal, Settings, SettingsError, load_settings
 
 SAFE = {
@@ -101,10 +102,20 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         ({"ONEFOLD_MIN_ISR": "2"}, "ONEFOLD_MIN_ISR=2 is above ONEFOLD_REPLICATION=1"),
         ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
         ({"ONEFOLD_AUTH": "on"}, "ONEFOLD_AUTH=on needs ONEFOLD_AUTH_ISSUER"),
+        ({"ONEFOLD_BOOTSTRAP": "a:1,kafka:99999"}, "ONEFOLD_BOOTSTRAP=kafka:99999 is no address"),
+        ({"ONEFOLD_PEERS": "*.local,10.0.0.1/8"}, "ONEFOLD_PEERS=10.0.0.1/8 would match nobody: 10.0.0.1/8 has host"),
+        ({"ONEFOLD_PEERS": "10.0.0.0/33"}, "ONEFOLD_PEERS=10.0.0.0/33 would match nobody"),
+        ({"ONEFOLD_TRUSTED_PROXIES": "10.0.0.1/8"}, "ONEFOLD_TRUSTED_PROXIES=10.0.0.1/8 would match nobody"),
+        ({"ONEFOLD_TRUSTED_PROXIES": "::1,proxy"}, "ONEFOLD_TRUSTED_PROXIES=proxy would match nobody"),
     ],
 )
 def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str) -> None:
     assert refusal(monkeypatch, variables)[0].startswith(named)
+
+
+@pytest.mark.parametrize("proxies", ["", "*", "10.0.0.7, ::1", "10.0.0.0/8,fd00::/8"])
+def test_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch, proxies: str) -> None:
+    assert load(monkeypatch, {"ONEFOLD_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
 
 
 def test_prod_takes_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,34 +163,53 @@ def test_settings_do_not_change() -> None:
         Settings().standbys = 3  # type: ignore[misc]
 
 
+@pytest.fixture
+def signing_in(tmp_path: Path) -> dict[str, str]:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Authority().certificate)
+    return {"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush", "ONEFOLD_KAFKA_CA": str(ca)}
+
+
 @pytest.mark.parametrize(
-    ("variables", "named"),
+    ("missing", "named"),
     [
-        ({"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_CA": __file__}, "needs ONEFOLD_KAFKA_PASSWORD"),
-        ({"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush"}, "needs ONEFOLD_KAFKA_CA"),
-        ({"ONEFOLD_KAFKA_CA": "/nowhere"}, "ONEFOLD_KAFKA_CA=/nowhere is no file"),
+        ("ONEFOLD_KAFKA_USER", "ONEFOLD_KAFKA_PASSWORD and ONEFOLD_KAFKA_CA need ONEFOLD_KAFKA_USER"),
+        ("ONEFOLD_KAFKA_PASSWORD", "ONEFOLD_KAFKA_USER=accounts needs ONEFOLD_KAFKA_PASSWORD"),
+        ("ONEFOLD_KAFKA_CA", "ONEFOLD_KAFKA_USER=accounts needs ONEFOLD_KAFKA_CA"),
     ],
 )
 def test_who_signs_in_to_the_brokers_has_all_it_takes(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
+    monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], missing: str, named: str
 ) -> None:
-    (line,) = refusal(monkeypatch, variables)
-    assert named in line
+    del signing_in[missing]
+    (line,) = refusal(monkeypatch, signing_in)
+    assert line.startswith(named)
     assert "hush" not in line
 
 
-def test_prod_reaches_brokers_elsewhere_as_a_principal(monkeypatch: pytest.MonkeyPatch) -> None:
-    signing_in = {"ONEFOLD_KAFKA_USER": "accounts", "ONEFOLD_KAFKA_PASSWORD": "hush", "ONEFOLD_KAFKA_CA": __file__}
+@pytest.mark.parametrize("file", ["/nowhere", __file__])
+def test_who_signed_the_brokers_certificate_is_known(
+    monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], file: str
+) -> None:
+    (line,) = refusal(monkeypatch, signing_in | {"ONEFOLD_KAFKA_CA": file})
+    assert line.startswith(f"ONEFOLD_KAFKA_CA={file} holds no certificate: ")
+
+
+def test_prod_reaches_brokers_elsewhere_as_a_principal(
+    monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str]
+) -> None:
     settings = load(monkeypatch, SAFE | signing_in | {"ONEFOLD_BOOTSTRAP": "kafka:9093"})
-    assert settings.principal == Principal("accounts", "hush", Path(__file__))
+    assert settings.principal == Principal("accounts", "hush", Path(signing_in["ONEFOLD_KAFKA_CA"]))
 
 
 @pytest.mark.parametrize("variable", ["ONEFOLD_KAFKA_PASSWORD_FILE", "onefold_kafka_password_file"])
-def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str) -> None:
+def test_a_secret_may_come_from_a_file(
+    monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], tmp_path: Path, variable: str
+) -> None:
     file = tmp_path / "password"
-    file.write_text("hush\n")
-    settings = load(monkeypatch, {variable: str(file), "ONEFOLD_KAFKA_PASSWORD": "of the parent"})
-    assert settings.kafka_password.get_secret_value() == "hush"
+    file.write_text("from a file\n")
+    settings = load(monkeypatch, signing_in | {variable: str(file)})
+    assert settings.kafka_password.get_secret_value() == "from a file"
 
 
 def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import cli
+from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
 from shared.dev.stack import found_services
@@ -68,6 +69,10 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     monkeypatch.setattr(cli, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service
     file.write_text("a word\n")  # as an editor leaves it
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Authority().certificate)
+    monkeypatch.setenv("ONEFOLD_KAFKA_USER", TOPOLOGY.service)
+    monkeypatch.setenv("ONEFOLD_KAFKA_CA", str(ca))
     monkeypatch.setenv("ONEFOLD_KAFKA_PASSWORD_FILE", str(file))
     CliRunner().invoke(cli.cli, ["grant", "--passwords", str(tmp_path)], catch_exceptions=False)
     assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
