@@ -38,6 +38,7 @@ class SourceStatus(BaseModel):
 class Status(BaseModel):
     """One worker. owners: the URL of each partition's owner, by table, as the group last named it.
 
+    parked: how many keys wait as dead letters, by partition of those owned here; unknown of an older worker.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change.
     """
 
@@ -49,6 +50,7 @@ class Status(BaseModel):
     owners: dict[str, dict[int, str]]
     replicas: list[ReplicaStatus]
     sources: list[SourceStatus]
+    parked: dict[int, int] = {}
     handled: int
     commits: int
     aborts: int

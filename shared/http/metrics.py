@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -86,8 +86,16 @@ class StatusCollector(Collector):
         yield _counter("onefold_aborts", "Transactions aborted and begun again", status.aborts)
         yield _gauge("onefold_ready", "1 when every partition assigned here is served", status.ready)
         yield _gauge("onefold_waiting_reads", "Reads that wait for a row to change", status.waiting)
+        yield _of_parked(status.parked)
         yield from _of_sources(status.sources)
         yield from _of_replicas(status.replicas)
+
+
+def _of_parked(parked: Mapping[int, int]) -> Metric:
+    keys = GaugeMetricFamily("onefold_parked_keys", "Keys that wait as dead letters", labels=("partition",))
+    for partition, number in parked.items():
+        keys.add_metric((str(partition),), number)
+    return keys
 
 
 def _of_sources(sources: Iterable[SourceStatus]) -> Iterator[Metric]:

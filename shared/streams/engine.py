@@ -417,6 +417,11 @@ class Engine(Service):
             self._batch.rows[place] = self.replicas.rows(table, partition, pending.changed if pending else {})
         return self._batch.rows[place]
 
+    def parked_keys(self, partition: int) -> int:
+        """How many keys are parked. Raises NotReady if the partition is not held here."""
+        known = self._parked.get(partition)  # from the first record on that is handled there
+        return len(known) if known is not None else sum(1 for _ in self.replicas.scan(self.topology.parked, partition))
+
     def _parking(self, partition: int) -> Parking:
         rows = self._rows(self.topology.parked, partition)
         if partition not in self._parked:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any
 
 from aiokafka import TopicPartition
 
 from shared.changes import Feed
+from shared.es.errors import NotReady
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
@@ -23,7 +24,7 @@ from shared.streams.internals import members, owners
 from shared.streams.log import read_at
 from shared.streams.replicas import Replica
 from shared.streams.sources import Source
-from shared.topology import Table, Topic, Topology
+from shared.topology import PARKED, Table, Topic, Topology
 
 LOG_READERS = 4  # at once; each has connections and a batch of its own
 
@@ -108,6 +109,7 @@ class WorkerNode:
             owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.tables},
             replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
             sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
+            parked=self._parked(),
             handled=engine.handled,
             commits=engine.commits,
             aborts=engine.aborts,
@@ -136,6 +138,15 @@ class WorkerNode:
             lag_records=lag,
             lag_seconds=_age(lag, source.handled_until, now),
         )
+
+    def _parked(self) -> dict[int, int]:
+        """A partition that can't be read just now is left out."""
+        engine, found = self._app.engine, {}
+        for tp, replica in sorted(engine.replicas.held.items()):
+            if self._tables[tp.topic] == PARKED and replica.ours:
+                with suppress(NotReady):
+                    found[tp.partition] = engine.parked_keys(tp.partition)
+        return found
 
     def _owners(self, table: Table) -> Mapping[int, str]:
         return owners(self._app, self.topology.changelog(table).name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,6 +33,7 @@ def test_the_rest_of_the_key_waits_and_other_keys_go_on(stack: Stack) -> None:
     listed = httpx.get(f"{stack.workers[1].url}/dead-letters", params={"limit": 500}, timeout=10).json()
     assert _id(poisoned) in [item["id"] for item in listed["items"]]
     assert {part["status"] for part in listed["partitions"]} == {"fresh"}
+    assert _counted(stack) == len(listed["items"])
     release(stack, _id(poisoned), offset, behind=3)
     assert _balance(stack, poisoned) == 6
 
@@ -71,12 +73,15 @@ def test_parking_outlives_its_worker_and_releases_once(stack: Stack) -> None:
     for worker in stack.workers[:2]:
         worker.await_ready()
     await_letter(stack, _id(account), offset=offset, behind=4)
+    counted = _counted(stack)
+    assert counted > 0
     ask(stack, _id(account), "discard", {"offset": offset, "reason": "it was a test"})
     await_letter(stack, _id(account), behind=3)
     with ThreadPoolExecutor(4) as pool:  # asked for again and again, it is still done once
         list(pool.map(lambda worker: ask(stack, _id(account), "retry", worker=worker), [0, 1, 0, 1]))
     await_letter(stack, _id(account))
     assert _balance(stack, account) == 10
+    assert _counted(stack) == counted - 1
 
 
 def test_an_operator_does_the_same_from_the_command_line(stack: Stack) -> None:
@@ -102,6 +107,14 @@ def _command(stack: Stack, verb: str, *arguments: str) -> str:
     ran = CliRunner().invoke(cli, ["dead-letters", verb, "accounts", *arguments, f"--url={stack.workers[1].url}"])
     assert ran.exit_code == 0, ran.output
     return ran.output
+
+
+def _counted(stack: Stack) -> float:
+    """The parked keys of all partitions, by the workers' metrics."""
+    texts = [httpx.get(f"{worker.url}/metrics", timeout=10).text for worker in stack.workers_of("accounts")]
+    counts = [float(n) for text in texts for n in re.findall(r"^onefold_parked_keys\{.*\} (.*)$", text, re.MULTILINE)]
+    assert len(counts) == TOPOLOGY.partitions
+    return sum(counts)
 
 
 def _account(stack: Stack) -> str:

@@ -26,7 +26,7 @@ def told() -> dict[str, set[str]]:
     """The labels of a worker's metrics, by their names with the suffixes that Prometheus sees."""
     status = Status(
         service="s", instance="1", url="http://s", ready=True, idle=False, owners={}, replicas=[REPLICA],
-        sources=[SOURCE], handled=0, commits=0, aborts=0, waiting=0,
+        sources=[SOURCE], parked={0: 1}, handled=0, commits=0, aborts=0, waiting=0,
     )  # fmt: skip
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
