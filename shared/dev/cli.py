@@ -263,7 +263,7 @@ def reprocess(
 
 @cli.command("settings")
 def show_settings() -> None:
-    """Show every ONEFOLD_ variable with its default and what is allowed, as docs/deployment.md has them."""
+    """Show every setting of a process with its default and what is allowed, as docs/deployment.md has them."""
     print(variables())
 
 

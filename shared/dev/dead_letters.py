@@ -79,7 +79,7 @@ def _workers(service: str, url: str | None) -> Sequence[str]:
         return [url]
     found = up.running(up.ROOT)
     if found is None:
-        raise StageFailed("`up` does not run in this checkout", "start it, or name a worker with --url")
+        raise StageFailed("`up` does not run in this checkout", "name a worker with --url, or start it")
     if service not in found.services:
         raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found.services)}")
     urls = [str(worker["url"]) for worker in found.services[service]]
