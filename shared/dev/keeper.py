@@ -42,35 +42,35 @@ class Keeper:
         self._resting = resting
         self._rests = False
         self._deaths = 0
-        self._started_s = time.monotonic()
-        self._due_s: float | None = None
+        self._started_at = time.monotonic()
+        self._due_at: float | None = None
 
-    def tick(self, now_s: float) -> bool:
+    def tick(self, now: float) -> bool:
         """True when it was started again, or stopped."""
         if self._resting is not None and self._resting.exists():
             return self._rest()
-        if self._due_s is None and not self._rests:
-            self._notice_end(now_s)
+        if self._due_at is None and not self._rests:
+            self._notice_end(now)
             return False
-        if self._due_s is not None and now_s < self._due_s:
+        if self._due_at is not None and now < self._due_at:
             return False
         self._worker.spawn()
-        self._started_s, self._due_s, self._rests = now_s, None, False
+        self._started_at, self._due_at, self._rests = now, None, False
         return True
 
     def _rest(self) -> bool:
         if self._rests:
             return False
         self._worker.stop()
-        self._due_s, self._rests = None, True
+        self._due_at, self._rests = None, True
         return True
 
-    def _notice_end(self, now_s: float) -> None:
+    def _notice_end(self, now: float) -> None:
         code = self._worker.exit_code
         if code is None:
             return
-        self._deaths = 1 if now_s - self._started_s > _STEADY_S else self._deaths + 1
+        self._deaths = 1 if now - self._started_at > _STEADY_S else self._deaths + 1
         pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
-        self._due_s = now_s + pause_s
+        self._due_at = now + pause_s
         again = f"it is started again in {pause_s:.0f} s"
         self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")

@@ -11,8 +11,8 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from msgspec import Struct
 
+from shared import failpoints
 from shared.clock import elapsed_s
-from shared.failpoints import reached
 from shared.kafka.producer import producer_config
 from shared.positions import Partition
 
@@ -101,9 +101,9 @@ class TransactionalProducer:
         with self._or_nothing():
             producer = self._opened()
             producer.begin_transaction()
-            reached("before_produce")
+            failpoints.reached("before_produce")
             _produce(producer, records, self._last, report_all=self._suspicious)
-            reached("after_produce")
+            failpoints.reached("after_produce")
 
     def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
         """Commit what was sent, and with it `offsets` for the group member.
@@ -120,10 +120,10 @@ class TransactionalProducer:
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
             # Only now: a record that is still queued here could land behind the generation check.
-            reached("before_offsets")
+            failpoints.reached("before_offsets")
             positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
             _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
-            reached("after_offsets")
+            failpoints.reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         self._suspicious = False
         return self._last.offsets

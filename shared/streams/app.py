@@ -150,7 +150,7 @@ class WorkerApp(faust.App):
             self._working,
             stores={name: cast(RowStore, table.data) for name, table in self.row_tables.items()},
             reader=Reader(settings.bootstrap, group),
-            consumer=self.new_consumer,
+            new_consumer=self.new_consumer,
             producer=TransactionalProducer(settings.bootstrap, producer_id(group, settings.instance)),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),

@@ -22,13 +22,13 @@ POLL_RECORDS = 500
 
 @asynccontextmanager
 async def read_changes(
-    consumer: Callable[[], AIOKafkaConsumer], changelog: str, codec: RowCodec[Any], after: Mapping[int, int | None]
+    new_consumer: Callable[[], AIOKafkaConsumer], changelog: str, codec: RowCodec[Any], after: Mapping[int, int | None]
 ) -> AsyncIterator[Feed]:
     """All that is committed behind the offsets `after`, by partition; None begins at the present end.
 
     Raises NotReady while the brokers can't be read, and LookupError for an offset the changelog never had.
     """
-    reader = consumer()
+    reader = new_consumer()
     partitions = {partition: TopicPartition(changelog, partition) for partition in after}
     try:
         await reader.start()

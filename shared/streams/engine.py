@@ -21,10 +21,10 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from mode import Service
 
+from shared import failpoints
 from shared.clock import elapsed_s
 from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
-from shared.failpoints import reached
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
@@ -112,7 +112,7 @@ class Engine(Service):
         processors: Sequence[Processor],
         stores: Mapping[str, RowStore],
         reader: Reader,
-        consumer: Callable[[], AIOKafkaConsumer],
+        new_consumer: Callable[[], AIOKafkaConsumer],
         producer: TransactionalProducer,
         offsets: Offsets,
         alive: Callable[[], None],
@@ -130,21 +130,21 @@ class Engine(Service):
         self.aborts = 0
         self._processors = by_source(topology, processors)
         self._sends = any(each.table is None for each in processors)  # what no row remembers
-        self._wishes = Wishes(topology, self.sources, consumer)
+        self._wishes = Wishes(topology, self.sources, new_consumer)
         self._reader = reader
         self._producer = producer
         self._offsets = offsets
         self._alive = alive
         self._lease_s = lease_s
-        self._lease_until = 0.0
+        self._lease_ends = 0.0
         self._joined: tuple[str, int] = ("", 0)  # our member id, and the generation of the group when it last had us
         self._followed: Set[TopicPartition] = set()  # changelogs that were, up to the release
         self._left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
-        self._passed: dict[Partition, int] = {}  # positions that no batch holds yet, with no record before them
-        self._committed_s = 0.0
+        self._skipped: dict[Partition, int] = {}  # positions behind what is no record, not in a batch yet
+        self._committed_at = 0.0
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
@@ -152,7 +152,7 @@ class Engine(Service):
         self._pending = Batch(self._dead_letters)  # the one before, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
-        self._until = 0.0  # then the loop's other tasks get their turn
+        self._slice_ends = 0.0
 
     # What the group tells us. All are called on the worker's loop.
 
@@ -191,7 +191,7 @@ class Engine(Service):
 
     def extend_lease(self, sent: float) -> None:
         """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
-        self._lease_until = sent + self._lease_s
+        self._lease_ends = sent + self._lease_s
 
     # What the HTTP side asks.
 
@@ -211,7 +211,7 @@ class Engine(Service):
     @property
     def in_lease(self) -> bool:
         """Whether the group counts this worker in. One that was frozen or suspended is out when it wakes."""
-        return not self._left and elapsed_s() < self._lease_until
+        return not self._left and elapsed_s() < self._lease_ends
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
@@ -230,7 +230,7 @@ class Engine(Service):
         try:
             while not self.should_stop:
                 if self.assignment is None or not self._inbox.empty():
-                    await self._obey()
+                    await self._obey_group()
                 else:
                     self._alive()
                     await self._turn_or_heal()
@@ -250,7 +250,7 @@ class Engine(Service):
             while not self._inbox.empty():  # whoever waits for these would wait for ever
                 self._answer(self._inbox.get_nowait()[1])
 
-    async def _obey(self) -> None:
+    async def _obey_group(self) -> None:
         # meanwhile the word stays in the inbox: a commit that fails now must not wait for brokers that are away
         await self._flush()
         await self._settle()
@@ -348,24 +348,24 @@ class Engine(Service):
     async def _process(self, source: Source, records: Sequence[ReadRecord]) -> int:
         partition = source.partition
         if partition.topic == self.topology.parking.name:
-            return await self._operate(source, records)
+            return await self._fulfil_wishes(source, records)
         if source.delay_s:
             records = self._due(source, records)
-        parked = self._parking(partition.partition)
+        parking = self._parking(partition.partition)
         for start in range(0, len(records), SLICE_RECORDS):
             part = records[start : start + SLICE_RECORDS]
             for processor in source.processors:
-                processor.process(part, self._rows_of(processor, partition.partition), self._batch, parked)
+                processor.process(part, self._rows_of(processor, partition.partition), self._batch, parking)
             source.handled(part)
             self._batch.advance(partition, source.position, len(part))
             await self._give_way()
         return len(records)
 
     async def _give_way(self) -> None:
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= self._slice_ends:
             for _ in range(HTTP_TURNS):
                 await asyncio.sleep(0)
-            self._until = time.monotonic() + SLICE_S
+            self._slice_ends = time.monotonic() + SLICE_S
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't, and rests until it is."""
@@ -382,7 +382,7 @@ class Engine(Service):
                 source.due_at = 0.0
                 self._reader.resume(tp)
 
-    async def _operate(self, source: Source, records: Sequence[ReadRecord]) -> int:
+    async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> int:
         """Do what operators want done with parked records; the group doesn't wait until it is all done."""
         for done, record in enumerate(records):
             if not self._inbox.empty():
@@ -464,10 +464,10 @@ class Engine(Service):
 
     def _finish(self, batch: Batch, changes: Encoded, member: bytes) -> Mapping[Partition, int]:
         written = self._producer.commit(batch.offsets, member)
-        reached("after_commit")
+        failpoints.reached("after_commit")
         for partition, rows in changes.items():
             batch.rows[partition].store.apply(partition[1], rows, written[partition])
-        reached("after_store")
+        failpoints.reached("after_store")
         return written
 
     async def _settle(self) -> bool:
@@ -492,7 +492,7 @@ class Engine(Service):
         self.handled += batch.count
         self._pending = Batch(self._dead_letters)
         self._reached |= batch.offsets
-        self._committed_s = time.monotonic()
+        self._committed_at = time.monotonic()
         for partition, rows in batch.rows.items():
             if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
@@ -509,7 +509,7 @@ class Engine(Service):
             self._suspend()
             self._let_go()
         elif self.assignment is not None:
-            if not self._told_otherwise:
+            if not self._superseded:
                 await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
 
@@ -537,7 +537,7 @@ class Engine(Service):
         self._batch = Batch(self._dead_letters)
         self._pending = Batch(self._dead_letters)
         self._parked.clear()
-        self._passed.clear()
+        self._skipped.clear()
         self.sources.clear()
         self._reader.assign({})
         self._beginnings = Beginnings({})
@@ -570,7 +570,7 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:
-            return  # told otherwise
+            return  # the group has decided anew
         for tp in sources:
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
@@ -663,12 +663,12 @@ class Engine(Service):
         for tp in self.sources.keys() - busy:
             position = self._reader.position(tp)
             if position > self.sources[tp].position:
-                self.sources[tp].position = self._reached[tp] = self._passed[tp] = position
+                self.sources[tp].position = self._reached[tp] = self._skipped[tp] = position
                 self.waiting.tell_progress()
-        quiet = self._committing is None and time.monotonic() - self._committed_s >= QUIET_S
+        quiet = self._committing is None and time.monotonic() - self._committed_at >= QUIET_S
         if self._batch or quiet:
-            self._batch.offsets = self._passed | self._batch.offsets
-            self._passed = {}
+            self._batch.offsets = self._skipped | self._batch.offsets
+            self._skipped = {}
 
     def _advance_replicas(self) -> None:
         """The reader's position also passes what is no record: transaction markers, aborted and compacted ones."""
@@ -683,20 +683,20 @@ class Engine(Service):
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """A broker that is away or electing leaders is asked again until it answers.
 
-        Raises OffsetsUnknown when we are told otherwise.
+        Raises OffsetsUnknown once the group has decided anew.
         """
         pause_s = RETRY_PAUSE_S
-        while not self._told_otherwise:
+        while not self._superseded:
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
                 log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
-        raise OffsetsUnknown("told otherwise")
+        raise OffsetsUnknown("superseded")
 
     @property
-    def _told_otherwise(self) -> bool:
+    def _superseded(self) -> bool:
         """Whether the group has decided anew, or the worker stops."""
         return self.should_stop or not self._inbox.empty()
 

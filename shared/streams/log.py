@@ -18,7 +18,7 @@ LONG_MS = 3_600_000  # its caller waits less
 
 
 async def read_at(
-    consumer: Callable[[int], AIOKafkaConsumer], tp: TopicPartition, offsets: Sequence[int]
+    new_consumer: Callable[[int], AIOKafkaConsumer], tp: TopicPartition, offsets: Sequence[int]
 ) -> Sequence[bytes]:
     """The values at the ascending offsets, all of which were committed.
 
@@ -26,7 +26,7 @@ async def read_at(
     """
     if not offsets:
         return []  # and a reader that is stopped before its first await raises CancelledError
-    reader = consumer(FETCH_BYTES)
+    reader = new_consumer(FETCH_BYTES)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await reader.start()

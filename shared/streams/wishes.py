@@ -35,11 +35,11 @@ class Wishes:
         self,
         topology: Topology,
         sources: Mapping[TopicPartition, Source],
-        consumer: Callable[[], AIOKafkaConsumer],
+        new_consumer: Callable[[], AIOKafkaConsumer],
     ) -> None:
         self._topology = topology
         self._sources = sources
-        self._new_consumer = consumer
+        self._new_consumer = new_consumer
 
     async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt, bury: Bury) -> Wish | None:
         """The note that is to be written with what was done, where it is one that leaves a record out."""

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from services.accounts.topology import TOPOLOGY
+from shared import failpoints
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
 from shared.kafka import transactions
@@ -93,7 +94,7 @@ def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monk
         member = group_metadata(group, 1, str(consumer.memberid()))
         producer = TransactionalProducer(bootstrap, group)
         with monkeypatch.context() as away:
-            away.setattr(transactions, "reached", partial(_await_its_end, bootstrap))
+            away.setattr(failpoints, "reached", partial(_await_its_end, bootstrap))
             with pytest.raises(TransactionAborted, match="open for longer than 1 s"):
                 _write(producer, {SOURCE: 1}, member, [Record(SOURCE[0], b"key", b"value", SOURCE[1])])
         _write(producer, {SOURCE: 2}, member)

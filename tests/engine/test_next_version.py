@@ -73,7 +73,7 @@ class Worker:
             processors,
             stores=cast(Any, {table.name: FakeStore(table.name) for table in topology.all_tables()}),
             reader=cast(Any, FakeReader(broker, broker.chance)),
-            consumer=cast(Any, None),
+            new_consumer=cast(Any, None),
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,

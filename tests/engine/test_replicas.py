@@ -146,7 +146,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
             [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)],
             stores=cast(Any, stores),
             reader=cast(Any, FakeReader(broker, broker.chance)),
-            consumer=cast(Any, None),
+            new_consumer=cast(Any, None),
             producer=cast(Any, None),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,

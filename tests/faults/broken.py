@@ -19,7 +19,7 @@ from typing import Any
 from faust.cli.faust import cli
 
 from services.accounts.topology import COMMANDS
-from shared.kafka import transactions
+from shared import failpoints
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.positions import Partition
@@ -85,7 +85,7 @@ def aborts_every_tenth_batch() -> None:
         if step == "before_offsets" and next(times) % 10 == 0:
             raise TransactionAborted("injected")
 
-    transactions.reached = reached  # type: ignore[attr-defined]
+    failpoints.reached = reached
 
 
 def fills_its_disk() -> None:
@@ -115,17 +115,17 @@ def commits_in_no_generation() -> None:
 def commits_offsets_before_its_records() -> None:
     """They are still queued when the generation is checked."""
     send, commit = TransactionalProducer.send, TransactionalProducer.commit
-    reached = transactions.reached  # type: ignore[attr-defined]
+    reached = failpoints.reached
     kept: list[Sequence[Record]] = []
 
     def late(self: TransactionalProducer, records: Sequence[Record]) -> None:
         kept.append(records)
 
     def torn(self: TransactionalProducer, offsets: Any, member: bytes) -> Any:
-        transactions.reached = lambda step: None  # type: ignore[attr-defined]
+        failpoints.reached = lambda step: None
         send(self, [])
         commit(self, offsets, member)
-        transactions.reached = reached  # type: ignore[attr-defined]
+        failpoints.reached = reached
         send(self, kept.pop())
         return commit(self, {}, member)
 

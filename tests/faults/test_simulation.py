@@ -106,7 +106,7 @@ class Worker:
 
     @property
     def next_step(self) -> Callable[[Engine], Awaitable[None]]:
-        return Engine._obey if self.is_told else Engine._turn_or_heal
+        return Engine._obey_group if self.is_told else Engine._turn_or_heal
 
     @property
     def held_up(self) -> bool:
@@ -133,7 +133,7 @@ class Worker:
             PROCESSORS,
             stores=cast(Any, self.stores),
             reader=cast(Any, FakeReader(broker, self._world.chance)),
-            consumer=cast(Any, None),
+            new_consumer=cast(Any, None),
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
@@ -334,7 +334,7 @@ class World:
         if worker.engine.assignment is not None and self.chance.random() < 0.5:
             await worker.fly(Engine._turn_or_heal)
         while worker.idle and worker.is_told:
-            await worker.fly(Engine._obey)
+            await worker.fly(Engine._obey_group)
 
     async def settle(self) -> None:
         """Everything ends; one worker that starts on what they left finishes the work."""

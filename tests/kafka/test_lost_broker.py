@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shared.kafka import transactions
+from shared import failpoints
 from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
@@ -49,7 +49,7 @@ def test_a_commit_under_way_ends_when_the_groups_coordinator_is_lost(
             kafka.kill(coordinator)
             await_gone(kafka.bootstrap, coordinator)
 
-    monkeypatch.setattr(transactions, "reached", lose)
+    monkeypatch.setattr(failpoints, "reached", lose)
     began = time.monotonic()
     commit(producer)
     assert time.monotonic() - began < DEADLINE_S

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from shared import failpoints
 from shared.kafka import transactions
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
@@ -81,7 +82,7 @@ def test_a_transaction_that_was_slept_through_is_begun_again(
     producer.send(COPIES)
     woken = time.clock_gettime(time.CLOCK_BOOTTIME) + 60.0
     monkeypatch.setattr("time.clock_gettime", lambda _: woken)
-    monkeypatch.setattr(transactions, "reached", refuse)
+    monkeypatch.setattr(failpoints, "reached", refuse)
     with pytest.raises(TransactionAborted, match="open for longer than 15 s"):
         producer.commit({}, group_metadata("shop", 1, "worker"))
 
