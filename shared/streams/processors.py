@@ -71,7 +71,7 @@ class Processor(ABC):
             return Failure("processor.failed", f"{type(bug).__name__}: {bug}")
         return None
 
-    def passes_over(self, _type: str) -> bool:
+    def passes_over(self, type_: str) -> bool:
         """Whether messages of a type that it was not given are none of its business."""
         return False
 
@@ -184,43 +184,6 @@ class Chronicle(Processor):
         rows.changed[key] = Row(event.sequence, chapter, {}, record.offset)
 
 
-def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
-    """The processors, and the one that keeps the history that `topology` declares. Raises ValueError."""
-    if topology.history is None or topology.chapters is None:
-        return processors
-    for each in processors:
-        if each.source == topology.history and (each.copies or not each.repeatable):
-            raise ValueError(f"{each.name} also reads {each.source.name}, which a next version reads from its start")
-    for each in processors:
-        if isinstance(each, Aggregate) and each.events == topology.history:
-            return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
-    raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
-
-
-def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
-    """The processors by their source's name; what operators want, the engine does itself. Raises ValueError.
-
-    Those who read what an aggregate beside them writes are told its types.
-    """
-    found: dict[str, list[Processor]] = {topology.parking.name: []}
-    for processor in processors:
-        found.setdefault(processor.source.name, []).append(processor)
-    mixed = [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]
-    if mixed:
-        raise ValueError(f"a delayed source can't have other processors: {mixed}")
-    names = sorted(processor.name for processor in processors)
-    if len(set(names)) < len(names):
-        raise ValueError(f"two processors have one name: {names}")
-    for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
-        if one.reaction.meets(other.reaction):
-            raise ValueError(f"{one.name} and {other.name} answer one event on one topic: name one of their reactions")
-    for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
-        for reader in found.get(aggregate.events.name, []):
-            if isinstance(reader, Listener):
-                reader.own = frozenset(event.TYPE for event in aggregate.decider.events)
-    return found
-
-
 class Policy(Listener):
     """Events in; commands out, in the same transaction."""
 
@@ -278,3 +241,45 @@ class Delay(Processor):
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         batch.write(self._target, record.key, record.value or b"")
+
+
+def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
+    """The processors, and the one that keeps the history that `topology` declares. Raises ValueError."""
+    if topology.history is None or topology.chapters is None:
+        return processors
+    for each in processors:
+        if each.source == topology.history and (each.copies or not each.repeatable):
+            raise ValueError(f"{each.name} also reads {each.source.name}, which a next version reads from its start")
+    for each in processors:
+        if isinstance(each, Aggregate) and each.events == topology.history:
+            return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
+    raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
+
+
+def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
+    """The processors by the name of their source. Raises ValueError for those that can't be in one worker.
+
+    Nobody reads the parking topic: the engine itself does what operators wish. Listeners are told, in `own`, what an
+    aggregate beside them writes.
+    """
+    _refuse_twins(processors)
+    found: dict[str, list[Processor]] = {topology.parking.name: []}
+    for processor in processors:
+        found.setdefault(processor.source.name, []).append(processor)
+    if mixed := [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]:
+        raise ValueError(f"a delayed source can't have other processors: {mixed}")
+    for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
+        for reader in found.get(aggregate.events.name, []):
+            if isinstance(reader, Listener):
+                reader.own = frozenset(event.TYPE for event in aggregate.decider.events)
+    return found
+
+
+def _refuse_twins(processors: Sequence[Processor]) -> None:
+    """Raises ValueError for two whose parked records, or whose commands, could not be told apart."""
+    names = sorted(processor.name for processor in processors)
+    if len(set(names)) < len(names):
+        raise ValueError(f"two processors have one name: {names}")
+    for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
+        if one.reaction.meets(other.reaction):
+            raise ValueError(f"{one.name} and {other.name} answer one event on one topic: name one of their reactions")
