@@ -26,7 +26,7 @@ from pipelines import folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.events import until
+from pipelines.events import records_below
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
 from shared.es.envelope import EventCodec
@@ -67,7 +67,7 @@ class Rule(BaseModel):
     data: dict[str, str] = {}
 
 
-class Mapping(BaseModel):
+class RowMapping(BaseModel):
     """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows are meant.
     All of them Spark SQL.
 
@@ -83,10 +83,10 @@ class Mapping(BaseModel):
     events: tuple[Rule, ...]
 
 
-def read_mapping(file: Path) -> Mapping:
+def read_mapping(file: Path) -> RowMapping:
     """Raises BadMapping."""
     try:
-        return Mapping.model_validate(tomllib.loads(file.read_text()))
+        return RowMapping.model_validate(tomllib.loads(file.read_text()))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise BadMapping(f"{file}: {error}") from error
 
@@ -116,7 +116,7 @@ class Backfill:
         spark: SparkSession,
         brokers: Brokers,
         table: FoldedTable,
-        mapping: Mapping,
+        mapping: RowMapping,
         archive: Archive | None = None,
     ) -> None:
         self._spark = spark
@@ -179,7 +179,7 @@ class Backfill:
 
     def _history_so_far(self) -> Flow:
         topic = self._table.events.name
-        return until(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
+        return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
         """What the topic has already: key, sequence, known."""

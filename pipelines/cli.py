@@ -18,7 +18,7 @@ from pipelines import parity as auditing
 from pipelines import results, sources
 from pipelines.archive import Archive
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
-from pipelines.events import HistoryIncomplete, until
+from pipelines.events import HistoryIncomplete, records_below
 from pipelines.facts import facts
 from pipelines.insights import (
     baskets,
@@ -166,9 +166,9 @@ def backfill(
     table = next((table for table in tables(service) if not table.is_view), None)
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
-    told, brokers = filling.read_mapping(mapping), _brokers(bootstrap, [table.events.name])
+    rules, brokers = filling.read_mapping(mapping), _brokers(bootstrap, [table.events.name])
     with spark_session("backfill", master=master, memory=memory) as spark:
-        fill = filling.Backfill(spark, brokers, table, told, _archive(spark, archive, table))
+        fill = filling.Backfill(spark, brokers, table, rules, _archive(spark, archive, table))
         done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
     typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
     if done.rejected:
@@ -228,7 +228,7 @@ def _refuse_cut(brokers: Brokers, topic: str) -> None:
 
 def _facts(spark: SparkSession, brokers: Brokers, table: FoldedTable, archive: str | None) -> DataFrame:
     ends = brokers.settled_ends(table.events.name)
-    records = until(spark, brokers, table.events.name, ends, _archive(spark, archive, table))
+    records = records_below(spark, brokers, table.events.name, ends, _archive(spark, archive, table))
     return facts(records.frame, table)
 
 

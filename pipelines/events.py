@@ -21,7 +21,7 @@ class HistoryIncomplete(OnefoldError):
     """
 
 
-def until(spark: SparkSession, brokers: Brokers, topic: str, ends: Positions, archive: Archive | None) -> Flow:
+def records_below(spark: SparkSession, brokers: Brokers, topic: str, ends: Positions, archive: Archive | None) -> Flow:
     """Every committed record below `ends`, of its partitions.
 
     Raises HistoryIncomplete or BrokersUnavailable.

@@ -25,8 +25,8 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
-from pipelines.events import until
-from pipelines.parked import left_out, parked_keys, within
+from pipelines.events import records_below
+from pipelines.parked import in_scope, parked_keys, present_scope
 from shared.es.errors import OnefoldError
 from shared.es.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
@@ -87,20 +87,20 @@ def audit(
     or DeadLettersMoved.
     """
     for _ in range(_TRIES):
-        before = left_out(brokers, table, parked_keys(brokers, table))
+        before = present_scope(brokers, table, parked_keys(brokers, table))
         # In this order an event that a row or an answer holds lies below the end of the events.
         settled = _settled(brokers, table)
         changelog = sources.whole(spark, brokers, table.changelog)
         rows = sources.latest(changelog)
         answers = _answers(url, table, rows, sample) if url else {}
         parked = parked_keys(brokers, table)
-        counted = left_out(brokers, table, parked)
-        if counted.leaves_out_all(before):
+        scope = present_scope(brokers, table, parked)
+        if scope.is_within(before):
             break
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried each of {_TRIES} times it was read")
-    events = until(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
-    events = within(events, counted)
+    events = records_below(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
+    events = in_scope(events, scope)
 
     folded = folds.states(events, table, since=settled).frame
     judged = compare(rows, folded, _as_rows(spark, answers), table).collect()

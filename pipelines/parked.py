@@ -40,13 +40,13 @@ def parked_in(record: Record) -> Parked:
     return PARKED_CODEC.decode(record.value).state
 
 
-class Counted(NamedTuple):
+class Scope(NamedTuple):
     """Which records of its source a view is of: those from `starts` on, by partition, that were not dropped."""
 
     starts: Positions
     dropped: tuple[Place, ...]
 
-    def leaves_out_all(self, other: Counted) -> bool:
+    def is_within(self, other: Scope) -> bool:
         """Whether each record that `other` leaves out is left out here."""
         return self.starts == other.starts and set(self.dropped) >= set(other.dropped)
 
@@ -56,7 +56,7 @@ def notes(brokers: Brokers, topology: Topology) -> tuple[Wish, ...]:
     return tuple(wish for wish in wishes(brokers, topology) if wish.is_note)
 
 
-def counted(notes: Iterable[Wish], view: str) -> Counted:
+def scope_of(notes: Iterable[Wish], view: str) -> Scope:
     """As the view was last computed: `reprocess` reads again what was dropped before, and may begin later."""
     starts: Positions = {}
     dropped: list[Place] = []
@@ -69,25 +69,25 @@ def counted(notes: Iterable[Wish], view: str) -> Counted:
             dropped = [place for place in dropped if place[0] != partition]
         else:
             dropped.append((partition, note.offset))
-    return Counted(starts, tuple(dropped))
+    return Scope(starts, tuple(dropped))
 
 
-def left_out(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]) -> Counted:
-    """All events that are in no row of `table` by now: what is `parked` in its way, too."""
+def present_scope(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]) -> Scope:
+    """Which events are in the rows of `table` by now: without what is `parked` in its way."""
     if not table.is_view:
-        return Counted({}, ())  # what an aggregate leaves out is commands
-    starts, dropped = counted(notes(brokers, table.topology), table.table.name)
-    return Counted(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
+        return Scope({}, ())  # what an aggregate leaves out is commands
+    starts, dropped = scope_of(notes(brokers, table.topology), table.table.name)
+    return Scope(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
 
 
-def within(records: Flow, counted: Counted) -> Flow:
-    """The records that count, in the same order."""
-    return records.then(partial(_counted, counted), RECORDS) if counted.starts or counted.dropped else records
+def in_scope(records: Flow, scope: Scope) -> Flow:
+    """Those of `records` that are in it, in the same order."""
+    return records.then(partial(_in_scope, scope), RECORDS) if scope.starts or scope.dropped else records
 
 
-def _counted(counted: Counted, batches: Batches) -> Iterator[pa.RecordBatch]:
-    dropped = set(counted.dropped)
+def _in_scope(scope: Scope, batches: Batches) -> Iterator[pa.RecordBatch]:
+    dropped = set(scope.dropped)
     for batch in batches:
         places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
-        kept = [place[1] >= counted.starts.get(place[0], 0) and place not in dropped for place in places]
+        kept = [place[1] >= scope.starts.get(place[0], 0) and place not in dropped for place in places]
         yield batch.filter(pa.array(kept, pa.bool_()))

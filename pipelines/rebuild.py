@@ -28,7 +28,7 @@ from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.parked import counted, notes, parked_in, parked_records, within
+from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
@@ -255,11 +255,11 @@ class Rebuild:
 
     def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
-        records = events.until(
+        records = events.records_below(
             self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table)
         )
         if table.is_view:
-            folded = folds.states(within(records, counted(plan.notes, table.table.name)), table)
+            folded = folds.states(in_scope(records, scope_of(plan.notes, table.table.name)), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from pipelines import backfill, parity
-from pipelines.backfill import Backfill, BadMapping, Entered, Mapping, NotBegun, Rule, read_mapping, read_rows
+from pipelines.backfill import Backfill, BadMapping, Entered, NotBegun, RowMapping, Rule, read_mapping, read_rows
 from pipelines.cli import cli
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
@@ -115,7 +115,7 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
 def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
     spark: Any, ledger: Any, tmp_path: Path
 ) -> None:
-    mapping = Mapping(
+    mapping = RowMapping(
         key="customer",
         at="to_timestamp(day, 'yyyyMMdd')",
         order=("at", "key"),
@@ -145,7 +145,7 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
 
 def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
-    mapping = Mapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
+    mapping = RowMapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
     fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
     assert fill.run(spark.range(3).selectExpr("id AS cents"), rejects) == Entered(written=3, known=0, rejected=0)
     assert fill.run(spark.range(3).selectExpr("2 - id AS cents"), rejects) == Entered(written=0, known=3, rejected=0)
