@@ -212,7 +212,7 @@ class Rebuild:
     def _noted(self, plan: Plan) -> Iterator[Record]:
         """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
         for note in plan.notes:
-            yield Record(self._new.parking.name, *note.keyed, partition_of_id(note.id))
+            yield Record(self._new.parking.name, *note.record, partition_of_id(note.id))
 
     def _writes_facts(self, positions: Iterable[str]) -> bool:
         """Whether any source feeds more than a view: two versions at once would write its facts twice."""

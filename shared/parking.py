@@ -92,7 +92,7 @@ class Wish(BaseModel):
         return self.action in ("dropped", "reprocess")
 
     @property
-    def keyed(self) -> tuple[bytes, bytes]:
+    def record(self) -> tuple[bytes, bytes]:
         """Key and value of its record, which lies in the partition that the id names."""
         return self.id.encode(), self.model_dump_json().encode()
 

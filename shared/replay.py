@@ -17,7 +17,7 @@ class NotReplayable(OnefoldError):
     """
 
 
-class Reader(Protocol):
+class Replayable(Protocol):
     """The part of a processor that says what a second reading of its source does."""
 
     @property
@@ -46,7 +46,7 @@ class Replay:
     skipped: tuple[Topic, ...] = ()
 
 
-def replay_of(topology: Topology, readers: Iterable[Reader], table: str | None) -> Replay:
+def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None) -> Replay:
     """Of one table from its own source; or, for None, of all tables from the topics that no reader here copies to.
 
     Raises NotReplayable.
@@ -55,7 +55,7 @@ def replay_of(topology: Topology, readers: Iterable[Reader], table: str | None) 
     return _of_all(topology, readers) if table is None else _of_one(topology, readers, table)
 
 
-def _of_one(topology: Topology, readers: Sequence[Reader], name: str) -> Replay:
+def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Replay:
     views = _views(topology, readers)
     found = {table.name: table for table in topology.tables}.get(name)
     if found is None:
@@ -80,7 +80,7 @@ def _of_one(topology: Topology, readers: Sequence[Reader], name: str) -> Replay:
     return Replay((found,), (found.source,), (found.source,))
 
 
-def _of_all(topology: Topology, readers: Sequence[Reader]) -> Replay:
+def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:
     if not all(reader.repeatable for reader in readers):
         views = _views(topology, readers)
         raise NotReplayable(f"{topology.service} also decides or sends, which must not be repeated; {_named(views)}")
@@ -92,7 +92,7 @@ def _of_all(topology: Topology, readers: Sequence[Reader]) -> Replay:
     return Replay(topology.all_tables(), tuple(sources), again, tuple(copies))
 
 
-def _views(topology: Topology, readers: Iterable[Reader]) -> dict[str, str]:
+def _views(topology: Topology, readers: Iterable[Replayable]) -> dict[str, str]:
     found = [reader.table.name for reader in readers if reader.table is not None and reader.repeatable]
     return {name: f"{topology.service}/{name}" for name in found}
 

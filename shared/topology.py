@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
-PARKED, CHAPTERS = ENGINE_TABLES = ("parked", "chapters")
+PARKED = "parked"
+CHAPTERS = "chapters"
+ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
 
 _LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
 
@@ -106,8 +108,8 @@ class Topology:
         """Where in `history` the events of each aggregate lie: shared.history."""
         return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
 
-    def leaves_none_out(self, processor: str) -> bool:
-        """Whether no record of that processor can be discarded: the next event would not follow, and none after it."""
+    def needs_every_record(self, processor: str) -> bool:
+        """Whether its records can't be discarded: after a missing event no later one follows."""
         return self.chapters is not None and processor == self.chapters.name
 
     def all_tables(self) -> tuple[Table, ...]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""What whoever reads JSON or Parquet can hold."""
+"""The integers that every reader of JSON or Parquet can hold."""
 
 
 class Message(BaseModel):

@@ -79,7 +79,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
     @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_LEFT_OUT)
     async def discard(letter_id: Segment, body: Discard) -> Response:
         """Drop the first record for good; what waits behind it goes on with a retry."""
-        if node.topology.leaves_none_out(processor_of_id(letter_id)):
+        if node.topology.needs_every_record(processor_of_id(letter_id)):
             detail = "an event can't be left out of a history: mend `evolve` and retry"
             return problem(409, "history.whole", detail)
         return await _wish("discard", letter_id, offset=body.offset, reason=body.reason)
@@ -89,7 +89,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
         if partition is None:
             return _unknown(letter_id)
         wish = Wish(action=action, id=letter_id, **said)
-        await node.append(parking, *wish.keyed, partition)
+        await node.append(parking, *wish.record, partition)
         headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
         return JSONResponse(wish.model_dump(), 202, headers=headers)
 

@@ -199,7 +199,7 @@ class Reprocessing:
             unwritten.extend([error] if error else [])
 
         for note in plan.notes:
-            key, value = note.keyed
+            key, value = note.record
             producer.produce(plan.parking, value, key, partition_of_id(note.id), on_delivery=report)
         producer.flush()
         if unwritten:

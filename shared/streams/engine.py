@@ -402,7 +402,7 @@ class Engine(Service):
                     self._batch.bury,
                 )
                 if note is not None:
-                    self._batch.write(record.topic, *note.keyed, record.partition)
+                    self._batch.write(record.topic, *note.record, record.partition)
             source.position = record.offset + 1
             self._batch.advance(source.partition, source.position, 1)
         return len(records)

@@ -96,7 +96,9 @@ class WorkerNode:
 
     def ready(self) -> bool:
         engine = self._app.engine
-        return engine.assignment is not None and engine.in_lease and engine.replicas.serve(engine.assignment.active)
+        return (
+            engine.assignment is not None and engine.in_lease and engine.replicas.serves_all(engine.assignment.active)
+        )
 
     def status(self) -> Status:
         engine, now = self._app.engine, time.time()

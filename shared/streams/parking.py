@@ -17,28 +17,28 @@ from shared.streams.batch import Rows, SourceRecord
 
 def parked_id(processor: str, record: SourceRecord) -> str:
     """Names a parked key: its processor, its partition and the key, or the record's place where there is no key."""
-    return f"{processor}/{record.partition}/{_text(record)}"
+    return f"{processor}/{record.partition}/{_key_text(record)}"
 
 
 class Parking:
-    """What is parked in one partition, as the batch sees it. keys: the ids that are parked."""
+    """What is parked in one partition, as the batch sees it. ids: the parked keys', by `parked_id`."""
 
-    def __init__(self, rows: Rows, keys: set[str]) -> None:
+    def __init__(self, rows: Rows, ids: set[str]) -> None:
         self._rows = rows
-        self._keys = keys
+        self._ids = ids
 
     def holds(self, processor: str, record: SourceRecord) -> bool:
         """Whether this record or an earlier one of its key is parked. Read again, those before it are not held."""
-        if not self._keys or (key := parked_id(processor, record)) not in self._keys:
+        if not self._ids or (id_ := parked_id(processor, record)) not in self._ids:
             return False
-        parked = self.get(key)
+        parked = self.get(id_)
         return parked is not None and parked.offset <= record.offset
 
     def park(self, processor: str, record: SourceRecord, failure: Failure) -> None:
-        key = parked_id(processor, record)
-        before = self.get(key)
+        id_ = parked_id(processor, record)
+        before = self.get(id_)
         if before is not None and before.offset <= record.offset:
-            self.keep(key, before.with_behind(record.offset))
+            self.keep(id_, before.with_behind(record.offset))
             return
         parked = Parked(
             processor=processor,
@@ -50,24 +50,24 @@ class Parking:
             attempts=1,
             behind=() if before is None else before.offsets,
         )
-        self.keep(key, parked)
+        self.keep(id_, parked)
 
-    def get(self, key: str) -> Parked | None:
-        row: Row[Parked] | None = self._rows.get(key.encode())
+    def get(self, id_: str) -> Parked | None:
+        row: Row[Parked] | None = self._rows.get(id_.encode())
         return None if row is None else row.state
 
-    def keep(self, key: str, parked: Parked | None) -> None:
-        """From now on just this is parked under `key`."""
+    def keep(self, id_: str, parked: Parked | None) -> None:
+        """From now on just this is parked under `id_`."""
         if parked is None:
-            self._rows.changed[key.encode()] = None
-            self._keys.discard(key)
+            self._rows.changed[id_.encode()] = None
+            self._ids.discard(id_)
         else:
             offsets = parked.offsets
-            self._rows.changed[key.encode()] = Row(len(offsets), parked, {}, offsets[-1])
-            self._keys.add(key)
+            self._rows.changed[id_.encode()] = Row(len(offsets), parked, {}, offsets[-1])
+            self._ids.add(id_)
 
 
-def _text(record: SourceRecord) -> str:
+def _key_text(record: SourceRecord) -> str:
     if record.key is None:
         return f"@{record.topic}@{record.offset}"
     try:

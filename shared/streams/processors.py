@@ -33,7 +33,7 @@ class Processor(ABC):
     """Handles the records of one source topic. `table` and `codec` are set for those that keep rows.
 
     name: unique in its service and the same in every release: what it can't handle is parked under it.
-    repeatable and copies: see shared.replay.Reader.
+    repeatable and copies: see shared.replay.Replayable.
     writes: the topics that its records lead to, but for dead letters.
     """
 

@@ -103,7 +103,7 @@ class Replicas:
     def restoring(self) -> bool:
         return any(not replica.restored for replica in self.held.values())
 
-    def serve(self, assigned: Iterable[TopicPartition]) -> bool:
+    def serves_all(self, assigned: Iterable[TopicPartition]) -> bool:
         """Whether the tables' partitions among these are all held here, as ours and restored."""
         held = [self.held.get(tp) for tp in assigned if self.is_changelog(tp)]
         return all(replica is not None and replica.ours for replica in held)

@@ -53,7 +53,7 @@ class Wishes:
         return None
 
     def _discard(self, wish: Wish, parked: Parked, place: Parking) -> Wish | None:
-        if self._topology.leaves_none_out(parked.processor):
+        if self._topology.needs_every_record(parked.processor):
             log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
             return None
         source = self._source(parked)
