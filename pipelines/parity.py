@@ -1,8 +1,8 @@
 """The audit: is every row of a live table the fold of its key's events?
 
 The changelog is read up to a fixed end, then the events up to a later one, so each row's events are among them,
-also while the service goes on working. A row is compared with the fold at the very sequence the row states, which may
-not be before the events whose rows were written by then: of an aggregate's all, of a view's those its workers had read.
+also while the service goes on working. A row is compared with the fold at the very sequence the row states. Nor may it
+be behind: an aggregate's must hold all events of that moment, a view's those that its group had committed.
 """
 
 from __future__ import annotations

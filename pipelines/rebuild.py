@@ -107,9 +107,9 @@ Report = Callable[[Done, int, int, float], None]
 
 
 class Rebuild:
-    """Builds `version` of the tables of `service`, with the code that is here now.
+    """Builds `version` of `tables`, which are of one service, with the code that is here now.
 
-    work: a folder for what is half done. archives: of the topics whose head is gone.
+    work: a folder for what is half done. archive: gives the archive of a table's events, None where there is none.
     """
 
     def __init__(

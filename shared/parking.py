@@ -69,9 +69,9 @@ class Wish(BaseModel):
 
     offset: of the first record as the operator saw it; another one is never dropped in its stead.
 
-    The others are notes of what was done, beside the wishes so that they have one order; the engine has nothing to do.
-    `dropped`: the engine did discard that record. `reprocess`: a view is computed anew; the id names a partition of the
-    view and no key, and `offset` is the first record that counts. What was dropped before is read again.
+    The other actions are notes of what was done, which the engine passes over; they lie here so that wishes and notes
+    have one order. `dropped`: the engine did discard that record. `reprocess`: a view is computed anew, so what was
+    dropped before is read again; the id names a partition of the view, no key, `offset` the first record that counts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -35,9 +35,10 @@ class Replayable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """tables: emptied. sources: of the views among them. again: read from the first record in the end.
+    """tables: to be emptied. sources: the topics that feed the views among them.
 
-    skipped: copies, which are made anew behind their present end.
+    again: topics that are read from their first record, once all is emptied. skipped: topics of copies, read on from
+    their present end, for the copies are made anew behind it.
     """
 
     tables: tuple[Table, ...]

@@ -49,7 +49,10 @@ class Principal(NamedTuple):
 
 
 class Settings(BaseSettings):
-    """One process's settings; every default runs on one local broker. A description says what is allowed."""
+    """One process's settings; every default runs on one local broker.
+
+    A field's description is what the refusal of a wrong value says.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 

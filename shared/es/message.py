@@ -11,7 +11,7 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 class Message(BaseModel):
     """TYPE is the wire name, for ever; VERSION goes up with every change but a new optional field.
 
-    A reader that does not know the field yet reads an event without it, but refuses a command: first release readers.
+    An older reader ignores a new field of an event, and refuses a command that has one: release readers before senders.
     """
 
     # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at

@@ -29,9 +29,9 @@ from shared.streams.store import RowStore
 from shared.topology import Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
-HEARTBEAT_S = 1.0  # and so long until the others learn that a worker has left; sessions last 6 s at least
-REBALANCE_S = 15.0  # so long the group waits for a worker to let go of its partitions
-MAX_POLL_INTERVAL_S = 60.0  # an engine that makes no progress for so long gives its partitions up
+HEARTBEAT_S = 1.0  # also how long until the others learn that a worker has left; sessions last at least 6 s
+REBALANCE_S = 15.0  # how long the group waits for a worker to let go of its partitions
+MAX_POLL_INTERVAL_S = 60.0  # after so long without progress an engine gives its partitions up
 
 
 class RowTable(faust.Table[bytes, bytes]):
