@@ -59,6 +59,14 @@ class StoreFailed(Exception):
 class RowStore(SerializedStore[bytes, bytes]):
     """Encoded rows by (partition, key). Written by the engine only, readable at any time."""
 
+    def __init__(self, path: Path, indexes: tuple[str, ...], *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self._directory = path
+        self._indexes = indexes
+        self._dbs: dict[int, Rdict] = {}
+        self._write_options = WriteOptions()
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
+
     def open(self, partition: int) -> int:
         """Offset of the last changelog record this partition holds; -1 when it holds none."""
         try:
@@ -145,14 +153,6 @@ class RowStore(SerializedStore[bytes, bytes]):
             raise NotReady("the partition is moving to another worker") from error
         except Exception as error:
             raise StoreFailed(self, partition, error) from error
-
-    def __init__(self, path: Path, indexes: tuple[str, ...], *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self._directory = path
-        self._indexes = indexes
-        self._dbs: dict[int, Rdict] = {}
-        self._write_options = WriteOptions()
-        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
 
     def _reindex(self, batch: WriteBatch, key: bytes, before: bytes | None, after: bytes | None) -> None:
         old = set(indexing.entries(self._indexes, key, before))
