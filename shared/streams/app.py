@@ -26,7 +26,7 @@ from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
 from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
-from shared.topology import Topology
+from shared.topology import Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
 HEARTBEAT_S = 1.0  # also how long until the others learn that a worker has left; sessions last at least 6 s
@@ -102,21 +102,20 @@ class WorkerApp(faust.App):
         self.processors = tuple(processors)
         self._working = with_history(topology, self.processors)
         self.row_tables: Mapping[str, RowTable] = {
-            table.name: RowTable(
-                self, name=table.name, key_type=bytes, value_type=bytes, partitions=topology.partitions
-            )
-            for table in topology.all_tables()
+            table.name: self._row_table(table) for table in topology.all_tables()
         }
-        for table in topology.all_tables():
-            self.row_tables[table.name].indexes = table.indexes
-            self.tables.add(self.row_tables[table.name])
-        self.engine_topics = frozenset(processor.source.name for processor in self._working) | {
-            topology.parking.name,
-            *(topology.changelog(table).name for table in topology.all_tables()),
-        }
-        for source in {topology.parking.name} | {processor.source.name for processor in self._working}:
+        sources = {topology.parking.name, *(processor.source.name for processor in self._working)}
+        self.engine_topics = frozenset(sources.union(topology.changelog(each).name for each in topology.all_tables()))
+        for source in sources:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self._http = http
+
+    def _row_table(self, table: Table) -> RowTable:
+        """Made, and known to Faust."""
+        made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
+        made.indexes = table.indexes
+        self.tables.add(made)
+        return made
 
     async def on_first_start(self) -> None:
         needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())

@@ -106,7 +106,7 @@ class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
     app: WorkerApp
-    engines: Assignment | None = None
+    engine_assignment: Assignment | None = None
     synced = 0.0  # when the last assignment was asked for
 
     def _new_consumer_thread(self) -> EngineThread:
@@ -127,15 +127,15 @@ class EngineConsumer(driver.Consumer):
         self.synced = sent
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        self.engines = None
+        self.engine_assignment = None
         await self.app.engine.release()
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        self.engines = self._engines_assignment(generation_id)
-        if self.engines is not None:
-            self.app.engine.joined(self.engines, self.synced)
-        ours = [TopicPartition(*tp) for tp in assigned if self._is_engines(tp)]
+        self.engine_assignment = self._assignment_for_engine(generation_id)
+        if self.engine_assignment is not None:
+            self.app.engine.joined(self.engine_assignment, self.synced)
+        ours = [TopicPartition(*tp) for tp in assigned if self._read_by_engine(tp)]
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)
 
@@ -144,27 +144,27 @@ class EngineConsumer(driver.Consumer):
         await super().on_stop()
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
-        super().resume_partitions({tp for tp in tps if not self._is_engines(tp)})
+        super().resume_partitions({tp for tp in tps if not self._read_by_engine(tp)})
 
     async def perform_seek(self) -> None:
-        if any(not self._is_engines(tp) for tp in self.assignment()):
+        if any(not self._read_by_engine(tp) for tp in self.assignment()):
             await super().perform_seek()
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        if not self._is_engines(tp):
+        if not self._read_by_engine(tp):
             super().verify_event_path(now, tp)
 
     async def create_topic(self, topic: str, partitions: int, replication: int, **_: Any) -> None:
         """Topics are made by `provision`, never by a worker."""
 
-    def _is_engines(self, tp: TP) -> bool:
+    def _read_by_engine(self, tp: TP) -> bool:
         return tp.topic in self.app.engine_topics
 
     def _member(self) -> Any:
         """aiokafka's consumer inside Faust's consumer thread."""
         return self._thread._ensure_consumer()
 
-    def _engines_assignment(self, generation_id: int) -> Assignment | None:
+    def _assignment_for_engine(self, generation_id: int) -> Assignment | None:
         """The engine's part of the new assignment; None when the group has dropped this member meanwhile.
 
         Built while the coordinator waits for us: later, partitions of this generation could meet the next one's
@@ -176,10 +176,10 @@ class EngineConsumer(driver.Consumer):
         conf, assignor = self.app.conf, self.app.assignor
         member = group_metadata(conf.id, generation_id, member_id, conf.consumer_group_instance_id)
         active, standby = assignor.assigned_actives(), assignor.assigned_standbys()
-        return Assignment(self._engines(active), self._engines(standby), member, generation_id, member_id)
+        return Assignment(self._for_engine(active), self._for_engine(standby), member, generation_id, member_id)
 
-    def _engines(self, tps: set[TP]) -> frozenset[TopicPartition]:
-        return frozenset(TopicPartition(*tp) for tp in tps if self._is_engines(tp))
+    def _for_engine(self, tps: set[TP]) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(*tp) for tp in tps if self._read_by_engine(tp))
 
 
 class EngineTransport(driver.Transport):
@@ -198,7 +198,7 @@ class EngineRecovery(Recovery):
                 return
             self.signal_recovery_start.clear()
             generation = self._generation_id
-            assignment = cast(EngineConsumer, self.app.consumer).engines
+            assignment = _consumer_of(self.app).engine_assignment
             if assignment is None:
                 continue  # the next rebalance has begun
             await self.app.engine.assign(assignment)
@@ -223,7 +223,7 @@ class EngineTableManager(TableManager):
 
 def keep_alive(app: WorkerApp) -> None:
     """Tell aiokafka that records are being handled; without it the member leaves after max_poll_interval."""
-    member = cast(EngineConsumer, app.consumer)._thread._consumer
+    member = _consumer_of(app)._thread._consumer
     if member is not None:
         member._subscription._last_fetch_ended = time.monotonic()
 
@@ -232,11 +232,19 @@ def owners(app: WorkerApp, changelog: str) -> Mapping[int, str]:
     """The URL of each partition's owner, as the group's leader gave it with the last assignment."""
     return {
         partition: url
-        for url, topics in cast(PartitionAssignor, app.assignor).changelog_distribution.items()
+        for url, topics in _assignor_of(app).changelog_distribution.items()
         for partition in topics.get(changelog, ())
     }
 
 
 def members(app: WorkerApp) -> frozenset[str]:
     """The URL of every worker of the group, with and without partitions."""
-    return frozenset(cast(PartitionAssignor, app.assignor).changelog_distribution)
+    return frozenset(_assignor_of(app).changelog_distribution)
+
+
+def _consumer_of(app: WorkerApp) -> EngineConsumer:
+    return cast(EngineConsumer, app.consumer)
+
+
+def _assignor_of(app: WorkerApp) -> PartitionAssignor:
+    return cast(PartitionAssignor, app.assignor)

@@ -134,7 +134,7 @@ def test_the_assignor_tells_owners_by_changelog() -> None:
 def test_an_assignment_carries_the_generation_it_was_made_in() -> None:
     """The coordinator may be a generation further, or out of the group, when the engine's turn comes."""
     consumer = _consumer(generation=8, member_id="m-1")
-    assignment = consumer._engines_assignment(7)
+    assignment = consumer._assignment_for_engine(7)
     assert assignment is not None
     assert assignment.member == group_metadata("accounts", 7, "m-1")
     assert assignment.active == {TP("commands", 0)}
@@ -143,7 +143,7 @@ def test_an_assignment_carries_the_generation_it_was_made_in() -> None:
 @pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m-1"), (7, "")])
 def test_a_member_that_was_dropped_takes_nothing_over(generation: int, member_id: str) -> None:
     """Generation -1 without a member id is what the broker fences nothing by."""
-    assert _consumer(generation, member_id)._engines_assignment(generation) is None
+    assert _consumer(generation, member_id)._assignment_for_engine(generation) is None
 
 
 @pytest.mark.parametrize("package", ["faust-streaming", "mode-streaming", "aiokafka"])
