@@ -576,6 +576,7 @@ class Engine(Service):
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
             if begins:
                 self._batch.advance(tp, position, 0)
+        self._warn_of_late_views(starts, ends)
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self.waiting.tell_progress()
@@ -589,6 +590,22 @@ class Engine(Service):
         )
         if begins:
             await self._flush()  # before any record: who takes over later sees that this version has begun
+
+    def _warn_of_late_views(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
+        """A position is of a topic, not of a view: one that is new reads its source from where the others are."""
+        read = {tp for tp, source in self.sources.items() if source.position > starts[tp]}
+        for view in (each for readers in self._processors.values() for each in readers if each.repeatable):
+            numbers = {partition for topic, partition in read if topic == view.source.name}
+            if view.table is None or not numbers:
+                continue
+            changelog = self.replicas.changelog(view.table)
+            if not any(ends[TopicPartition(changelog, number)] for number in numbers):
+                log.warning(
+                    "a view has no row, though its source was read: if it is new, it begins in the middle",
+                    view=f"{self.topology.service}/{view.name}",
+                    source=view.source.name,
+                    fix="docs/operations.md, Restart and scale",
+                )
 
     async def _refuse_to_follow(self) -> None:
         """Raises Superseded. Views alone may go on: they tell nobody what they did."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
+from structlog.testing import capture_logs
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
@@ -202,3 +203,15 @@ def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
     asyncio.run(copying(broker, "next-release", 0, 1).work())
     assert events(broker, COPIED) == 1
+
+
+@pytest.mark.parametrize(("read", "rows", "warned"), [(5, 0, 1), (0, 0, 0), (5, 1, 0)])
+def test_a_view_that_begins_in_the_middle_is_told_of(broker: Broker, read: int, rows: int, warned: int) -> None:
+    broker.committed[COMMANDS.name, 0] = read
+    for _ in range(5):
+        broker.append(COMMANDS.name, (b"b", b"noise"), None)
+    for _ in range(rows):
+        broker.append(NEXT.changelog(ACCOUNTS).name, (b"b", b"row"), None)
+    with capture_logs() as said:
+        asyncio.run(Worker(broker, "w", 0, 1, processors=[VIEW]).start())
+    assert [line["view"] for line in said if "begins in the middle" in line["event"]] == ["accounts/accounts"] * warned
