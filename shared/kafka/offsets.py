@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from shared.kafka.access import ANSWER_S, client_config
 from shared.positions import Partition

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     ConfigEntry,
     ConfigResource,

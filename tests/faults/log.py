@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

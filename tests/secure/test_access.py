@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from shared.dev.worker import CHECKOUT, Worker
 from shared.kafka.access import signed_in, spark_options
