@@ -128,6 +128,7 @@ class MirroredRebuild(Rebuild):
         return sources.whole(self._spark, self._brokers, topic).frame
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
+        """From the events alone: no changelog of the first cluster is here."""
         caused = records.frame.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
         return caused.mapInArrow(_decided, _TAKEN_OVER)
 

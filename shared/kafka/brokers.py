@@ -66,7 +66,7 @@ class Brokers:
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def partitions(self, topic: str) -> int:
-        found = self._answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
+        found = self._until_answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
         if found is None or not found.partitions:
             raise BrokersUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
         return len(found.partitions)
@@ -92,14 +92,14 @@ class Brokers:
         """The next offset `group` reads, by topic, wherever it committed one; final, so not of an open transaction."""
         self.members(group)  # waits for the coordinator: asked for offsets while it loads, librdkafka can crash
         positions: dict[str, Positions] = {}
-        for tp in self._answered(lambda: self._committed(group)):
+        for tp in self._until_answered(lambda: self._committed(group)):
             if tp.offset >= 0:
                 positions.setdefault(tp.topic, {})[tp.partition] = tp.offset
         return positions
 
     def members(self, group: str) -> tuple[str, ...]:
         """Who is in the group now, by instance and host."""
-        return self._answered(lambda: self._members(group))
+        return self._until_answered(lambda: self._members(group))
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
         """Lets `group` go on at `positions`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
@@ -109,7 +109,7 @@ class Brokers:
             for partition, offset in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
-        self._answered(lambda: _good(self._admin.alter_consumer_group_offsets(request)[group].result()))
+        self._until_answered(lambda: _good(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
     def begin(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
         """Lets `group`, which has no members, go on at `positions`, and writes `records`: both or neither."""
@@ -130,7 +130,7 @@ class Brokers:
     ) -> Positions:
         partitions = [(topic, partition) for partition in range(self.partitions(topic))]
         try:
-            found = self._answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
+            found = self._until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
         except OffsetsUnknown as failure:
             raise BrokersUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
         return {partition: offset for (_, partition), offset in found.items()}
@@ -151,7 +151,7 @@ class Brokers:
         )[group]
         return _good(future.result())
 
-    def _answered(self, ask: Callable[[], Answer]) -> Answer:
+    def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
         """What is asked for, once the brokers know it."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while True:
