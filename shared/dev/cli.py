@@ -20,7 +20,7 @@ from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.environment import explain_os_error
 from shared.dev.issuer import DevIssuer
-from shared.dev.reprocess import reprocess as compute_again
+from shared.dev.reprocess import reprocess
 from shared.dev.secured import make_secrets
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
@@ -77,9 +77,7 @@ def new_service(
     made = scaffold.new_service(CHECKOUT, name, like, singular)
     print("\n".join(f"created  {folder}" for folder in made.folders))
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
-    print(
-        f"try      python3 dev.py test {made.folders[-1]}" if len(made.folders) > 1 else "try      python3 dev.py check"
-    )
+    print(f"try      python3 dev.py {f'test {made.folders[-1]}' if len(made.folders) > 1 else 'check'}")
 
 
 @cli.command("remove-demo")
@@ -127,7 +125,7 @@ def _check_known(service: str) -> None:
 
 
 @cli.command("provision")
-def create() -> None:
+def provision_() -> None:
     """Create the declared topics that are missing, and check the others."""
     _join_up()
     created = provision(load_topologies(), load_settings())
@@ -135,7 +133,7 @@ def create() -> None:
 
 
 @cli.command("grant")
-def allow(
+def grant_(
     passwords: Annotated[
         Path | None, typer.Option(help="A folder with a file for each service: make its principal, with that password.")
     ] = None,
@@ -190,7 +188,7 @@ def topics() -> None:
 
 
 @cli.command("status")
-def show_status(
+def status_(
     url: Annotated[
         list[str] | None,
         typer.Option(help="A worker of a service, SERVICE=URL; can be repeated; beside `up` its own."),
@@ -249,8 +247,8 @@ def asyncapi(service: str) -> None:
     print(json.dumps(document_of(service), indent=2))
 
 
-@cli.command()
-def reprocess(
+@cli.command("reprocess")
+def reprocess_(
     view: Annotated[
         str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has nothing else.")
     ],
@@ -258,11 +256,11 @@ def reprocess(
 ) -> None:
     """Compute a view anew from the first event on, while no worker of its service runs. Nothing is sent again."""
     _join_up()
-    compute_again(view, load_settings(), dry_run)
+    reprocess(view, load_settings(), dry_run)
 
 
 @cli.command("settings")
-def show_settings() -> None:
+def settings_() -> None:
     """Show every setting of a process with its default and what is allowed, as docs/deployment.md has them."""
     print(variables())
 
