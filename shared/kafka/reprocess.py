@@ -1,8 +1,8 @@
 """Views from their start: a group's positions and the views' changelogs go back, and the log stays as it is.
 
 Stopped at any point, what it leaves is whole, and doing it again completes it. The views' own sources are rewound
-first: a row skips what it already holds. Then the changelogs are emptied. Only then, in one request, is the topic
-before the copies rewound, and are the copies so far skipped.
+first: a row skips what it already holds. Then the changelogs are emptied. Only then, in one transaction, is the topic
+before the copies rewound, are the copies so far skipped, and is that noted for `parity` and `rebuild`.
 
 A changelog's records are deleted, not followed by tombstones. Compaction forgets those in time, so a store that was
 away for longer would keep its rows; a changelog that begins behind a store's position tells the engine to wipe it.
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
-from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, GroupIsLive, Positions, explained
+from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
 from shared.kafka.offsets import REQUEST_TIMEOUT_S
-from shared.kafka.producer import producer_config
+from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
 from shared.parking import Wish, partition_of_id, processor_of_id
 from shared.positions import Partition
@@ -120,11 +120,10 @@ class Reprocessing:
             self._move(plan.group, plan.rewound)
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
-        self._note(plan)
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
         later = {(move.topic, move.partition): move.after for move in plan.moves}
-        if later:
-            self._move(plan.group, later)
+        notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
+        self._brokers.begin(plan.group, _by_topic(later), notes)
 
     def empty(self, changelog: str) -> None:
         """Deletes what it has, while nobody writes it."""
@@ -175,10 +174,7 @@ class Reprocessing:
 
     def _move(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Commits all of `positions` or none. Raises GroupIsLive: the broker refuses a group with members."""
-        by_topic: dict[str, dict[int, int]] = defaultdict(dict)
-        for (topic, partition), offset in positions.items():
-            by_topic[topic][partition] = offset
-        self._brokers.commit(group, by_topic)
+        self._brokers.commit(group, _by_topic(positions))
 
     def _empty(self, changelog: str, parts: Iterable[Emptied]) -> None:
         """Deletes the records; the broker does that only while the topic is also of the kind that deletes."""
@@ -189,21 +185,6 @@ class Reprocessing:
                 self._delete(ends)
         finally:
             self._set_cleanup(changelog, "compact")
-
-    def _note(self, plan: Plan) -> None:
-        """Raises BrokersUnavailable."""
-        producer = Producer(producer_config(self._bootstrap, delivery_timeout_ms=int(REQUEST_TIMEOUT_S * 1000)))
-        unwritten: list[KafkaError] = []
-
-        def report(error: KafkaError | None, _: Message) -> None:
-            unwritten.extend([error] if error else [])
-
-        for note in plan.notes:
-            key, value = note.record
-            producer.produce(plan.parking, value, key, partition_of_id(note.id), on_delivery=report)
-        producer.flush()
-        if unwritten:
-            raise BrokersUnavailable(f"{plan.parking}: {unwritten[0].str()}")
 
     def _set_cleanup(self, topic: str, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
@@ -226,6 +207,13 @@ class Reprocessing:
                 if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
                     raise explained(self._bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
+
+
+def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    by_topic: dict[str, dict[int, int]] = defaultdict(dict)
+    for (topic, partition), offset in positions.items():
+        by_topic[topic][partition] = offset
+    return by_topic
 
 
 def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[Wish]:
