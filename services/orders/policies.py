@@ -1,6 +1,6 @@
 """The process of an order: what each event asks of whom. Nothing is kept here; the order itself is the memory.
 
-Neighbours know an order by a reference and answer with it, so that of all their answers only those to us are heard.
+Neighbours are told a reference, `orders:o-1`, and answer with it: so answers to orders are known from those to others.
 """
 
 from datetime import datetime
@@ -69,24 +69,24 @@ ACCOUNT_ANSWER_SENDS = {COMMANDS: (RecordCharge, RecordRefusedCharge)}
 def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
     """Ask for the next step, or at the end ship and settle, or give back."""
     order_id, data = event.aggregate_id, event.data
-    ours = reference(TOPOLOGY.service, order_id)
+    order_ref = reference(TOPOLOGY.service, order_id)
     match data:
         case OrderPlaced():
-            return [*_reserve(ours, data.lines, data.placed_at), _deadline(order_id, attempt=1)]
+            return [*_reserve(order_ref, data.lines, data.placed_at), _deadline(order_id, attempt=1)]
         case ReservationOverdue():
-            return [*_reserve(ours, data.lines, data.placed_at), _deadline(order_id, data.attempt)]
+            return [*_reserve(order_ref, data.lines, data.placed_at), _deadline(order_id, data.attempt)]
         case LineReserved(asked=()):
-            return [_charge(ours, data.customer_id, data.total_cents)]
+            return [_charge(order_ref, data.customer_id, data.total_cents)]
         case LineReserved():
             return []
         case ChargeOverdue():
-            return [_charge(ours, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
+            return [_charge(order_ref, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
         case OrderConfirmed():
-            ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=ours)) for line in data.lines]
-            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=ours))]
+            ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=order_ref)) for line in data.lines]
+            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=order_ref))]
         case OrderRejected() | OrderCancelled():
-            releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=ours)) for sku in data.reserved]
-            refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=ours))
+            releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=order_ref)) for sku in data.reserved]
+            refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=order_ref))
             return [*releases, refund] if data.charged else releases
         case _:
             assert_never(data)
@@ -96,10 +96,10 @@ def record_inventory(event: EventEnvelope[InventoryAnswer]) -> list[Send]:
     """Tell the order what inventory answered for one of its SKUs."""
     sku = event.aggregate_id
     match event.data:
-        case StockReserved(order_id=answered):
-            return _record(answered, RecordReservation(sku=sku))
-        case ReservationRefused(order_id=answered, code=code):
-            return _record(answered, RecordRefusedReservation(sku=sku, code=code))
+        case StockReserved(order_id=order_ref):
+            return _record(order_ref, RecordReservation(sku=sku))
+        case ReservationRefused(order_id=order_ref, code=code):
+            return _record(order_ref, RecordRefusedReservation(sku=sku, code=code))
         case _:
             assert_never(event.data)
 
@@ -107,30 +107,30 @@ def record_inventory(event: EventEnvelope[InventoryAnswer]) -> list[Send]:
 def record_account(event: EventEnvelope[AccountAnswer]) -> list[Send]:
     """Tell the order what accounts answered."""
     match event.data:
-        case OrderCharged(order_id=answered):
-            return _record(answered, RecordCharge())
-        case ChargeRefused(order_id=answered, code=code):
-            return _record(answered, RecordRefusedCharge(code=code))
+        case OrderCharged(order_id=order_ref):
+            return _record(order_ref, RecordCharge())
+        case ChargeRefused(order_id=order_ref, code=code):
+            return _record(order_ref, RecordRefusedCharge(code=code))
         case _:
             assert_never(event.data)
 
 
-def _record(answered: Reference, command: Command) -> list[Send]:
+def _record(order_ref: Reference, command: Command) -> list[Send]:
     """Nothing for the answer to another service's process."""
-    order_id = referenced(TOPOLOGY.service, answered)
+    order_id = referenced(TOPOLOGY.service, order_ref)
     return [] if order_id is None else [Send(COMMANDS, order_id, command)]
 
 
-def _reserve(ours: Reference, lines: tuple[Line, ...], placed_at: datetime) -> list[Send]:
+def _reserve(order_ref: Reference, lines: tuple[Line, ...], placed_at: datetime) -> list[Send]:
     day = placed_at.date()
     return [
-        Send(INVENTORY_COMMANDS, line.sku, ReserveStock(order_id=ours, quantity=line.quantity, ordered_on=day))
+        Send(INVENTORY_COMMANDS, line.sku, ReserveStock(order_id=order_ref, quantity=line.quantity, ordered_on=day))
         for line in lines
     ]
 
 
-def _charge(ours: Reference, customer_id: str, total_cents: int) -> Send:
-    return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=ours, amount_cents=total_cents))
+def _charge(order_ref: Reference, customer_id: str, total_cents: int) -> Send:
+    return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=order_ref, amount_cents=total_cents))
 
 
 def _deadline(order_id: str, attempt: int) -> Send:

@@ -66,7 +66,7 @@ def decide(command: OrderCommand, order: Order) -> list[OrderEvent]:
         case CheckDeadline(attempt=attempt), Reserving() | Charging() if attempt == order.attempt:
             return [_overdue(order)]
         case CancelOrder(), Reserving() | Charging():
-            return [OrderCancelled(**_taken(order))]
+            return [OrderCancelled(**_to_give_back(order))]
         case CancelOrder(), Cancelled():
             return []
         case CancelOrder(), Placed():
@@ -83,11 +83,11 @@ def _reserved(order: Reserving, sku: str) -> LineReserved:
 
 
 def _rejected(order: Reserving | Charging, code: str) -> OrderRejected:
-    return OrderRejected(code=code, **_taken(order))
+    return OrderRejected(code=code, **_to_give_back(order))
 
 
-def _taken(order: Reserving | Charging) -> dict[str, Any]:
-    """All that may be reserved or charged by now, or still will be when what was asked for arrives."""
+def _to_give_back(order: Reserving | Charging) -> dict[str, Any]:
+    """All that may be reserved or charged by now, or will be when a request on its way arrives."""
     charged = isinstance(order, Charging)
     return {"customer_id": order.customer_id, "reserved": order.skus, "charged": charged}
 
