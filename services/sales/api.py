@@ -122,12 +122,12 @@ def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> Customer
     return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
-
-
 def insight_view(insight: str, row: Row[Insight]) -> InsightView:
     return InsightView(insight=insight, **row.state.model_dump())
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
@@ -135,7 +135,6 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view)
     days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view)
     hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view)
-
     insights = Queries(node, peers, INSIGHTS, insight_view)
     insights_listed = Lists(node, peers, INSIGHTS, insight_view)
 
@@ -163,6 +162,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_hour(request: Request, hour: HourKey, reading: ReadingQuery) -> Response:
         return await hours.by_id(request, hour, reading)
 
+    # as of a day, so each request has a view of its own; and a score changes without a change to stream
     @router.get("/customers", response_model=Page, responses=lists.RESPONSES)
     async def list_customers(request: Request, query: Annotated[CustomerList, Query()]) -> Response:
         view = partial(customer_view, as_of=_today())
