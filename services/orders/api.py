@@ -38,7 +38,7 @@ class OrderView(BaseModel):
 
 
 class OrderList(ListQuery):
-    """By id, or quickest for one phase or customer, by that."""
+    """order: by id, phase or customer_id; with a filter on one of the last two, quickest by that one."""
 
     order: Literal["id", "phase", "customer_id"] = "id"
     phase: Phase | None = None

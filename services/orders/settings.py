@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class OrdersSettings(BaseSettings):
-    """A description says what is allowed."""
+    """A field's description is what the refusal of a wrong value says."""
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True)
 

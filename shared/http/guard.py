@@ -1,8 +1,7 @@
 """What a caller may do, asked before each route: default is no.
 
 `<service>:read` and `<service>:write` open a service's routes, `operations:read` and `operations:write` those of who
-runs it. Where aggregates have owners, a caller touches its own;
-`<service>:any` touches all, and lists.
+runs it. Where aggregates have owners, a caller touches its own; `<service>:any` touches all, and lists.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What can be asked of an account. Here an amount is any 64-bit int; if it is a sensible one, `decide` says."""
+"""What can be asked of an account. Any 64-bit int is an amount here; `decide` refuses one out of range."""
 
 from shared.es.ids import Reference
 from shared.es.message import Command, Int64
 
 
 class OpenAccount(Command):
-    """Without a limit, it is not limited."""
+    """None: no limit."""
 
     TYPE = "account.open"
 

@@ -1,10 +1,10 @@
-"""What can have happened to an account. Amounts are int cents: greater than 0, or of an order, 0 or more."""
+"""What can have happened to an account. Amounts are int cents, at least 1; an order's may be 0."""
 
 from shared.es.message import Event
 
 
 class AccountOpened(Event):
-    """A limit that is None does not limit."""
+    """None: no limit."""
 
     TYPE = "account.opened"
 
@@ -13,7 +13,7 @@ class AccountOpened(Event):
 
 
 class LimitsSet(Event):
-    """A limit that is None does not limit."""
+    """None: no limit."""
 
     TYPE = "account.limits_set"
 

@@ -1,4 +1,4 @@
-"""What can be asked of an item. Here a quantity is any 64-bit int; if it is a sensible one, `decide` says."""
+"""What can be asked of an item. Any 64-bit int is a quantity here; `decide` refuses one out of range."""
 
 from shared.es.ids import Reference
 from shared.es.message import Command, Int64

@@ -1,4 +1,4 @@
-"""What is written for sales: figures that were counted of all history, told anew with every count."""
+"""Figures over all of history that Spark writes for sales; every run writes them again."""
 
 from shared.es.message import Event
 

@@ -1,4 +1,4 @@
-"""What was counted of all history, as sales serves it: it is taken as it comes."""
+"""Spark's figures as sales serves them, unchanged."""
 
 from services.sales.domain.events import Figures
 from shared.es.state import State

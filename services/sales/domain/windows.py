@@ -27,4 +27,4 @@ def is_late(envelope: EventEnvelope[OrderConfirmed]) -> bool:
     Both times are the event's own, so a replay, or another order of the same events, comes to the same verdict.
     """
     day = datetime.combine(envelope.data.placed_at.date(), time(), UTC)
-    return envelope.occurred_at - day > _A_DAY + GRACE  # a difference: behind the last days of 9999 is no time
+    return envelope.occurred_at - day > _A_DAY + GRACE  # no sum: it can lie beyond the year 9999
