@@ -509,7 +509,7 @@ class Engine(Service):
             self._suspend()
             self._let_go()
         elif self.assignment is not None:
-            if not self._superseded:
+            if not self._told_anew:
                 await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
 
@@ -703,17 +703,17 @@ class Engine(Service):
         Raises OffsetsUnknown once the group has decided anew.
         """
         pause_s = RETRY_PAUSE_S
-        while not self._superseded:
+        while not self._told_anew:
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
                 log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
-        raise OffsetsUnknown("superseded")
+        raise OffsetsUnknown("told anew")
 
     @property
-    def _superseded(self) -> bool:
+    def _told_anew(self) -> bool:
         """Whether the group has decided anew, or the worker stops."""
         return self.should_stop or not self._inbox.empty()
 
