@@ -544,7 +544,7 @@ class Engine(Service):
 
     def _let_go(self) -> None:
         """Hold nothing: what was ours may be another's."""
-        self.replicas.hold(active=(), standby=(), starts={}, ends={})
+        self.replicas.drop(self.replicas.held)
         self.waiting.look_again()
 
     def _keep(self, active: Set[TopicPartition]) -> None:
