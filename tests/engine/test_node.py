@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,35 +18,18 @@ from shared.streams.engine import Assignment, Engine
 from shared.streams.node import WorkerNode
 from shared.streams.replicas import Replica
 from shared.topology import Topology
-from tests.faults.simulated import FakeStore
+from tests.faults.simulated import Broker, FakeReader, FakeStore
 
 SHOP = Topology("shop", ())
 TABLE = SHOP.parked
 LEASE_S = 60.0
 
 
-class Reads:
-    """A reader, as far as what it reads."""
-
-    def __init__(self) -> None:
-        self._places: set[TopicPartition] = set()
-
-    def assign(self, positions: Iterable[TopicPartition]) -> None:
-        self._places = set(positions)
-
-    def assignment(self) -> set[TopicPartition]:
-        return self._places
-
-
 @pytest.fixture
-def reads() -> Reads:
-    return Reads()
-
-
-@pytest.fixture
-def engine(reads: Reads) -> Engine:
+def engine() -> Engine:
     nothing: Any = None
-    return Engine(SHOP, [], {TABLE.name: nothing}, cast(Any, reads), nothing, nothing, nothing, print, LEASE_S)
+    reader = cast(Any, FakeReader(Broker((), 1, Random(0)), Random(0)))
+    return Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, nothing, print, LEASE_S)
 
 
 @pytest.fixture
@@ -141,14 +124,14 @@ def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNo
 
 @pytest.mark.parametrize(("followed", "lag"), [(True, 0), (False, None)])
 def test_a_copy_tells_its_lag_only_while_it_is_followed(
-    engine: Engine, node: WorkerNode, reads: Reads, followed: bool, lag: int | None
+    engine: Engine, node: WorkerNode, followed: bool, lag: int | None
 ) -> None:
     """During a take-over that waits for a partition without a leader, nothing is; nor when that was broken off."""
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
     engine.assignment = assigned(engine, 7)
     if not followed:
-        reads.assign([])
+        engine._reader.assign({})
     assert node.standby_lag(TABLE, 0) == lag
     release(engine)
     assert node.standby_lag(TABLE, 0) == lag
