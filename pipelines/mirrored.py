@@ -28,6 +28,7 @@ from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
 from shared.kafka.brokers import Positions
+from shared.kafka.provision import topics_named_in
 from shared.kafka.transactions import Record
 from shared.parking import Wish
 from shared.policy import Reaction
@@ -117,8 +118,7 @@ class MirroredRebuild(Rebuild):
 
     def _spoken(self) -> set[Topic]:
         """The commands and events of the service, and of the neighbours that its topology names."""
-        named = vars(importlib.import_module(f"{self._package}.topology")).values()
-        return {each for each in named if isinstance(each, Topic) and each.kind in _ID_IN}
+        return {each for each in topics_named_in(self._package) if each.kind in _ID_IN}
 
     @property
     def _package(self) -> str:

@@ -133,9 +133,14 @@ def load_topologies() -> list[Topology]:
 
 def neighbours_of(topology: Topology) -> list[Topic]:
     """The topics that its topology.py names beside its own: facts to read, commands to write."""
-    named = vars(importlib.import_module(f"services.{topology.service}.topology")).values()
     own = topology.all_topics()
-    return [topic for topic in named if isinstance(topic, Topic) and topic not in own]
+    return [topic for topic in topics_named_in(f"services.{topology.service}") if topic not in own]
+
+
+def topics_named_in(package: str) -> list[Topic]:
+    """By the topology.py of a service's package: of its own, and of its neighbours."""
+    named = vars(importlib.import_module(f"{package}.topology")).values()
+    return [each for each in named if isinstance(each, Topic)]
 
 
 def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:
