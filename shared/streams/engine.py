@@ -12,7 +12,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,7 @@ from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
+from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded, VersionGuard
 from shared.streams.waiting import Waiting
 from shared.streams.wishes import Wishes
 from shared.topology import Table, Topology
@@ -65,28 +66,6 @@ BEGUN = b"begun"  # no id of a parked key
 
 Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
 """Rows as they are written, by changelog partition."""
-
-
-class NotRebuilt(Exception):
-    """The tables of this version were not filled from history yet: to go on without them would repeat history.
-
-    Operator action: run `rebuild` for this service, then start the worker again.
-    """
-
-
-class Superseded(Exception):
-    """The next version went on from where this one stands, so this one would decide, send and copy all since again.
-
-    Operator action: do what the message says after `fix:`.
-    """
-
-
-class PositionsForgotten(Exception):
-    """The brokers know no position of a group that has written: what it sent and copied, it would send and copy again.
-
-    They forget positions `offsets.retention.minutes` after the last worker has left.
-    Operator action: do what the message says after `fix:`, then start the worker again.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +108,7 @@ class Engine(Service):
         self.commits = 0
         self.aborts = 0
         self._processors = by_source(topology, processors)
-        self._sends = any(each.table is None for each in processors)  # what no row remembers
+        self._version = VersionGuard(topology, self._processors, offsets, self._ask)
         self._wishes = Wishes(topology, self.sources, new_consumer)
         self._reader = reader
         self._producer = producer
@@ -427,7 +406,7 @@ class Engine(Service):
         if partition not in self._parked:
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
             replica = self.replicas.of(self.topology.parked, partition)
-            if self._sends and replica is not None and not replica.target:
+            if self._version.leaves_no_row and replica is not None and not replica.target:
                 rows.changed[BEGUN] = None  # so that the changelog's end tells for ever that records were handled
         return Parking(rows, self._parked[partition])
 
@@ -562,11 +541,11 @@ class Engine(Service):
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         try:
-            await self._refuse_to_follow()
+            await self._version.refuse_to_follow()
             committed = await self._ask(self._offsets.committed, self.topology.group, sources)
             begins = set(committed.values()) == {None}
             if begins:
-                await self._refuse_to_repeat()
+                await self._version.refuse_to_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:
@@ -576,7 +555,7 @@ class Engine(Service):
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
             if begins:
                 self._batch.advance(tp, position, 0)
-        self._warn_of_late_views(starts, ends)
+        self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
         self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self.waiting.tell_progress()
@@ -590,68 +569,6 @@ class Engine(Service):
         )
         if begins:
             await self._flush()  # before any record: who takes over later sees that this version has begun
-
-    def _warn_of_late_views(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> None:
-        """A position is of a topic, not of a view: one that is new reads its source from where the others are."""
-        read = {tp for tp, source in self.sources.items() if source.position > starts[tp]}
-        for view in (each for readers in self._processors.values() for each in readers if each.repeatable):
-            numbers = {partition for topic, partition in read if topic == view.source.name}
-            if view.table is None or not numbers:
-                continue
-            changelog = self.replicas.changelog(view.table)
-            if not any(ends[TopicPartition(changelog, number)] for number in numbers):
-                log.warning(
-                    "a view has no row, though its source was read: if it is new, it begins in the middle",
-                    view=f"{self.topology.service}/{view.name}",
-                    source=view.source.name,
-                    fix="docs/operations.md, Restart and scale",
-                )
-
-    async def _refuse_to_follow(self) -> None:
-        """Raises Superseded. Views alone may go on: they tell nobody what they did."""
-        if not any(each.writes for readers in self._processors.values() for each in readers):
-            return
-        service, after = self.topology.service, self.topology.next_version
-        committed = await self._ask(self._offsets.committed, after.group, self._everywhere(self._processors))
-        if set(committed.values()) != {None}:
-            raise Superseded(
-                f"{after.group} went on from here, and {self.topology.group} would do all since again; "
-                f"fix: start {after.group}, or give this code `version` {after.version + 1} and `rebuild {service}`"
-            )
-
-    async def _refuse_to_repeat(self) -> None:
-        """Without a position all is read from the start: rightly, where nothing was before.
-
-        Also where only rows come of it, which skip what they hold. Raises NotRebuilt or PositionsForgotten.
-        """
-        topology = self.topology
-        processors = {each for readers in self._processors.values() for each in readers}
-        if topology.version > 1:
-            # commands without an event are not repeated: nothing came of them
-            fed = [each for each in processors if each.table in topology.tables]
-            facts = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
-            if filled := await self._filled_without_position(facts):
-                raise NotRebuilt(f"{topology.group} has no position, and {filled} has records")
-        if self._sends:
-            changelogs = {self.replicas.changelog(table) for table in topology.all_tables()}
-            if filled := await self._filled_without_position(changelogs):
-                raise PositionsForgotten(
-                    f"{topology.group} has no position any more, and {filled} has records: the brokers have forgotten "
-                    f"where it was, as they do after offsets.retention.minutes; fix: {_way_on(topology, processors)}"
-                )
-
-    async def _filled_without_position(self, topics: Iterable[str]) -> str | None:
-        """One of `topics` that has records, while the group has no position; in any partition, for ours may be idle."""
-        ends = await self._ask(self._offsets.ends, self._everywhere(topics))
-        filled: list[str] = sorted({topic for (topic, _), end in ends.items() if end})
-        sources = self._everywhere(self._processors)
-        # the ends first: who wrote there meanwhile has committed a position before
-        if filled and set((await self._ask(self._offsets.committed, self.topology.group, sources)).values()) == {None}:
-            return filled[0]
-        return None
-
-    def _everywhere(self, topics: Iterable[str]) -> list[Partition]:
-        return [(topic, partition) for topic in topics for partition in range(self.topology.partitions)]
 
     def _follow(self) -> None:
         """Point the reader at everything held: sources wait until the tables beside them are restored."""
@@ -731,18 +648,6 @@ class Engine(Service):
             await asyncio.wait([self._committing])
         await self._reader.stop()
         self._thread.shutdown()
-
-
-def _way_on(topology: Topology, processors: Iterable[Processor]) -> str:
-    """How a group that sends or copies gets positions again."""
-    if all(each.repeatable for each in processors):
-        return f"`reprocess {topology.service}`"
-    if topology.tables and not any(each.copies for each in processors):
-        return f"raise `version` in its topology.py, then `rebuild {topology.service} --mirrored`"
-    return (
-        f"`kafka-consumer-groups --reset-offsets --to-datetime …` for group {topology.group}, "
-        f"to a little before its last worker stopped"
-    )
 
 
 def _codecs(topology: Topology, processors: Sequence[Processor]) -> dict[str, RowCodec[Any]]:

@@ -21,8 +21,9 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.kafka.transactions import group_metadata
 from shared.read_model import ReadModel
 from shared.streams import engine as engine_module
-from shared.streams.engine import Assignment, Engine, NotRebuilt, PositionsForgotten, Superseded
+from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
+from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded
 from shared.topology import Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault
