@@ -1,9 +1,9 @@
-"""The batch engine: a partition's waiting records, the pure part for each, one transaction for all of it.
+"""The batch engine: runs the pure part on every waiting record of its partitions and commits the results together.
 
-One task owns the reader, so positions never move under it. Faust's group says which partitions are ours
+A single task owns the reader, so positions never move under it. Faust's consumer group says which partitions are ours
 (`assign`, `release`); the engine restores their tables from the changelogs, reads their sources from the committed
-offsets on, and commits rows, events, dead letters and offsets together. After any failed commit it begins again
-from what the broker has committed: the only truth it relies on.
+offsets, and commits rows, events, dead letters and offsets in one transaction. After a failed commit it starts again
+from what the broker has committed, the only state it trusts.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
 
-POLL_RECORDS = 500  # more at once, and Python's garbage collector stalls the HTTP side
+POLL_RECORDS = 500  # with more, Python's garbage collector stalls the HTTP side
 RESTORE_RECORDS = 5_000
-SLICE_RECORDS = 50  # handled in one go, about a millisecond's work
+SLICE_RECORDS = 50  # handled without a break: about a millisecond's work
 SLICE_S = 0.002  # then the HTTP side gets its turns
-HTTP_TURNS = 3  # of the loop: to read a request, to answer it, and one for who came meanwhile
-SWITCH_S = 0.0005  # the commit's thread gives the interpreter back that fast; Python's default is 5 ms, each time
+HTTP_TURNS = 3  # of the event loop: to read a request, to answer it, and one for a request that came meanwhile
+SWITCH_S = 0.0005  # how soon the commit's thread hands back the interpreter; Python's default is 5 ms, each time
 POLL_WAIT_MS = 100
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
 WATCH_S = 10.0
-COLLECT_AFTER = 50_000  # objects made, and not freed by their count: a collection then takes a few milliseconds
-BEGUN = b"begun"  # no id of a parked key
+COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
+BEGUN = b"begun"  # never the id of a parked key
 
 
 Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
-"""Rows as they are written, by changelog partition."""
+"""Encoded rows by key (None deletes), by changelog partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The group's word on what is ours, and the membership that the broker will check.
+    """The partitions that the group gave to this worker, and the membership that the broker checks at each commit.
 
-    generation, member_id: what `member` is made of.
+    member: made of `generation` and `member_id`.
     """
 
     active: frozenset[TopicPartition]
@@ -83,7 +83,7 @@ class Assignment:
 
 
 class Engine(Service):
-    """One per worker process. replicas: its rows, to read. waiting: for those who wait for its commits."""
+    """One per worker process. replicas: its rows, for reading. waiting: notifies callers of its commits."""
 
     def __init__(
         self,
@@ -116,40 +116,40 @@ class Engine(Service):
         self._alive = alive
         self._lease_s = lease_s
         self._lease_ends = 0.0
-        self._joined: tuple[str, int] = ("", 0)  # our member id, and the generation of the group when it last had us
-        self._followed: Set[TopicPartition] = set()  # changelogs that were, up to the release
-        self._left = False
+        self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
+        self._followed: Set[TopicPartition] = set()  # changelogs that were read until the last release
+        self._has_left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._beginnings = Beginnings({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
-        self._skipped: dict[Partition, int] = {}  # positions behind what is no record, not in a batch yet
+        self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
         self._committed_at = 0.0
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
         self._batch = Batch(self._dead_letters)
-        self._pending = Batch(self._dead_letters)  # the one before, while it is being committed
+        self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
         self._slice_ends = 0.0
 
-    # What the group tells us. All are called on the worker's loop.
+    # Called by the group's consumer, on the worker's loop.
 
     async def release(self) -> None:
-        """Commit what is done and let go of every partition. Returns when no more is written."""
-        await self._post(None)
+        """Commit finished work and give up every partition. Returns once nothing more will be written."""
+        await self._submit(None)
 
     async def assign(self, assignment: Assignment) -> None:
-        """Take these partitions over; restoring them goes on after the return."""
-        await self._post(assignment)
+        """Take over these partitions; their restore continues after this returns."""
+        await self._submit(assignment)
 
     async def leave(self) -> None:
-        """Before this worker leaves the group: answer nothing any more, so that the next owner may."""
-        self._left = True
+        """Stop answering requests before this worker leaves the group, so that the next owner may answer them."""
+        self._has_left = True
         self.waiting.end()
         await self.release()
 
-    async def _post(self, assignment: Assignment | None) -> None:
+    async def _submit(self, assignment: Assignment | None) -> None:
         if self.should_stop or not self.started:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -157,22 +157,23 @@ class Engine(Service):
         await done
 
     def joined(self, assignment: Assignment, sent: float) -> None:
-        """The group counts this worker in since `sent` (`elapsed_s`). It is told to take over later.
+        """The group has counted this worker as a member since `sent` (`elapsed_s`); `assign` follows later.
 
-        In a generation that it missed, or under its name, another may have owned what it held, and written.
+        In a generation that this worker missed, or under its instance name, another worker may have owned and written
+        its partitions.
         """
-        member_id, generation = self._joined
+        member_id, generation = self._membership
         if assignment.member_id != member_id or assignment.generation not in (generation, generation + 1):
-            self._let_go()
-        self._joined = assignment.member_id, assignment.generation
-        self._keep(assignment.active)
+            self._drop_replicas()
+        self._membership = assignment.member_id, assignment.generation
+        self._serve_only(assignment.active)
         self.extend_lease(sent)
 
     def extend_lease(self, sent: float) -> None:
         """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
         self._lease_ends = sent + self._lease_s
 
-    # What the HTTP side asks.
+    # Asked by the HTTP side.
 
     def serves(self, table: Table, partition: int) -> bool:
         """Whether rows read here now are the latest."""
@@ -180,17 +181,17 @@ class Engine(Service):
         return replica is not None and replica.ours and self.in_lease
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        """Records by which the copy held here is behind; None when none is, or nobody knows."""
+        """How many records the standby held here is behind; None when there is no standby or its lag is unknown."""
         replica = self.replicas.of(table, partition)
         if replica is None or replica.ours or not self.in_lease:
             return None
-        # while a take-over waits for brokers, nothing is read, however long that takes
+        # a take-over reads nothing while it waits for the brokers, so a lag from before it would go stale
         return replica.lag if replica.changelog in self._followed | self._reader.assignment() else None
 
     @property
     def in_lease(self) -> bool:
-        """Whether the group counts this worker in. One that was frozen or suspended is out when it wakes."""
-        return not self._left and elapsed_s() < self._lease_ends
+        """Whether the group surely counts this worker as a member: not after the worker was frozen or suspended."""
+        return not self._has_left and elapsed_s() < self._lease_ends
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
@@ -209,7 +210,7 @@ class Engine(Service):
         try:
             while not self.should_stop:
                 if self.assignment is None or not self._inbox.empty():
-                    await self._obey_group()
+                    await self._handle_rebalance()
                 else:
                     self._alive()
                     await self._turn_or_heal()
@@ -223,16 +224,16 @@ class Engine(Service):
             StoreFailed,
             RowUnreadable,
         ) as refusal:
-            log.critical("the worker stops: going on can't help", reason=str(refusal))
+            log.critical("the worker stops: trying again can't help", reason=str(refusal))
             raise
         finally:
-            while not self._inbox.empty():  # whoever waits for these would wait for ever
+            while not self._inbox.empty():  # their callers would wait for ever
                 self._answer(self._inbox.get_nowait()[1])
 
-    async def _obey_group(self) -> None:
-        # meanwhile the word stays in the inbox: a commit that fails now must not wait for brokers that are away
+    async def _handle_rebalance(self) -> None:
+        # the assignment stays in the inbox until then: a commit that fails now must not wait for absent brokers
         await self._flush()
-        await self._settle()
+        await self._await_commit()
         try:
             assignment, done = await asyncio.wait_for(self._inbox.get(), timeout=1.0)
         except TimeoutError:
@@ -250,7 +251,7 @@ class Engine(Service):
 
     @staticmethod
     def _answer(done: asyncio.Future[None]) -> None:
-        if not done.done():  # who asked may have gone
+        if not done.done():  # the caller may have been cancelled
             done.set_result(None)
 
     async def _turn_or_heal(self) -> None:
@@ -259,34 +260,34 @@ class Engine(Service):
                 raise failure
             await self._turn()
         except StoreFailed as failure:
-            if await self._settle():
+            if await self._await_commit():
                 await self._heal(failure)
         except OffsetGone as gone:
-            log.warning("what was to be read is gone, taken over anew", reason=str(gone))
+            log.warning("an offset can't be read, the partitions are taken over again", reason=str(gone))
             await self._flush()
-            await self._settle()
+            await self._await_commit()
             await asyncio.sleep(RETRY_PAUSE_S)
             if self.assignment is not None:
                 await self._take_over(self.assignment)
 
     async def _turn(self) -> None:
-        if self._committing is not None and self._committing.done() and not await self._settle():
+        if self._committing is not None and self._committing.done() and not await self._await_commit():
             return
         if not self.sources and not self.replicas.held:
-            await asyncio.sleep(POLL_WAIT_MS / 1000)  # one worker more than there are partitions
+            await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
-        self._wake_due_sources()
+        self._resume_due_sources()
         restoring = self.replicas.restoring
-        # after a failure ever fewer: it may have been too much for one transaction, or for a slow broker
+        # halved after each failure: the batch may have been too large for one transaction or for a slow broker
         only_restoring = restoring and self.sources.keys() <= self._reader.paused()
         limit = RESTORE_RECORDS if only_restoring else max(1, POLL_RECORDS >> self._failures)
         fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
-        self._reread_what_begins_late(fetched)
+        self._reread_late_beginnings(fetched)
         handled = 0
         for partition, records in fetched.items():
             if partition in self.replicas.held:
                 self.replicas.held[partition].apply(records)
-                await self._give_way()
+                await self._yield_to_http()
             elif partition in self.sources:
                 handled += await self._process(self.sources[partition], records)
             if not self._inbox.empty():
@@ -297,7 +298,7 @@ class Engine(Service):
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
 
-    def _reread_what_begins_late(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
+    def _reread_late_beginnings(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
         for tp, asked in list(self._beginnings.unseen.items()):
             position = self._reader.position(tp)
             if position == asked:
@@ -309,17 +310,17 @@ class Engine(Service):
 
     @Service.task
     async def _watch(self) -> None:
-        """Stops a worker that stands still, whatever its one task is doing."""
+        """Stops a worker that makes no progress, whatever its task is doing."""
         watchdog = Watchdog()
         while not self.should_stop:
             await self.sleep(WATCH_S)
-            at_work = {tp: self._reached[tp] for tp in self.sources.keys() - self._at_rest()}
+            at_work = {tp: self._reached[tp] for tp in self.sources.keys() - self._to_pause()}
             try:
                 watchdog.check(at_work, await asyncio.to_thread(self._offsets.ends, at_work), time.monotonic())
             except OffsetsUnknown:
-                log.info("the broker does not answer, so nobody stands still")
+                log.info("the broker does not answer, so a lack of progress means nothing")
             except Standstill as standstill:
-                log.critical("the worker stops: it stands still", reason=str(standstill))
+                log.critical("the worker stops: it makes no progress", reason=str(standstill))
                 raise
 
     # Filling the batch.
@@ -337,24 +338,24 @@ class Engine(Service):
                 processor.process(part, self._rows_of(processor, partition.partition), self._batch, parking)
             source.handled(part)
             self._batch.advance(partition, source.position, len(part))
-            await self._give_way()
+            await self._yield_to_http()
         return len(records)
 
-    async def _give_way(self) -> None:
+    async def _yield_to_http(self) -> None:
         if time.monotonic() >= self._slice_ends:
             for _ in range(HTTP_TURNS):
                 await asyncio.sleep(0)
             self._slice_ends = time.monotonic() + SLICE_S
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
-        """The records that are old enough; the reader goes back to the first that isn't, and rests until it is."""
+        """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
         due = source.due(records, time.time())
         if len(due) < len(records):
             self._reader.seek(source.partition, records[len(due)].offset)
             self._reader.pause(source.partition)
         return due
 
-    def _wake_due_sources(self) -> None:
+    def _resume_due_sources(self) -> None:
         now = time.time()
         for tp, source in self.sources.items():
             if source.due_at and source.due_at <= now:
@@ -362,7 +363,7 @@ class Engine(Service):
                 self._reader.resume(tp)
 
     async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> int:
-        """Do what operators want done with parked records; the group doesn't wait until it is all done."""
+        """Do what operators want done with parked records; stops early for a rebalance. Returns how many it handled."""
         for done, record in enumerate(records):
             if not self._inbox.empty():
                 return done
@@ -398,7 +399,7 @@ class Engine(Service):
 
     def parked_keys(self, partition: int) -> int:
         """How many keys are parked. Raises NotReady if the partition is not held here."""
-        known = self._parked.get(partition)  # from the first record on that is handled there
+        known = self._parked.get(partition)  # once a record of the partition was handled
         return len(known) if known is not None else sum(1 for _ in self.replicas.scan(self.topology.parked, partition))
 
     def _parking(self, partition: int) -> Parking:
@@ -407,29 +408,29 @@ class Engine(Service):
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
             replica = self.replicas.of(self.topology.parked, partition)
             if self._version.leaves_no_row and replica is not None and not replica.target:
-                rows.changed[BEGUN] = None  # so that the changelog's end tells for ever that records were handled
+                rows.changed[BEGUN] = None  # a tombstone moves the changelog's end: proof for ever of handled records
         return Parking(rows, self._parked[partition])
 
-    # Committing it.
+    # Committing the batch.
 
     async def _flush(self) -> None:
-        """Hand the batch over to be committed, once the one before is. The next one is filled meanwhile."""
-        await self._settle()
+        """Start to commit the batch, once the previous one is committed. The next one is filled meanwhile."""
+        await self._await_commit()
         batch, self._batch = self._batch, Batch(self._dead_letters)
         if not batch or self.assignment is None:
             return
         self._pending = batch
         sent = asyncio.Event()
         self._committing = asyncio.create_task(self._commit(batch, self.assignment.member, sent))
-        await sent.wait()  # until then it needs the interpreter, as filling the next one would
+        await sent.wait()  # sending needs the interpreter lock, as filling the next batch would
 
     async def _commit(self, batch: Batch, member: bytes, sent: asyncio.Event) -> None:
-        """The batch, then the store, then the answers."""
+        """Commit the batch, then write the store, then answer the callers."""
         try:
             changes = await self._in_thread(self._send, batch)
         finally:
             sent.set()
-        self._advance(batch, await self._in_thread(self._finish, batch, changes, member))
+        self._after_commit(batch, await self._in_thread(self._finish, batch, changes, member))
 
     def _send(self, batch: Batch) -> Encoded:
         changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
@@ -449,8 +450,8 @@ class Engine(Service):
         failpoints.reached("after_store")
         return written
 
-    async def _settle(self) -> bool:
-        """Nothing is being committed any more. False when that failed: then all is begun again from what is."""
+    async def _await_commit(self) -> bool:
+        """Wait for the commit under way. False if it failed: the engine has then gone back to what is committed."""
         committing, self._committing = self._committing, None
         if committing is None:
             return True
@@ -458,14 +459,14 @@ class Engine(Service):
             await committing
         except TransactionAborted as aborted:
             self.aborts += 1
-            await self._begin_again(aborted)
+            await self._roll_back(aborted)
         except StoreFailed as failure:
             await self._heal(failure)
         else:
             return True
         return False
 
-    def _advance(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+    def _after_commit(self, batch: Batch, written: Mapping[Partition, int]) -> None:
         self._failures = 0
         self.commits += 1
         self.handled += batch.count
@@ -473,46 +474,46 @@ class Engine(Service):
         self._reached |= batch.offsets
         self._committed_at = time.monotonic()
         for partition, rows in batch.rows.items():
-            if rows.changed:  # behind our last record lies our commit marker: nobody else writes this changelog
+            if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
         handled = {partition: position - 1 for partition, position in batch.offsets.items()}
         self.waiting.committed(batch, {**written, **handled})
 
-    async def _begin_again(self, aborted: TransactionAborted) -> None:
+    async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1
         pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
-        log.warning("batch not committed, begins again", reason=str(aborted), pause_s=pause_s)
-        self._drop_pending()
+        log.warning("batch not committed, its records are read again", reason=str(aborted), pause_s=pause_s)
+        self._drop_uncertain()
         if aborted.lost_membership:
-            self.assignment = None  # the group will assign anew
+            self.assignment = None  # the group will assign again
             self._suspend()
-            self._let_go()
+            self._drop_replicas()
         elif self.assignment is not None:
-            if not self._told_anew:
+            if not self._interrupted:
                 await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
 
     async def _heal(self, failure: StoreFailed) -> None:
-        """Drop the broken copy and what is not committed.
+        """Wipe the broken replica, drop all uncommitted work, and take over again.
 
-        A copy that breaks while it is filled from nothing stops the worker: the next would break, too.
+        A replica that breaks while it is filled from an empty store stops the worker: the next one would break, too.
         """
         replica = self.replicas.broken(failure)
         if replica is None or not (replica.restored or replica.kept) or self.assignment is None:
             raise failure
-        log.error("a store failed, wiped; the changelog restores it", store=str(failure))
+        log.error("a local store failed and is wiped; its changelog restores it", store=str(failure))
         self.replicas.wipe(replica)
-        self._drop_pending()
+        self._drop_uncertain()
         await self._take_over(self.assignment)
 
-    def _drop_pending(self) -> None:
-        """What was being committed may have been, all the same: nobody reads these rows before the changelog tells."""
+    def _drop_uncertain(self) -> None:
+        """Drop the replicas that the failed commit wrote: whether it took effect, only their changelogs can tell."""
         self.replicas.drop(TopicPartition(*place) for place, rows in self._pending.rows.items() if rows.changed)
 
     # Taking over and restoring.
 
     def _suspend(self) -> None:
-        """Process nothing. What is restored stays readable: nobody writes it before the group assigns anew."""
+        """Stop processing. Restored rows stay readable: nobody writes them before the group assigns again."""
         self._batch = Batch(self._dead_letters)
         self._pending = Batch(self._dead_letters)
         self._parked.clear()
@@ -521,22 +522,25 @@ class Engine(Service):
         self._reader.assign({})
         self._beginnings = Beginnings({})
 
-    def _let_go(self) -> None:
-        """Hold nothing: what was ours may be another's."""
+    def _drop_replicas(self) -> None:
+        """Hold no replica any more: another worker may own our partitions now."""
         self.replicas.drop(self.replicas.held)
         self.waiting.look_again()
 
-    def _keep(self, active: Set[TopicPartition]) -> None:
-        """Serve no others any more, at once: their new owners may write. Nor is a lag known that is not followed."""
+    def _serve_only(self, active: Set[TopicPartition]) -> None:
+        """Stop serving all other partitions at once: their new owners may write. Standby lags become unknown, too."""
         self._followed = set()
         for tp, replica in self.replicas.held.items():
             replica.active = replica.active and tp in active
         self.waiting.look_again()
 
     async def _take_over(self, assignment: Assignment) -> None:
-        """Committed offsets first: once they are stable no predecessor can write, and the changelogs are final."""
+        """Take over an assignment.
+
+        Committed offsets are read first: once they are stable, no predecessor can write, and the changelogs are final.
+        """
         self._suspend()
-        self._keep(assignment.active)
+        self._serve_only(assignment.active)
         actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
@@ -549,17 +553,17 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:
-            return  # the group has decided anew
+            return  # a rebalance or a stop comes first
         for tp in sources:
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
             if begins:
                 self._batch.advance(tp, position, 0)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
-        self.replicas.hold(actives, standbys, starts, ends)  # not before it is known that this worker may serve them
+        self.replicas.hold(actives, standbys, starts, ends)  # not before all checks have passed
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self.waiting.tell_progress()
-        self._follow()
+        self._assign_reader()
         log.info(
             "took over",
             sources=len(sources),
@@ -568,30 +572,30 @@ class Engine(Service):
             to_restore=sum(max(0, r.target - r.position) for r in self.replicas.held.values() if r.active),
         )
         if begins:
-            await self._flush()  # before any record: who takes over later sees that this version has begun
+            await self._flush()  # before any record, so that a later owner sees that this version has begun
 
-    def _follow(self) -> None:
-        """Point the reader at everything held: sources wait until the tables beside them are restored."""
+    def _assign_reader(self) -> None:
+        """Let the reader read all that is held; sources wait until the tables of their partition are restored."""
         positions = {tp: source.position for tp, source in self.sources.items()}
         positions |= {tp: replica.position for tp, replica in self.replicas.held.items()}
         if not positions:
             return
         self._reader.assign(positions)
         self._beginnings = Beginnings(positions)
-        self._reader.pause(*self._at_rest())
+        self._reader.pause(*self._to_pause())
 
-    def _at_rest(self) -> set[TopicPartition]:
-        """Sources beside an unrestored table, and changelogs that only we write now."""
+    def _to_pause(self) -> set[TopicPartition]:
+        """Sources that wait for a restore or a due time, and changelogs that only this worker writes now."""
         held = self.replicas.held.items()
         restoring = {tp.partition for tp, replica in held if replica.active and not replica.restored}
         sources = {tp for tp, source in self.sources.items() if tp.partition in restoring or source.due_at}
         return sources | {tp for tp, replica in held if replica.ours}
 
     def _advance_sources(self) -> None:
-        """All that was fetched is handled: what else lies before the reader's position is no record.
+        """Follow the reader past offsets that hold no record: everything that was fetched is handled.
 
-        That is committed, too, with the next batch or in a quiet moment: when retention removes it, no record will
-        seem to be lost.
+        These positions are committed, too, with the next batch or in a quiet moment. So when retention removes those
+        offsets, no record seems to be lost.
         """
         busy = self._reader.paused() | self._batch.offsets.keys() | self._pending.offsets.keys()
         for tp in self.sources.keys() - busy:
@@ -605,40 +609,40 @@ class Engine(Service):
             self._skipped = {}
 
     def _advance_replicas(self) -> None:
-        """The reader's position also passes what is no record: transaction markers, aborted and compacted ones."""
+        """Follow the reader, which also passes offsets without a record: markers, aborted and compacted records."""
         for tp, replica in self.replicas.held.items():
             if replica.ours:
                 continue
             if replica.advance(self._reader.position(tp), self._reader.highwater(tp)):
-                at_rest = self._at_rest()
-                self._reader.pause(*at_rest)
-                self._reader.resume(*(self._reader.assignment() - at_rest))
+                to_pause = self._to_pause()
+                self._reader.pause(*to_pause)
+                self._reader.resume(*(self._reader.assignment() - to_pause))
 
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """A broker that is away or electing leaders is asked again until it answers.
+        """The brokers' answer: they are asked again while they are away or elect leaders.
 
-        Raises OffsetsUnknown once the group has decided anew.
+        Raises OffsetsUnknown when a rebalance or a stop comes first.
         """
         pause_s = RETRY_PAUSE_S
-        while not self._told_anew:
+        while not self._interrupted:
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                log.warning("the broker does not answer, asked again", question=question.__name__, reason=str(failure))
+                log.warning("the broker does not answer, asking again", question=question.__name__, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
-        raise OffsetsUnknown("told anew")
+        raise OffsetsUnknown("a rebalance or a stop came first")
 
     @property
-    def _told_anew(self) -> bool:
-        """Whether the group has decided anew, or the worker stops."""
+    def _interrupted(self) -> bool:
+        """Whether a rebalance waits to be handled, or the worker stops."""
         return self.should_stop or not self._inbox.empty()
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
 
     async def on_start(self) -> None:
-        # after every 700 new objects, Python's default, it would search a batch's rows for cycles they can't have
+        # Python's default, every 700 new objects, would search a batch's rows for cycles that they can't have
         gc.freeze()
         gc.set_threshold(COLLECT_AFTER)
         sys.setswitchinterval(SWITCH_S)

@@ -56,9 +56,9 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
             append(broker, place, None)
         while set(broker.committed.values()) != {1}:
             await turn(engine)
-        await engine._settle()
+        await engine._await_commit()
         await act(engine, broker)
-        await engine._settle()
+        await engine._await_commit()
 
     asyncio.run(run())
 
@@ -82,7 +82,7 @@ def test_the_last_marker_of_an_idle_partition_is_committed_with_what_others_have
     async def go_idle(engine: Engine, broker: Broker) -> None:
         append(broker, IDLE, "committed")
         await busy_turns(engine, broker)
-        await engine._settle()
+        await engine._await_commit()
         assert (broker.committed[IDLE], engine.source_lag(engine.sources[IDLE])) == (3, 0)
 
     with_engine(go_idle)

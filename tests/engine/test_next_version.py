@@ -96,7 +96,7 @@ class Worker:
     async def go_on(self) -> None:
         for _ in range(30):
             await self.engine._turn_or_heal()
-            await self.engine._settle()
+            await self.engine._await_commit()
 
 
 def events(broker: Broker, topic: Topic = EVENTS) -> int:
@@ -191,7 +191,7 @@ def test_a_first_batch_that_fails_is_no_past(broker: Broker) -> None:
         broker.append(COMMANDS.name, OPEN, None)
         worker = copying(broker, "w", 0, 1)
         await worker.start()
-        await worker.engine._settle()
+        await worker.engine._await_commit()
         worker.producer.fault = Fault("before_offsets", "refuse")
         await worker.go_on()
 

@@ -83,7 +83,7 @@ def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bo
 def release(engine: Engine) -> None:
     async def obey() -> None:
         engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
-        await engine._obey_group()
+        await engine._handle_rebalance()
 
     asyncio.run(obey())
 

@@ -36,7 +36,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     async def lose(engine: Engine, stores: dict[str, FakeStore]) -> None:
         assert [store.opened for store in stores.values()] == [{0, 1}, {0, 1}]
-        await engine._begin_again(TransactionAborted("another generation", lost_membership=True))
+        await engine._roll_back(TransactionAborted("another generation", lost_membership=True))
 
     assert [store.opened for store in _with_engine(lose).values()] == [set(), set()]
 

@@ -125,4 +125,4 @@ def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> 
     nothing = cast(Any, None)
     engine = Engine(SHOP, [], {}, nothing, nothing, nothing, nothing, print, 1.0)
     engine._failures = 5_000
-    asyncio.run(engine._begin_again(TransactionAborted("once more")))
+    asyncio.run(engine._roll_back(TransactionAborted("once more")))

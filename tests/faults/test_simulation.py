@@ -106,7 +106,7 @@ class Worker:
 
     @property
     def next_step(self) -> Callable[[Engine], Awaitable[None]]:
-        return Engine._obey_group if self.is_told else Engine._turn_or_heal
+        return Engine._handle_rebalance if self.is_told else Engine._turn_or_heal
 
     @property
     def held_up(self) -> bool:
@@ -334,7 +334,7 @@ class World:
         if worker.engine.assignment is not None and self.chance.random() < 0.5:
             await worker.fly(Engine._turn_or_heal)
         while worker.idle and worker.is_told:
-            await worker.fly(Engine._obey_group)
+            await worker.fly(Engine._handle_rebalance)
 
     async def settle(self) -> None:
         """Everything ends; one worker that starts on what they left finishes the work."""
@@ -463,7 +463,7 @@ def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
             self.assignment = None
             self._suspend()
 
-    patch.setattr(Engine, "_begin_again", go_on)
+    patch.setattr(Engine, "_roll_back", go_on)
 
 
 def _the_batch_before_not_seen(patch: pytest.MonkeyPatch) -> None:
@@ -478,7 +478,7 @@ def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
             await asyncio.wait([committing])
         return True
 
-    patch.setattr(Engine, "_settle", ends)
+    patch.setattr(Engine, "_await_commit", ends)
 
 
 def _generations_missed_without_noticing(patch: pytest.MonkeyPatch) -> None:
@@ -486,7 +486,7 @@ def _generations_missed_without_noticing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_served_whose_commit_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_drop_pending", lambda self: None)
+    patch.setattr(Engine, "_drop_uncertain", lambda self: None)
 
 
 def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> None:
