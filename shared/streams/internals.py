@@ -1,8 +1,8 @@
-"""Every private name of Faust and aiokafka that this project relies on; tests/engine/test_internals.py holds them.
+"""Every private name of Faust and aiokafka that this project relies on; tests/engine/test_internals.py checks them.
 
-Faust keeps what it is good at: membership, the co-partitioned assignment with standbys, the changelog topics, the
+Faust keeps what it is good at: membership, the co-partitioned assignment with standbys, the changelog topics and the
 CLI. Its consumer subscribes to the engine's topics so that they are assigned, but never reads them; its table recovery
-hands the assignment to the engine instead of restoring by itself.
+hands the assignment to the engine instead of restoring tables itself.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ HEED_S = 1.0
 
 _FIXES: Mapping[type[BaseException], str] = {
     GroupAuthorizationFailedError: "grant this service's principal READ on its group",
-    InconsistentGroupProtocolError: "end the consumers that are no workers, and have the service's name as their group",
+    InconsistentGroupProtocolError: "stop the consumers that use the service's name as their group and are no workers",
 }
 
 
 class EngineThread(driver.AIOKafkaConsumerThread):
-    """Notes until when the group surely counts this member in, and leaves it when it is told to stop."""
+    """Notes how long the group surely counts this member in, and leaves the group when the worker is told to stop."""
 
     app: WorkerApp
     consumer: EngineConsumer
@@ -53,15 +53,15 @@ class EngineThread(driver.AIOKafkaConsumerThread):
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
-            # a static member does not leave: its partitions would wait for the session time-out
+            # a static member never leaves by itself: its partitions would wait for the session time-out
             self._consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
 
 
 def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None:
-    """Call `answered` with the time at which a heartbeat was sent, for each that a group at rest has answered.
+    """Call `answered` with the send time of each heartbeat that the group answers while it is stable.
 
-    A group that rebalances answers, too, but it goes on without a member that does not join it again in time.
+    A rebalancing group answers, too, but continues without a member that does not rejoin in time.
     """
     beat = coordinator._do_heartbeat
 
@@ -76,7 +76,7 @@ def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None
 
 
 def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
-    """Call `asked` with the time at which an assignment is asked for: how long its answer lies here, nobody knows."""
+    """Call `asked` with the time at which an assignment is asked for: nobody knows how long its answer waits here."""
     send = coordinator._send_req
 
     async def noted(request: Any) -> Any:
@@ -88,14 +88,14 @@ def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
 
 
 class GroupRefused(Exception):
-    """This worker is out of its group, and would stay out while it lives.
+    """This worker is out of its group and would stay out until it is restarted.
 
     Operator action: do what the message says, then start the worker again.
     """
 
 
 def refusal_in(coordinator: Any) -> BaseException | None:
-    """Why this member takes no part in its group any more. Faust never asks; aiokafka rests until somebody has."""
+    """Why this member has left its group, if it has. Faust never asks, and aiokafka does nothing until asked."""
     task = coordinator._coordination_task
     if task.done() and not task.cancelled():
         return cast(BaseException | None, task.exception())
@@ -113,7 +113,7 @@ class EngineConsumer(driver.Consumer):
         return EngineThread(self, loop=self.loop, beacon=self.beacon)
 
     @Service.task
-    async def _heed_refusals(self) -> None:
+    async def _watch_for_refusal(self) -> None:
         while not self.should_stop:
             await self.sleep(HEED_S)
             member = self._thread._consumer
@@ -167,8 +167,8 @@ class EngineConsumer(driver.Consumer):
     def _assignment_for_engine(self, generation_id: int) -> Assignment | None:
         """The engine's part of the new assignment; None when the group has dropped this member meanwhile.
 
-        Built while the coordinator waits for us: later, partitions of this generation could meet the next one's
-        number, or -1, which the broker fences nothing by.
+        Built while the coordinator waits for us: later, these partitions could be paired with the next generation's
+        number, or with -1, for which the broker fences nothing.
         """
         member_id = self._member()._coordinator.member_id
         if generation_id < 0 or not member_id:
@@ -187,7 +187,7 @@ class EngineTransport(driver.Transport):
 
 
 class EngineRecovery(Recovery):
-    """Gives each new assignment to the engine and lets Faust's own streams go on at once."""
+    """Gives each new assignment to the engine and lets Faust's own streams continue at once."""
 
     app: WorkerApp
 
@@ -222,7 +222,7 @@ class EngineTableManager(TableManager):
 
 
 def keep_alive(app: WorkerApp) -> None:
-    """Tell aiokafka that records are being handled; without it the member leaves after max_poll_interval."""
+    """Tell aiokafka that records are being handled; otherwise the member leaves after max_poll_interval."""
     member = _consumer_of(app)._thread._consumer
     if member is not None:
         member._subscription._last_fetch_ended = time.monotonic()

@@ -12,7 +12,7 @@ from shared.streams.processors import Processor
 
 
 class SourceGone(Exception):
-    """The log does not have what this group has not read yet, or what it has read.
+    """The log begins behind the group's position, or ends before it.
 
     Operator action: restore the records from the archive, or accept the loss by resetting the group's offsets.
     """
@@ -23,7 +23,7 @@ class Source:
     """One partition.
 
     position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
-    handled here. due_at: when a delayed source goes on, 0 when it does not wait. Times in seconds since the epoch.
+    handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
     """
 
     partition: TopicPartition
@@ -38,7 +38,7 @@ class Source:
         return self.processors[0].delay_s if self.processors else 0.0
 
     def due(self, records: Sequence[ReadRecord], now: float) -> Sequence[ReadRecord]:
-        """Those that are old enough. The first that isn't sets `due_at`."""
+        """The records that are old enough. The first one that isn't sets `due_at`."""
         for index, record in enumerate(records):
             due_at = record.timestamp / 1000 + self.delay_s
             if due_at > now:
@@ -52,7 +52,7 @@ class Source:
 
 
 def first_position(tp: TopicPartition, committed: int | None, start: int, end: int) -> int:
-    """Where to go on reading. Raises SourceGone when the log begins behind it, or ends before it."""
+    """The offset to continue reading at. Raises SourceGone when the log begins behind it, or ends before it."""
     if committed is None:
         return start
     if committed < start:
@@ -61,6 +61,6 @@ def first_position(tp: TopicPartition, committed: int | None, start: int, end: i
         )
     if committed > end:
         raise SourceGone(
-            f"{tp.topic}/{tp.partition}: read to offset {committed}; the log ends at {end}. Was the topic made anew?"
+            f"{tp.topic}/{tp.partition}: read up to offset {committed}, but the log ends at {end}: was it recreated?"
         )
     return committed

@@ -146,7 +146,7 @@ def test_a_worker_that_its_group_does_not_let_in_ends_and_says_why(stack: Stack)
             assert time.monotonic() < deadline, "it runs on"
             time.sleep(0.1)
     assert outsider.exit_code
-    assert "end the consumers that are no workers" in outsider.log.read_text()
+    assert "stop the consumers that use" in outsider.log.read_text()
     outsider.start()
     other.start()
 

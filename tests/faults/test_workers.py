@@ -118,7 +118,9 @@ def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
         _replace(victim, broken.command(broken.reads_no_commands_of_partition_0))
         observe(lambda: not runs(victim), "it ends")
         log.must_tell(
-            "the worker stops: it makes no progress", f"{COMMANDS.name}/0 stands at", "Fix: start the worker again"
+            "the worker stops: it makes no progress",
+            f"{COMMANDS.name}/0 has stayed at offset",
+            "Fix: start the worker again",
         )
         assert victim.exit_code != 0
         _replace(victim, faust_command(TOPOLOGY.service))
