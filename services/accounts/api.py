@@ -1,4 +1,4 @@
-"""HTTP of accounts: commands in, the balance out."""
+"""The HTTP API of accounts: takes commands, shows balances."""
 
 from typing import Annotated, Literal
 
@@ -24,7 +24,7 @@ Phase = Literal["open", "closed"]
 
 
 class AccountView(BaseModel):
-    """balance_cents: what the customer owes. held_cents: of orders under way. sequence: number of events so far."""
+    """balance_cents: what the customer owes. held_cents: held for orders under way. sequence: events so far."""
 
     account_id: str
     phase: Phase

@@ -1,4 +1,4 @@
-"""HTTP of inventory: deliveries in, what is in stock out. Reservations come from processes, over topics."""
+"""The HTTP API of inventory: takes deliveries, shows stock. Reservations come from other services, over topics."""
 
 from datetime import date
 from typing import Annotated, Literal
@@ -23,7 +23,7 @@ from shared.http.queries import Queries, ReadingQuery
 
 
 class ItemView(BaseModel):
-    """available: physical less reserved. sequence: number of events so far."""
+    """available: physical minus reserved. sequence: number of events so far."""
 
     sku: str
     physical: int
@@ -34,7 +34,7 @@ class ItemView(BaseModel):
 
 
 class LevelView(BaseModel):
-    """physical: pieces on the shelf, received less shipped."""
+    """physical: pieces on the shelf, received minus shipped."""
 
     sku: str
     physical: int
@@ -43,7 +43,7 @@ class LevelView(BaseModel):
 
 
 class LevelList(ListQuery):
-    """order: by SKU, or by what is on the shelf."""
+    """order: by SKU, or by pieces on the shelf."""
 
     order: Literal["id", "physical", "-physical"] = "id"
     physical_min: int | None = None

@@ -1,4 +1,4 @@
-"""What a movement of stock changes in the level of its item."""
+"""How a movement of stock changes the level of its item."""
 
 from typing import Any, assert_never, get_args
 

@@ -1,4 +1,4 @@
-"""HTTP of orders: orders in, how far they got out."""
+"""The HTTP API of orders: takes orders, shows how far they have come."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ class OrderView(BaseModel):
 
 
 class OrderList(ListQuery):
-    """order: by id, phase or customer_id; with a filter on one of the last two, quickest by that one."""
+    """order: by id, phase or customer_id; a list filtered by phase or customer_id is fastest in that field's order."""
 
     order: Literal["id", "phase", "customer_id"] = "id"
     phase: Phase | None = None
@@ -78,7 +78,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
 
     @router.post("/{order_id}", status_code=201, response_model=Accepted, responses=commands.RESPONSES)
     async def place(request: Request, order_id: PathId, body: PlaceOrder, headers: Headers) -> Response:
-        """It is placed; whether it is confirmed, `GET …?until=phase:confirmed&wait=10` tells."""
+        """Places the order; `GET …?until=phase:confirmed&wait=10` waits until it is confirmed."""
         return await intake.submit(request, order_id, body, headers)
 
     @router.post("/{order_id}/cancellation", status_code=201, response_model=Accepted, responses=commands.RESPONSES)

@@ -1,6 +1,6 @@
-"""The process of an order: what each event asks of whom. Nothing is kept here; the order itself is the memory.
+"""The process of an order: which commands follow from each event. Policies keep no state; the order is the memory.
 
-Neighbours are told a reference, `orders:o-1`, and answer with it: so answers to orders are known from those to others.
+Other services get a reference, `orders:o-1`, and answer with it, which tells answers to orders from answers to others.
 """
 
 from datetime import datetime
@@ -67,7 +67,7 @@ ACCOUNT_ANSWER_SENDS = {COMMANDS: (RecordCharge, RecordRefusedCharge)}
 
 
 def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
-    """Ask for the next step, or at the end ship and settle, or give back."""
+    """Ask for the next step; at the end, ship and settle, or give back."""
     order_id, data = event.aggregate_id, event.data
     order_ref = reference(TOPOLOGY.service, order_id)
     match data:
@@ -116,7 +116,7 @@ def record_account(event: EventEnvelope[AccountAnswer]) -> list[Send]:
 
 
 def _record(order_ref: Reference, command: Command) -> list[Send]:
-    """Nothing for the answer to another service's process."""
+    """Empty when the answer is to another service's process."""
     order_id = referenced(TOPOLOGY.service, order_ref)
     return [] if order_id is None else [Send(COMMANDS, order_id, command)]
 

@@ -1,4 +1,4 @@
-"""What a worker of orders is told by its environment besides ONEFOLD_*."""
+"""The environment variables of a worker of orders, besides ONEFOLD_*."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class OrdersSettings(BaseSettings):
-    """A field's description is what the refusal of a wrong value says."""
+    """A field's description is what the error message for a wrong value says."""
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", frozen=True)
 

@@ -1,4 +1,4 @@
-"""The topics and the table of orders, and those of its neighbours that it reads and writes."""
+"""The topics and the table of orders, and the topics of other services that it reads and writes."""
 
 from shared.topology import Table, Topic, Topology
 

@@ -1,4 +1,4 @@
-"""HTTP of sales: what was sold, of what, when and to whom, and what was counted of all history."""
+"""The HTTP API of sales: what was sold, of which item, when and to whom, and figures over all of history."""
 
 from datetime import UTC, date, datetime
 from functools import partial
@@ -40,7 +40,7 @@ class SkuView(BaseModel):
 
 
 class DayView(BaseModel):
-    """late: orders we were told of after the grace, which count in nothing else here."""
+    """late: orders that were confirmed after the grace period; they count in nothing else here."""
 
     day: date
     orders: int
@@ -75,7 +75,7 @@ class CustomerView(BaseModel):
 
 
 class InsightView(BaseModel):
-    """insight: such as `retention:1997-01-01:3`, of the customers of a month, three months later."""
+    """insight: such as `retention:1997-01-01:3`, the retention of one month's customers three months later."""
 
     insight: str
     kind: str
@@ -84,7 +84,7 @@ class InsightView(BaseModel):
 
 
 class CustomerReading(Reading):
-    as_of: date | None = Field(None, description="score on this day, if not today")
+    as_of: date | None = Field(None, description="the day to score on; by default today")
 
 
 class SkuList(ListQuery):
@@ -94,7 +94,7 @@ class SkuList(ListQuery):
 
 
 class CustomerList(ListQuery):
-    """order: by id, or by what was spent."""
+    """order: by id, or by the total spent."""
 
     order: Literal["id", "total_cents", "-total_cents"] = "id"
     total_cents_min: int | None = None
@@ -162,7 +162,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_hour(request: Request, hour: HourKey, reading: ReadingQuery) -> Response:
         return await hours.by_id(request, hour, reading)
 
-    # as of a day, so each request has a view of its own; and a score changes without a change to stream
+    # scores are as of a day, so each request has its own view; they change without an event, so there is no stream
     @router.get("/customers", response_model=Page, responses=lists.RESPONSES)
     async def list_customers(request: Request, query: Annotated[CustomerList, Query()]) -> Response:
         view = partial(customer_view, as_of=_today())

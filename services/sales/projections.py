@@ -1,4 +1,4 @@
-"""What one more confirmed order changes in each view, and what was counted elsewhere."""
+"""How a confirmed order changes each view, and how Spark's figures become one."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def by_hour(event: Confirmed) -> list[str]:
 
 
 def hour_sales(view: Totals, event: Confirmed, _hour: str) -> Totals:
-    """An hour of the week comes again every week: it never closes, and no order is late for it."""
+    """An hour of the week recurs every week, so it never closes and no order is late for it."""
     return view.plus(event.data.units, event.data.total_cents)
 
 

@@ -1,4 +1,4 @@
-"""The topics and the tables of sales: confirmed orders by what they are counted by, and what Spark counts of them."""
+"""The topics and the tables of sales: confirmed orders by the key they are counted by, and Spark's figures."""
 
 from shared.topology import Table, Topic, Topology
 

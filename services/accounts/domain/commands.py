@@ -1,4 +1,4 @@
-"""What can be asked of an account. Any 64-bit int is an amount here; `decide` refuses one out of range."""
+"""The commands of an account. An amount may be any 64-bit int here; `decide` refuses one that is out of range."""
 
 from shared.es.ids import Reference
 from shared.es.message import Command, Int64
@@ -14,7 +14,7 @@ class OpenAccount(Command):
 
 
 class SetLimits(Command):
-    """The most one order may cost, and the most the customer may owe; None lifts a limit."""
+    """The most one order may cost, and the most the customer may owe; None removes a limit."""
 
     TYPE = "account.set_limits"
 
@@ -52,7 +52,7 @@ class ChargeOrder(Command):
 
 
 class RefundOrder(Command):
-    """Let go of what is held for the order, if anything is."""
+    """Release what is held for the order, if anything is."""
 
     TYPE = "account.refund_order"
 
@@ -60,7 +60,7 @@ class RefundOrder(Command):
 
 
 class SettleOrder(Command):
-    """The customer owes from now on what is held for the order."""
+    """Turn what is held for the order into what the customer owes."""
 
     TYPE = "account.settle_order"
 

@@ -1,4 +1,4 @@
-"""What an account agrees to."""
+"""Which commands an account accepts, and which events follow."""
 
 from typing import assert_never, get_args
 
@@ -48,7 +48,7 @@ MAX_AMOUNT_CENTS = 1_000_000_00
 
 
 def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
-    """The facts that follow from `command`; an empty list means it was already so. Raises AccountError."""
+    """The events that follow from `command`; an empty list means that nothing changes. Raises AccountError."""
     if isinstance(command, ChargeOrder | RefundOrder | SettleOrder):
         return _of_order(command, account)
     name = type(command).__name__
@@ -94,7 +94,7 @@ def _of_order(command: ChargeOrder | RefundOrder | SettleOrder, account: Account
 
 
 def _answer(command: ChargeOrder, account: Account) -> OrderCharged | ChargeRefused:
-    """A process waits for this answer, so a refusal is an event, too."""
+    """A process waits for this answer, so a refusal is an event as well."""
     order_id, amount = command.order_id, command.amount_cents
     try:
         _check_order(amount, account)
@@ -122,7 +122,7 @@ def _within_credit(amount_cents: int, account: Open) -> int:
     limit = account.credit_limit_cents
     owed = account.balance_cents + account.held_cents
     if limit is not None and owed + amount_cents > limit:
-        raise CreditExceeded(f"{amount_cents} cents refused: with the {owed} owed, more than the limit of {limit}")
+        raise CreditExceeded(f"{amount_cents} cents refused: with the {owed} owed, they exceed the limit of {limit}")
     return amount_cents
 
 

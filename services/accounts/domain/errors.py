@@ -1,4 +1,4 @@
-"""Why a command to an account can be refused.
+"""Why an account refuses a command.
 
 DomainError
 └── AccountError

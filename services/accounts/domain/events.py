@@ -1,4 +1,4 @@
-"""What can have happened to an account. Amounts are int cents, at least 1; an order's may be 0."""
+"""The events of an account. Amounts are int cents, at least 1; an order's amount may be 0."""
 
 from shared.es.message import Event
 

@@ -1,4 +1,4 @@
-"""An account is one of three phases; what a closed one owes is 0."""
+"""An account is in one of three phases; a closed account owes 0."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never
@@ -40,7 +40,7 @@ class Open(State):
 
 class Closed(State):
     phase: Literal["closed"] = "closed"
-    balance_cents: Literal[0] = 0  # indexed: lists find it by what is shown
+    balance_cents: Literal[0] = 0  # the index on it must find what the API shows
 
 
 Account = Annotated[Unopened | Open | Closed, Field(discriminator="phase")]
@@ -54,9 +54,9 @@ def evolve(account: Account, event: AccountEvent) -> Account:
         case OrderCharged(order_id=order_id, amount_cents=amount):
             return _holding(_open(account), order_id, amount)
         case OrderSettled(order_id=order_id, amount_cents=amount):
-            return _owing(_letting_go(_open(account), order_id), amount)
+            return _owing(_releasing(_open(account), order_id), amount)
         case OrderRefunded(order_id=order_id):
-            return _letting_go(_open(account), order_id)
+            return _releasing(_open(account), order_id)
         case AccountCharged(amount_cents=amount):
             return _owing(_open(account), amount)
         case PaymentReceived(amount_cents=amount):
@@ -85,6 +85,6 @@ def _holding(account: Open, order_id: str, amount_cents: int) -> Open:
     return account.model_copy(update={"held": {**account.held, order_id: amount_cents}})
 
 
-def _letting_go(account: Open, order_id: str) -> Open:
+def _releasing(account: Open, order_id: str) -> Open:
     held = {other: amount for other, amount in account.held.items() if other != order_id}
     return account.model_copy(update={"held": held})

@@ -1,4 +1,4 @@
-"""Older versions of this service's messages, read as the current ones."""
+"""Turns older versions of this service's messages into the current ones."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What can be asked of an item. Any 64-bit int is a quantity here; `decide` refuses one out of range."""
+"""The commands of an item. A quantity may be any 64-bit int here; `decide` refuses one that is out of range."""
 
 from shared.es.ids import Reference
 from shared.es.message import Command, Int64
@@ -14,7 +14,7 @@ class ReceiveStock(Command):
 
 
 class ReserveStock(Command):
-    """Keep `quantity` pieces for an order of the day `ordered_on`. Answered by an event, never refused."""
+    """Reserve `quantity` pieces for an order placed on `ordered_on`. Answered by an event, never refused."""
 
     TYPE = "stock.reserve"
 
@@ -24,7 +24,7 @@ class ReserveStock(Command):
 
 
 class ReleaseStock(Command):
-    """Give back what is kept for the order, if anything is."""
+    """Release what is reserved for the order, if anything is."""
 
     TYPE = "stock.release"
 
@@ -32,7 +32,7 @@ class ReleaseStock(Command):
 
 
 class ShipStock(Command):
-    """Send the order what is kept for it."""
+    """Ship what is reserved for the order."""
 
     TYPE = "stock.ship"
 
@@ -40,7 +40,7 @@ class ShipStock(Command):
 
 
 class DiscontinueItem(Command):
-    """Sell the item to no order of the day `since` or later."""
+    """Stop selling the item to orders placed on `since` or later."""
 
     TYPE = "stock.discontinue"
 

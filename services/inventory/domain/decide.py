@@ -1,4 +1,4 @@
-"""What an item agrees to."""
+"""Which commands an item accepts, and which events follow."""
 
 from typing import assert_never, get_args
 
@@ -35,7 +35,7 @@ MAX_QUANTITY = 1_000_000
 
 
 def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
-    """The facts that follow from `command`; an empty list means it was already so. Raises InventoryError."""
+    """The events that follow from `command`; an empty list means that nothing changes. Raises InventoryError."""
     match command, item:
         case ReserveStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
             return []
@@ -44,7 +44,7 @@ def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
         case ShipStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
             return [StockShipped(order_id=order_id, quantity=kept[order_id])]
         case ShipStock(order_id=order_id), _:
-            raise NotReserved(f"ShipStock refused: nothing is kept for order {order_id}")
+            raise NotReserved(f"ShipStock refused: nothing is reserved for order {order_id}")
         case ReleaseStock(order_id=order_id), Listed(reservations=kept) if order_id in kept:
             return [StockReleased(order_id=order_id, quantity=kept[order_id])]
         case ReleaseStock(), _:
@@ -60,7 +60,7 @@ def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
 
 
 def _answer(command: ReserveStock, item: Item) -> StockReserved | ReservationRefused:
-    """A process waits for this answer, so a refusal is an event, too."""
+    """A process waits for this answer, so a refusal is an event as well."""
     order_id, quantity = command.order_id, command.quantity
     try:
         _check_for_sale(command, item)
@@ -75,9 +75,9 @@ def _check_for_sale(command: ReserveStock, item: Item) -> None:
         raise UnknownItem("the item was never delivered")
     since = item.discontinued_since
     if since is not None and command.ordered_on >= since:
-        raise Discontinued(f"not sold since {since}")
+        raise Discontinued(f"discontinued since {since}")
     if quantity > item.available:
-        raise OutOfStock(f"{quantity} asked for, {item.available} for sale")
+        raise OutOfStock(f"{quantity} pieces asked for, {item.available} available")
 
 
 def _checked(quantity: int) -> int:

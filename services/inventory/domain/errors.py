@@ -1,4 +1,4 @@
-"""Why a command to an item can be refused.
+"""Why an item refuses a command.
 
 DomainError
 └── InventoryError

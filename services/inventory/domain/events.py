@@ -1,4 +1,4 @@
-"""What can have happened to an item. Quantities are pieces, greater than 0."""
+"""The events of an item. Quantities are pieces, greater than 0."""
 
 from shared.es.message import Event
 from shared.es.times import Day
@@ -11,7 +11,7 @@ class StockReceived(Event):
 
 
 class StockReserved(Event):
-    """The answer to ReserveStock: `quantity` pieces are kept for the order."""
+    """The answer to ReserveStock: `quantity` pieces are reserved for the order."""
 
     TYPE = "stock.reserved"
 
@@ -20,7 +20,7 @@ class StockReserved(Event):
 
 
 class ReservationRefused(Event):
-    """The answer to ReserveStock: nothing is kept, and `code` says why. The quantity is the one asked for."""
+    """The answer to ReserveStock: nothing is reserved, and `code` says why. `quantity` is what was asked for."""
 
     TYPE = "stock.reservation_refused"
 
@@ -30,7 +30,7 @@ class ReservationRefused(Event):
 
 
 class StockReleased(Event):
-    """What was kept for the order is for sale again."""
+    """What was reserved for the order is available again."""
 
     TYPE = "stock.released"
 
@@ -39,7 +39,7 @@ class StockReleased(Event):
 
 
 class StockShipped(Event):
-    """What was kept for the order has left."""
+    """What was reserved for the order has left the shelf."""
 
     TYPE = "stock.shipped"
 

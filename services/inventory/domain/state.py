@@ -1,4 +1,4 @@
-"""An item is unlisted until its first delivery; then it has pieces, some of them kept for orders."""
+"""An item is unlisted until its first delivery; then it has pieces, some of them reserved for orders."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, assert_never

@@ -1,4 +1,4 @@
-"""What is known of an item beside its state: what came, what left, and what is left of it."""
+"""What is known of an item besides its state: how many pieces arrived, how many left, and how many are on the shelf."""
 
 from shared.es.state import State
 
@@ -11,7 +11,7 @@ class Level(State):
     physical: int = 0
 
     def moved(self, received: int = 0, shipped: int = 0) -> "Level":
-        """The level after so many pieces more came or left."""
+        """The level after so many more pieces arrived or left."""
         return Level(
             received=self.received + received,
             shipped=self.shipped + shipped,

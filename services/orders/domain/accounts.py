@@ -1,4 +1,4 @@
-"""Accounts as orders knows it: the commands it sends there and what it needs of the answers."""
+"""Accounts as orders sees it: the commands that it sends there, and the fields of the answers that it needs."""
 
 from shared.es.message import Command, Event
 

@@ -1,4 +1,4 @@
-"""What can be asked of an order: by a customer, by the answers of other services, and by the clock."""
+"""The commands of an order: from its customer, from the answers of other services, and from the clock."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from shared.es.times import Instant
 
 
 class LineWish(BaseModel):
-    """`quantity` pieces of an item for `amount_cents` together; whether that is sensible, `decide` says."""
+    """`quantity` pieces of an item for `amount_cents` in total; `decide` checks both ranges."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -20,12 +20,12 @@ class LineWish(BaseModel):
 
 
 class PlaceOrder(Command):
-    """`placed_at` is when the customer ordered, which may be long before we are told."""
+    """`placed_at` is when the customer ordered, which may be long before the command arrives."""
 
     TYPE = "order.place"
 
     customer_id: AggregateId
-    # not strict: from HTTP, the array comes parsed to a list
+    # not strict: over HTTP, the array arrives as a list
     lines: Annotated[tuple[LineWish, ...], Field(strict=False)]
     placed_at: Instant
 
@@ -35,7 +35,7 @@ class CancelOrder(Command):
 
 
 class RecordReservation(Command):
-    """Inventory keeps the line's pieces."""
+    """Inventory has reserved the line's pieces."""
 
     TYPE = "order.record_reservation"
 
@@ -43,7 +43,7 @@ class RecordReservation(Command):
 
 
 class RecordRefusedReservation(Command):
-    """Inventory keeps nothing; `code` says why."""
+    """Inventory has reserved nothing; `code` says why."""
 
     TYPE = "order.record_refused_reservation"
 

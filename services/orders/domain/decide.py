@@ -1,7 +1,7 @@
-"""What an order agrees to, and what follows from the answers of others.
+"""Which commands an order accepts, and what follows from the answers of other services.
 
-Nothing waits for a compensation. What gives back is sent behind what took, to the same partition, so it finds what
-there is to give back. An answer that comes after the end changes nothing.
+An order does not wait for its compensations. Each is sent after the request that it undoes, to the same partition, so
+it finds what there is to undo. An answer that arrives after the order has ended changes nothing.
 """
 
 from typing import Any, get_args
@@ -49,7 +49,7 @@ TIMED_OUT = "order.timed_out"
 
 
 def decide(command: OrderCommand, order: Order) -> list[OrderEvent]:
-    """The facts that follow from `command`; an empty list means it was already so. Raises OrderError."""
+    """The events that follow from `command`; an empty list means that nothing changes. Raises OrderError."""
     match command, order:
         case RecordReservation(sku=sku), Reserving(asked=asked) if sku in asked:
             return [_reserved(order, sku)]
@@ -87,7 +87,7 @@ def _rejected(order: Reserving | Charging, code: str) -> OrderRejected:
 
 
 def _to_give_back(order: Reserving | Charging) -> dict[str, Any]:
-    """All that may be reserved or charged by now, or will be when a request on its way arrives."""
+    """All that may be reserved or charged by now, or will be once a request still on its way arrives."""
     charged = isinstance(order, Charging)
     return {"customer_id": order.customer_id, "reserved": order.skus, "charged": charged}
 
@@ -108,7 +108,7 @@ def _checked(lines: tuple[LineWish, ...]) -> tuple[Line, ...]:
     if len(lines) > MAX_LINES:
         raise TooManyLines(f"{len(lines)} lines refused: an order has at most {MAX_LINES}")
     if len({line.sku for line in lines}) < len(lines):
-        raise SkuRepeated("two lines are of the same item: put them into one")
+        raise SkuRepeated("two lines have the same SKU: merge them into one")
     return tuple(_line(line) for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Why a command to an order can be refused.
+"""Why an order refuses a command.
 
 DomainError
 └── OrderError

@@ -1,4 +1,4 @@
-"""What can have happened to an order. Each event says what the policies need, for they keep nothing."""
+"""The events of an order. Each carries what the policies need, because policies keep no state."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -7,7 +7,7 @@ from shared.es.times import Instant
 
 
 class Line(BaseModel):
-    """`quantity` pieces of an item, at least 1, for `amount_cents` together, at least 0."""
+    """`quantity` pieces of an item, at least 1, for `amount_cents` in total, at least 0."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -17,7 +17,7 @@ class Line(BaseModel):
 
 
 class OrderPlaced(Event):
-    """Its lines are of different items."""
+    """No two lines have the same SKU."""
 
     TYPE = "order.placed"
 
@@ -27,7 +27,7 @@ class OrderPlaced(Event):
 
 
 class LineReserved(Event):
-    """Inventory keeps one more line; `asked` are the SKUs without an answer. After the last, the total is charged."""
+    """Inventory has reserved a line; `asked` are the SKUs without an answer. After the last, the total is charged."""
 
     TYPE = "order.line_reserved"
 
@@ -38,7 +38,7 @@ class LineReserved(Event):
 
 
 class OrderConfirmed(Event):
-    """Everything is reserved and charged. The end."""
+    """Everything is reserved and charged. Final."""
 
     TYPE = "order.confirmed"
 
@@ -48,7 +48,7 @@ class OrderConfirmed(Event):
 
 
 class OrderRejected(Event):
-    """It can't be fulfilled; `code` says why. The end: what may be `reserved` or `charged` is given back."""
+    """The order can't be fulfilled; `code` says why. Final: what may be `reserved` or `charged` is given back."""
 
     TYPE = "order.rejected"
 
@@ -59,7 +59,7 @@ class OrderRejected(Event):
 
 
 class OrderCancelled(Event):
-    """The customer took it back. The end: what may be `reserved` or `charged` is given back."""
+    """The customer has cancelled the order. Final: what may be `reserved` or `charged` is given back."""
 
     TYPE = "order.cancelled"
 
@@ -69,7 +69,7 @@ class OrderCancelled(Event):
 
 
 class ReservationOverdue(Event):
-    """Inventory has not answered for these lines in time; the `attempt` that begins asks again."""
+    """Inventory has not answered for these lines in time; the next `attempt` begins and asks again."""
 
     TYPE = "order.reservation_overdue"
 
@@ -79,7 +79,7 @@ class ReservationOverdue(Event):
 
 
 class ChargeOverdue(Event):
-    """Accounts has not answered in time; the `attempt` that begins asks again."""
+    """Accounts has not answered in time; the next `attempt` begins and asks again."""
 
     TYPE = "order.charge_overdue"
 

@@ -1,4 +1,4 @@
-"""Inventory as orders knows it: the commands it sends there and what it needs of the answers."""
+"""Inventory as orders sees it: the commands that it sends there, and the fields of the answers that it needs."""
 
 from shared.es.message import Command, Event
 from shared.es.times import Day

@@ -24,7 +24,7 @@ class Unplaced(State):
 
 
 class Placed(State):
-    """What every later phase knows. attempt: which of the deadlines of the whole order is running, from 1."""
+    """What every later phase knows. attempt: counted from 1 over the whole order; each has its own deadline."""
 
     customer_id: str
     lines: tuple[Line, ...]
@@ -72,7 +72,7 @@ INITIAL: Order = Unplaced()
 
 
 def evolve(order: Order, event: OrderEvent) -> Order:
-    """The order after `event`; before it is placed, nothing else counts."""
+    """The order after `event`; until it is placed, no other event changes it."""
     match event, order:
         case OrderPlaced(customer_id=customer_id, lines=lines, placed_at=placed_at), _:
             asked = tuple(line.sku for line in lines)

@@ -6,7 +6,7 @@ Figures = dict[str, str | int | float]
 
 
 class Counted(Event):
-    """kind: what was counted, such as `retention`. figures: of one row of it, by name."""
+    """kind: what was counted, such as `retention`. figures: those of one row, by name."""
 
     TYPE = "insights.counted"
 

@@ -1,4 +1,4 @@
-"""Spark's figures as sales serves them, unchanged."""
+"""Spark's figures, which sales serves unchanged."""
 
 from services.sales.domain.events import Figures
 from shared.es.state import State
@@ -6,7 +6,7 @@ from shared.es.times import Instant
 
 
 class Insight(State):
-    """The figures that were counted last."""
+    """The latest figures."""
 
     kind: str
     figures: Figures

@@ -1,4 +1,4 @@
-"""Orders as sales knows it: a confirmed order, with what is counted of it."""
+"""Orders as sales sees it: a confirmed order, and the sums that sales takes from it."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -1,6 +1,6 @@
-"""How good a customer is: recency, frequency and money, each scored from 1 to 5, best 5.
+"""How good a customer is: recency, frequency and monetary value, each scored from 1 to 5, best 5.
 
-The marks are fixed and not quintiles of all customers, so a score depends on nobody else.
+The marks are fixed and not quintiles of all customers, so a score does not depend on other customers.
 """
 
 from datetime import date
@@ -20,7 +20,7 @@ class Rfm(NamedTuple):
 
 
 def score(customer: Customer, as_of: date) -> Rfm:
-    """The customer's score on a day; orders after that day are not taken out."""
+    """The customer's score on a day; orders after that day still count."""
     days = (as_of - customer.last_order_on).days
     return Rfm(
         recency=5 - sum(days > mark for mark in RECENCY_DAYS),

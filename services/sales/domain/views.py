@@ -1,4 +1,4 @@
-"""What is known of sales. Each view is made of sums, minima and maxima: the order of its events changes nothing."""
+"""The views of sales. Each is made of sums, minima and maxima, so the order of its events makes no difference."""
 
 from typing import Self
 
@@ -12,7 +12,7 @@ class Totals(State):
     revenue_cents: int = 0
 
     def plus(self, units: int, revenue_cents: int) -> Self:
-        """The same with one order more."""
+        """The totals with one more order."""
         added = {
             "orders": self.orders + 1,
             "units": self.units + units,
@@ -22,13 +22,13 @@ class Totals(State):
 
 
 class DaySales(Totals):
-    """`late` is what came after the grace: it is counted beside the day, whose own totals stay as they are."""
+    """`late` counts the orders confirmed after the grace period; the day's own totals do not include them."""
 
     late: Totals = Totals()
 
 
 class Customer(State):
-    """total_cents: of all orders. Days are those the orders were placed on."""
+    """total_cents: of all orders. The days are those on which orders were placed."""
 
     orders: int
     total_cents: int

@@ -1,4 +1,4 @@
-"""Windows over event time: when a customer ordered, not when anyone heard of it."""
+"""Windows over event time: when a customer ordered, not when the event arrived."""
 
 from datetime import UTC, datetime, time, timedelta
 
@@ -22,9 +22,9 @@ def hour_of_week(event: OrderConfirmed) -> str:
 
 
 def is_late(envelope: EventEnvelope[OrderConfirmed]) -> bool:
-    """Whether we were told of the order more than GRACE after its day had ended.
+    """Whether the order was confirmed more than GRACE after its day had ended.
 
-    Both times are the event's own, so a replay, or another order of the same events, comes to the same verdict.
+    Both times are the event's own, so a replay, or the same events in another order, gives the same result.
     """
     day = datetime.combine(envelope.data.placed_at.date(), time(), UTC)
-    return envelope.occurred_at - day > _A_DAY + GRACE  # no sum: it can lie beyond the year 9999
+    return envelope.occurred_at - day > _A_DAY + GRACE  # not a sum, which can lie beyond the year 9999
