@@ -1,4 +1,4 @@
-"""The worker's FastAPI: the service's own routes beside what every service has."""
+"""The worker's FastAPI application: the service's own routes and those that every service has."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams)
     api.state.streams = streams
-    api.state.closing = asyncio.Event()  # set when the worker begins to stop: long answers end
+    api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)
     openapi.install(api)
@@ -60,7 +60,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
 
 
 def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, dev: bool) -> None:
-    """From the innermost to the outermost."""
+    """Adds the middleware, innermost first."""
     api.add_middleware(BodyLimit)
     api.add_middleware(TimeLimit)
     api.add_middleware(TargetLimit)

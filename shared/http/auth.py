@@ -1,6 +1,6 @@
-"""Who is asking: a bearer token of an OIDC issuer, checked against the issuer's published keys.
+"""Authentication: a bearer token of an OIDC issuer, verified with the issuer's published keys.
 
-Only RS256 and ES256: whoever signs with a shared secret, or not at all, is nobody.
+Only RS256 and ES256 are accepted: a token signed with a shared secret, or not at all, is refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = structlog.get_logger(__name__)
 ALGORITHMS = ("RS256", "ES256")
 LEEWAY_S = 10  # between the issuer's clock and ours
 REFRESH_S = 600.0
-MISS_PAUSE_S = 10.0  # tokens that name unknown keys make us ask the issuer no more often, also while it is silent
+MISS_PAUSE_S = 10.0  # least time between two requests to the issuer, whatever keys tokens name and while it is down
 FETCH_TIMEOUT_S = 3.0
-REMEMBERED = 1_000  # tokens; a signature takes 250 µs to check
+REMEMBERED = 1_000  # verified tokens; checking a signature takes 250 µs
 
 
 class Authority(BaseModel):
-    """What a caller may do, as its verified token says.
+    """What a caller may do according to its verified token.
 
-    owner: the one aggregate id it may touch where aggregates have owners. expires_at: seconds since the epoch.
+    owner: the only aggregate id it may access where aggregates have owners. expires_at: seconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -52,7 +52,7 @@ class Authority(BaseModel):
 
 
 def caller_of(request: Request) -> Authority | None:
-    """Who asks, as the route's guard found out; None when anybody may do anything."""
+    """The caller that the route's guard has verified; None when authentication is off."""
     found: Authority | None = request.scope.get("onefold.caller")
     return found
 
@@ -61,25 +61,25 @@ class Keys(Protocol):
     """An issuer's public keys."""
 
     async def find(self, key_id: str | None) -> jwt.PyJWK:
-        """Raises Unauthenticated for a key the issuer does not have, and NotReady while it can't be asked."""
+        """Raises Unauthenticated for a key that the issuer does not have, and NotReady while it can't be reached."""
 
 
 class Tokens:
-    """Reads bearer tokens of one issuer, meant for one audience."""
+    """Verifies bearer tokens of one issuer for one audience."""
 
     def __init__(self, issuer: str, audience: str, owner_claim: str, keys: Keys) -> None:
         self._issuer = issuer
         self._audience = audience
         self._owner_claim = owner_claim
         self._keys = keys
-        self._decoded = lru_cache(REMEMBERED)(self._decode)  # with the key: a withdrawn one opens nothing
+        self._decoded = lru_cache(REMEMBERED)(self._decode)  # by token and key, so a withdrawn key no longer counts
 
     async def verify(self, token: str) -> Authority:
         """Raises Unauthenticated, saying why, and NotReady while the issuer's keys are unknown."""
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
-                raise Unauthenticated(f"tokens are signed with {' or '.join(ALGORITHMS)}")
+                raise Unauthenticated(f"a token must be signed with {' or '.join(ALGORITHMS)}")
             authority = self._decoded(token, await self._keys.find(header.get("kid")))
         except jwt.InvalidTokenError as error:
             raise Unauthenticated(f"{type(error).__name__}: {error}"[:200]) from error
@@ -107,7 +107,7 @@ class Tokens:
 
 
 def _scopes(claims: Mapping[str, Any]) -> Iterable[str]:
-    """`scope` as RFC 8693 has it, a text; `scp` as others do, a list or a text."""
+    """From `scope`, a string (RFC 8693), or from `scp`, which other issuers send as a list or a string."""
     found = claims.get("scope", claims.get("scp", ""))
     return found.split() if isinstance(found, str) else [each for each in found if isinstance(each, str)]
 
@@ -117,13 +117,13 @@ def _text(claim: object) -> str | None:
 
 
 class KeySet:
-    """An issuer's key set (JWKS), read from an https URL or a file and kept; asked again when a key is unknown."""
+    """An issuer's key set (JWKS), read from a URL or a file and cached; read again when a key is unknown."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._asked_at = -REFRESH_S
-        self._answered = False  # when it was last asked
+        self._answered = False  # whether the last request succeeded
         self._asking = asyncio.Lock()
 
     async def find(self, key_id: str | None) -> jwt.PyJWK:
@@ -163,23 +163,23 @@ class _Published(BaseModel):
 
 
 def _usable(key_set: bytes) -> dict[str | None, jwt.PyJWK]:
-    """The keys that can sign what we accept, by id; broken ones are left out. Raises ValueError."""
+    """The keys for algorithms that we accept, by id, without broken ones. Raises ValueError."""
     keys = {}
     for fields in filter(_can_sign, _Published.model_validate_json(key_set).keys):
         try:
             keys[fields.get("kid")] = jwt.PyJWK(fields, "RS256" if fields["kty"] == "RSA" else "ES256")
-        except (jwt.PyJWTError, TypeError) as error:  # TypeError: its id can't be one
-            log.warning("a key of the issuer is left out", key_id=fields.get("kid"), reason=str(error))
+        except (jwt.PyJWTError, TypeError) as error:  # TypeError: its id is not hashable
+            log.warning("a key of the issuer is unusable and left out", key_id=fields.get("kid"), reason=str(error))
     return keys
 
 
 def _can_sign(fields: Mapping[str, Any]) -> bool:
-    """Whether the key is for one of our algorithms."""
+    """Whether the key is for one of ALGORITHMS."""
     return (fields.get("kty"), fields.get("crv")) in (("RSA", None), ("EC", "P-256")) and fields.get("use") != "enc"
 
 
 def tokens_of(settings: Settings) -> Tokens | None:
-    """None when anybody may do anything: for development."""
+    """None when authentication is off, for development."""
     if settings.auth == "off":
         return None
     assert settings.auth_issuer is not None

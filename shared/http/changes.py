@@ -1,9 +1,9 @@
-"""A table's committed changes as Server-Sent Events, from any worker, to be resumed at any other.
+"""A table's committed changes as Server-Sent Events; any worker can serve them, and any other can resume them.
 
-The id of an event says how far the stream had come in every partition of the changelog, so `Last-Event-ID` resumes
-exactly behind it: nothing is told twice, and nothing is left out but what a later change of the same row has made
-obsolete and the changelog's compaction has removed. Behind an id of another version of the table, which had another
-changelog, every row is told again.
+The id of an event holds the stream's offset in every partition of the changelog, so `Last-Event-ID` resumes exactly
+after it: no change is sent twice, and none is left out except those that a later change of the same row has superseded
+and compaction has removed. After an id of another version of the table, which has another changelog, every row is
+sent again.
 """
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
 
@@ -47,14 +47,14 @@ class ChangedRow(BaseModel):
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Endless. `changed` and `deleted` events with a ChangedRow as their data; `: ping` between"},
+    200: {"description": "Endless. `changed` and `deleted` events with a ChangedRow as data; `: ping` in between"},
     422: {"model": Problem, "description": "Not a valid request, or a Last-Event-ID of another stream"},
     503: {"model": Problem, "description": "Too many streams here, or the changelog can't be read; see Retry-After"},
 }
 
 
 class Streams:
-    """How many streams are open here, of how many there may be."""
+    """Counts the streams that are open at this worker, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -62,7 +62,7 @@ class Streams:
 
     async def __aenter__(self) -> None:
         if self.open >= self.limit:
-            raise NotReady(f"{self.open} streams are open at this worker, and no more are allowed")
+            raise NotReady(f"{self.open} streams are open at this worker, which is its limit")
         self.open += 1
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
         request: Request,
         key: Annotated[AggregateId | None, Query(description="only this row's changes")] = None,
         last_event_id: Annotated[
-            str | None, Header(max_length=MAX_ID_CHARS, description="go on behind this event")
+            str | None, Header(max_length=MAX_ID_CHARS, description="resume after this event")
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
@@ -106,7 +106,7 @@ def change_routes(node: Node, table: Table, present: Present, owned: bool = Fals
     async def changes(
         events: Annotated[AsyncIterator[ServerSentEvent], Depends(opened)],
     ) -> AsyncIterator[ServerSentEvent]:
-        """Committed changes of one row or all, as they are made. Begins now, or behind Last-Event-ID."""
+        """Committed changes of one row or all, as they are made. Begins now, or after Last-Event-ID."""
         async for event in events:
             yield event
 
@@ -142,13 +142,13 @@ async def _events(
     at: Callable[[Mapping[int, int]], str],
     ended: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[ServerSentEvent]:
-    told = dict(feed.begins)
-    yield ServerSentEvent(comment="from here", id=at(told), retry=RETRY_MS)
+    sent = dict(feed.begins)
+    yield ServerSentEvent(comment="from here", id=at(sent), retry=RETRY_MS)
     wanted = key.encode() if key is not None else None
     async for changes in _until(ended, feed.changes):
         for change in changes:
-            told[change.partition] = change.offset
-            if wanted in (None, change.key) and (event := _event(change, present, at(told))) is not None:
+            sent[change.partition] = change.offset
+            if wanted in (None, change.key) and (event := _event(change, present, at(sent))) is not None:
                 yield event
 
 
@@ -165,7 +165,10 @@ def _event(change: Change, present: Present, event_id: str) -> ServerSentEvent |
 
 
 async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
-    """Returns when the worker begins to stop, or the caller's token expires: it resumes elsewhere, or with another."""
+    """Returns when the worker begins to stop or the caller's token expires.
+
+    The client resumes at another worker or with another token.
+    """
     left_s = caller.expires_at - time.time() if caller is not None else None
     with suppress(TimeoutError):
         async with asyncio.timeout(left_s):
@@ -175,7 +178,7 @@ async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
 async def _until(
     ended: Callable[[], Coroutine[Any, Any, None]], batches: AsyncIterator[Sequence[Change]]
 ) -> AsyncIterator[Sequence[Change]]:
-    """The batches until the end."""
+    """The batches until `ended` returns."""
     closed = asyncio.ensure_future(ended())
     batch: asyncio.Future[Sequence[Change]] | None = None
     try:

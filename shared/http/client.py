@@ -1,11 +1,11 @@
-"""A typed client of any service: it reads what it wrote, repeats without doing twice, and waits with an end.
+"""A typed client of any service: it reads its own writes, retries without repeating an effect, and never waits forever.
 
     with Client("http://127.0.0.1:8000") as shop:
         shop.send("/accounts/ann", OpenAccount())
         shop.send("/accounts/ann/charges", Charge(amount_cents=1250))
         print(shop.read("/accounts/ann", AccountView).body.balance_cents)
 
-`AsyncClient` is the same with `await`. What a call does is written once, as a generator of requests and pauses.
+`AsyncClient` is the same with `await`. Both run the same calls, written as generators of requests and pauses.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 DEADLINE_S = 30.0
-ANSWER_S = 15.0  # beyond what the call wishes to wait
+ANSWER_S = 15.0  # on top of the wait that the call asks for
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
-_NO_WORKER = (502, 503, 504)  # 502 and 504 are a gateway's, and tell no more of a command than silence
+_NO_WORKER = (502, 503, 504)  # 502 and 504 come from a gateway: the command may have been taken
 _UNANSWERED = (429, *_NO_WORKER)
 POSITIONS_KEPT = 40  # more would not fit into a request's min_position
 
 
 class ClientError(OnefoldError):
-    """What a service answered instead.
+    """A call did not succeed.
 
     ClientError
-    ├── Refused       the domain's or the contract's no: repeating it is no use
-    └── Unavailable   no answer within the deadline; a command may have been taken: send it again with its key
+    ├── Refused       the domain or the contract refuses it: a retry is useless
+    └── Unavailable   no answer within the deadline; a command may have been taken: send it again with the same key
     """
 
 
 class Refused(ClientError):
-    """code: stable, of the problem; detail: for people."""
+    """code: the problem's stable code; detail: for people."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{status} {code}: {detail}")
@@ -60,16 +60,16 @@ class Refused(ClientError):
 
 
 class Unavailable(ClientError):
-    """key: of the command that may or may not have been taken; None of a read."""
+    """key: of the command, which may or may not have been taken; None for a read."""
 
     def __init__(self, last: str, key: str | None = None) -> None:
-        super().__init__(f"no answer in time, at last: {last}")
+        super().__init__(f"no answer in time; the last attempt: {last}")
         self.key = key
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A command that took effect. sequence: its aggregate's, afterwards."""
+    """A command that took effect. sequence: the aggregate's after it."""
 
     command_id: str
     sequence: int
@@ -77,7 +77,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[M]):
-    """A row. lag: records by which it may be old. met: whether `until` was; None when none was asked for."""
+    """A row. lag: how many records it may be behind. met: whether `until` was met; None without `until`."""
 
     body: M
     etag: str
@@ -88,7 +88,7 @@ class Read(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[M]):
-    """One page. missing: partitions whose rows it lacks."""
+    """One page. missing: the partitions that it does not cover."""
 
     items: Sequence[M]
     missing: Sequence[int]
@@ -112,7 +112,7 @@ class _Pause:
 
 
 _Steps = Generator[_Ask | _Pause, "httpx.Response | None", T]
-"""What a call does: it yields requests, answered by a response or, when none came, None; and pauses."""
+"""A call: yields requests, which get a response, or None when there was none; and pauses."""
 
 
 def path_of(collection: str, aggregate_id: str) -> str:
@@ -121,7 +121,7 @@ def path_of(collection: str, aggregate_id: str) -> str:
 
 
 class _Calls:
-    """The calls as steps, and the positions this client has seen: no later read is older."""
+    """The calls as steps, and the positions that this client has seen, so that no later read is older."""
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
@@ -129,11 +129,11 @@ class _Calls:
 
     @property
     def position(self) -> str:
-        """Of everything seen so far: for another client, to read no older."""
+        """The position of everything seen so far; another client that notes it reads nothing older."""
         return format_positions(self._positions)
 
     def note(self, position: str) -> None:
-        """Read no older than this from now on."""
+        """From now on, read nothing older than `position`."""
         for partition, offset in parse_positions(position).items():
             self._positions[partition] = max(offset, self._positions.pop(partition, -1))
             if len(self._positions) > POSITIONS_KEPT:
@@ -194,7 +194,7 @@ class _Calls:
         return Listed([model.model_validate(item) for item in page["items"]], missing), page["cursor"]
 
     def _outcome(self, location: str, key: str) -> _Steps[httpx.Response]:
-        """What became of a command that was taken: 404 as long as it is not decided."""
+        """The outcome of a command that was taken; the service answers 404 until it is decided."""
         deadline = time.monotonic() + self._deadline_s
         while time.monotonic() < deadline:
             yield _Pause(FIRST_PAUSE_S)
@@ -204,7 +204,7 @@ class _Calls:
         raise Unavailable("taken, but not decided", key)
 
     def _answered(self, ask: _Ask, key: str | None = None) -> _Steps[httpx.Response]:
-        """An answer that is none of `_UNANSWERED`; asks again, ever more patiently, until the deadline."""
+        """The first answer whose status is not in `_UNANSWERED`; retries with growing pauses until the deadline."""
         deadline = time.monotonic() + self._deadline_s + ask.wait_s
         pause_s = FIRST_PAUSE_S
         while True:
@@ -240,7 +240,7 @@ def _check(answer: httpx.Response) -> None:
 
 
 class _Workers:
-    """Whom to ask next: the same as before, while it answers."""
+    """Chooses the worker to ask: the same one as long as it answers."""
 
     def __init__(self, urls: str | Sequence[str], token: str | Callable[[], str] | None) -> None:
         self._urls = [urls] if isinstance(urls, str) else list(urls)
@@ -248,7 +248,7 @@ class _Workers:
         self._turn = 0
 
     def heard(self, answer: httpx.Response | None) -> httpx.Response | None:
-        """What was answered, None for silence: whoever could not answer is not asked next."""
+        """Returns `answer` (None: there was none); after a worker that could not answer, the next one is asked."""
         if answer is None or answer.status_code in _NO_WORKER:
             self._turn += 1
         return answer
@@ -269,7 +269,7 @@ class _Workers:
 
 
 class Client(_Calls):
-    """urls: of one worker or several; another is asked when one does not answer. token: or what gives a fresh one."""
+    """urls: of one worker or several; if one does not answer, the next is asked. token: or a function returning it."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class Client(_Calls):
     def send(
         self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
     ) -> Decided:
-        """Returns once it is decided. key: the same takes effect once, whoever repeats it. Raises ClientError."""
+        """Returns once it is decided. key: commands with the same key take effect once. Raises ClientError."""
         return self._run(self.send_steps(path, command, key, at))
 
     def read(
@@ -301,7 +301,7 @@ class Client(_Calls):
     ) -> Read[M]:
         """The row, never older than what this client has seen. Raises ClientError.
 
-        until: field:value to wait for. as_of: a sequence, or an instant such as 2026-11-20T10:00:00Z.
+        until: a field:value to wait for. as_of: a sequence, or an instant such as 2026-11-20T10:00:00Z.
         """
         return self._run(self.read_steps(path, model, until, wait_s, max_lag, as_of))
 

@@ -1,4 +1,4 @@
-"""The whole cluster as one picture, put together from what each worker says of itself."""
+"""The status of the whole cluster, assembled from what each worker reports about itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.status import ReplicaStatus, SourceStatus, Status
 
 
 class Member(BaseModel):
-    """A worker the group names. The rest is null when it does not answer."""
+    """A member of the consumer group. The other fields are null when it does not answer."""
 
     url: str
     reachable: bool
@@ -31,7 +31,7 @@ class Standby(BaseModel):
 
 
 class TablePartition(BaseModel):
-    """active: the owner's URL; null while nobody is. to_restore: records until it answers; null when it can't say."""
+    """active: the owner's URL; null while there is none. to_restore: records still to restore; null when unknown."""
 
     partition: int
     active: str | None
@@ -49,7 +49,7 @@ class SourcePartition(BaseModel):
 
 
 class Cluster(Status):
-    """What the asked worker says of itself, and then all that is known of all."""
+    """The status of the worker that was asked, followed by what is known about the whole cluster."""
 
     members: list[Member]
     tables: dict[str, list[TablePartition]]
@@ -57,7 +57,7 @@ class Cluster(Status):
 
 
 async def whole_cluster(request: Request, node: Node, peers: Peers) -> Cluster:
-    """Asks every member; one that is silent is shown as such."""
+    """Asks every member; one that does not answer is shown as unreachable."""
     own = node.status()
     urls = sorted(node.members() | {own.url})
     answers = await asyncio.gather(*(_status_of(request, url, own, peers) for url in urls))
@@ -74,7 +74,7 @@ async def _status_of(request: Request, url: str, own: Status, peers: Peers) -> S
 
 
 def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -> Cluster:
-    """found: each member's status by URL, None of a silent one."""
+    """found: each member's status by URL; None when it did not answer."""
     statuses = {url: status for url, status in found.items() if status is not None}
     return Cluster(
         **own.model_dump(),

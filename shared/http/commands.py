@@ -1,4 +1,4 @@
-"""A command over HTTP: appended to the commands topic, answered once the transaction that decided it committed."""
+"""A command over HTTP: appended to the commands topic, answered once the transaction that decides it has committed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_WAIT_S = 10.0
 
 def _no_dot_segment(key: str) -> str:
     if key in DOT_SEGMENTS:
-        raise ValueError(f"cannot be {key!r}: clients take it out of the Location")
+        raise ValueError(f"cannot be {key!r}: clients would remove it from the Location")
     return key
 
 
@@ -49,7 +49,7 @@ _AnyZone = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class Accepted(BaseModel):
-    """What became of a command. sequence: the aggregate's, after it; null while it is not decided yet."""
+    """The outcome of a command. sequence: the aggregate's after it; null while it is not decided yet."""
 
     command_id: str
     sequence: int | None
@@ -65,7 +65,7 @@ class CommandHeaders(BaseModel):
 
 async def command_headers(
     idempotency_key: Annotated[
-        IdempotencyKey | None, Header(description="the same key takes effect once; without it, a retry is new")
+        IdempotencyKey | None, Header(description="takes effect once per key; without a key, a retry is a new command")
     ] = None,
     occurred_at: Annotated[_AnyZone | None, Header(description="when it happened, if not now")] = None,
     prefer: Annotated[str, Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = "",
@@ -83,7 +83,7 @@ async def command_headers(
 Headers = Annotated[CommandHeaders, Depends(command_headers)]
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    202: {"model": Accepted, "description": "Appended, not decided yet; Location tells its outcome"},
+    202: {"model": Accepted, "description": "Appended but not decided yet; GET its Location for the outcome"},
     409: {"model": Problem, "description": "Refused; `code` says why"},
     413: {"model": Problem, "description": "The body is too large"},
     422: {"model": Problem, "description": "Not a valid request"},
@@ -95,16 +95,16 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
     201: {"model": Accepted, "description": "It took effect"},
-    404: {"model": Problem, "description": "Not decided yet, or too many commands of the aggregate since"},
+    404: {"model": Problem, "description": "Not decided yet, or too many later commands of the aggregate"},
     409: {"model": Problem, "description": "It was refused; `code` says why"},
 }
 
 
 class Commands:
-    """Takes commands for one aggregate; the worker that owns the key appends and answers."""
+    """Takes commands for aggregates of one kind; the worker that owns the key appends and answers."""
 
     def __init__(self, node: Node, peers: Peers, decider: Decider[Any, Any, Any], table: Table, path: str) -> None:
-        """path: where the aggregates are, as in `/accounts`."""
+        """path: the aggregates' collection, such as `/accounts`."""
         self._node = node
         self._path = path
         self._own_topics = {topic.name for topic in node.topology.topics}
@@ -113,7 +113,7 @@ class Commands:
         self._table = table
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
-        """201 with the new sequence, 409 when refused, 202 when not decided within its wait."""
+        """201 with the new sequence, 409 when refused, 202 when not decided within the wait."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
@@ -136,7 +136,7 @@ class Commands:
         return self._outcome(outcome, fingerprint(command), answered)
 
     async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
-        """What became of a command: 201, 409, or 404 while (or because) it is not among the aggregate's latest."""
+        """The outcome of a command: 201, 409, or 404 when it is not yet, or no longer, among the aggregate's latest."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
@@ -144,7 +144,8 @@ class Commands:
         row = self._node.read(self._table, partition, key)
         outcome = row.outcome(command_id) if row else None
         if row is None or outcome is None:
-            return problem(404, "command.unknown", f"no outcome of command {command_id} (yet), or too many since")
+            detail = f"command {command_id} is not decided yet, or was forgotten after too many later ones"
+            return problem(404, "command.unknown", detail)
         source = (self._table.source.name, partition)
         headers = self._headers(aggregate_id, command_id, partition, {source: row.offset})
         return self._outcome(outcome, outcome.fingerprint, headers)
@@ -154,7 +155,7 @@ class Commands:
             return problem(
                 409,
                 "idempotency_key.reused",
-                "this Idempotency-Key came with another body before; that one took effect, this one did not",
+                "this Idempotency-Key was used with another body before; that command was decided, this one was not",
                 headers=headers,
             )
         if outcome.code is not None:

@@ -1,4 +1,4 @@
-"""Records that could not be handled: what is parked and why, and an operator's word on it."""
+"""Dead letters over HTTP: which records are parked and why, and an operator's retry or discard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_LEFT_OUT: dict[int | str, dict[str, Any]] = {
 
 
 class DeadLetter(BaseModel):
-    """A parked key. offset, code, reason, attempts: of its first record; behind: how many wait for that one."""
+    """A parked key. offset, code, reason, attempts: of its first record; behind: how many records wait behind it."""
 
     id: str
     processor: str
@@ -38,7 +38,7 @@ class DeadLetter(BaseModel):
 
 
 class Discard(BaseModel):
-    """offset: of the first record, as it was shown; when another is first by now, nothing is dropped."""
+    """offset: the one shown for the first record; if another record is first by now, nothing is dropped."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -73,22 +73,22 @@ def router(node: Node, peers: Peers) -> APIRouter:
 
     @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
     async def retry(letter_id: Segment) -> Response:
-        """Handle what is parked, in order, up to the first that fails again."""
+        """Handle the parked records in order, up to the first that fails again."""
         return await _wish("retry", letter_id)
 
     @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_LEFT_OUT)
     async def discard(letter_id: Segment, body: Discard) -> Response:
-        """Drop the first record for good; what waits behind it goes on with a retry."""
+        """Drop the first record for good; a retry handles the records behind it."""
         if node.topology.needs_every_record(processor_of_id(letter_id)):
-            detail = "an event can't be left out of a history: mend `evolve` and retry"
+            detail = "an event can't be left out of a history: fix `evolve` and retry"
             return problem(409, "history.whole", detail)
         return await _wish("discard", letter_id, offset=body.offset, reason=body.reason)
 
-    async def _wish(action: Literal["retry", "discard"], letter_id: str, **said: Any) -> Response:
+    async def _wish(action: Literal["retry", "discard"], letter_id: str, **fields: Any) -> Response:
         partition = _partition(letter_id, node)
         if partition is None:
             return _unknown(letter_id)
-        wish = Wish(action=action, id=letter_id, **said)
+        wish = Wish(action=action, id=letter_id, **fields)
         await node.append(parking, *wish.record, partition)
         headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
         return JSONResponse(wish.model_dump(), 202, headers=headers)

@@ -1,10 +1,10 @@
-"""What HTTP alone can refuse.
+"""Errors that only the HTTP side raises.
 
 OnefoldError
-├── Unauthenticated    no token, or none that counts: 401
+├── Unauthenticated    no token, or an invalid one: 401
 ├── Forbidden          a valid token that does not allow this: 403
-├── Archived           it was here, and is now in the archive at most: 410
-└── TooMany            the client asks faster than it may: 429
+├── Archived           removed from the log, but perhaps in the archive: 410
+└── TooMany            the client exceeds its rate limit: 429
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Forbidden(OnefoldError):
 
 
 class Archived(OnefoldError):
-    """Retention has removed what is asked for from the log.
+    """Retention has removed the requested events from the log.
 
     Operator action: read it from the archive; a topic with `retention_ms=KEPT_FOR_EVER` needs none.
     """
 
 
 class TooMany(OnefoldError):
-    """wait_s: until one request may pass."""
+    """wait_s: seconds until the next request may pass."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__("this client makes too many requests")

@@ -1,7 +1,7 @@
-"""What a caller may do, asked before each route: default is no.
+"""Authorization, checked before each route; whatever is not allowed is forbidden.
 
-`<service>:read` and `<service>:write` open a service's routes, `operations:read` and `operations:write` those of who
-runs it. Where aggregates have owners, a caller touches its own; `<service>:any` touches all, and lists.
+`<service>:read` and `<service>:write` open a service's routes, `operations:read` and `operations:write` those of its
+operators. Where aggregates have owners, a caller may access only its own; `<service>:any` allows all, and lists.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shared.http.problems import Problem
 from shared.http.routing import routes_of
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No bearer token, or none that counts here"},
-    403: {"model": Problem, "description": "The token lacks a scope, or owns another aggregate"},
-    429: {"model": Problem, "description": "Too many requests of this client; see Retry-After"},
+    401: {"model": Problem, "description": "No bearer token, or an invalid one"},
+    403: {"model": Problem, "description": "The token lacks a scope, or its bearer owns another aggregate"},
+    429: {"model": Problem, "description": "Too many requests from this client; see Retry-After"},
 }
 
 _bearer = HTTPBearer(auto_error=False)
 
 
 class OwnedRouter(APIRouter):
-    """Whose routes have an aggregate's id in `id_in`, of the path or the query: for its owner, or `<service>:any`."""
+    """Its routes name an aggregate in the path or query parameter `id_in`: for its owner, or with `<service>:any`."""
 
     def __init__(self, id_in: str, **settings: Any) -> None:
         super().__init__(**settings)
@@ -39,34 +39,34 @@ class OwnedRouter(APIRouter):
 
 
 class Guard:
-    """Lets callers through whose token has a route's scope; everybody where nobody is asked for a token."""
+    """Lets callers through whose token has the route's scope; everybody when authentication is off."""
 
     def __init__(self, tokens: Tokens | None, buckets: Buckets) -> None:
         self._tokens = tokens
         self._buckets = buckets
 
     def around(self, router: APIRouter, on: str) -> list[APIRoute]:
-        """Its routes, which now need `on`:read for GET, `on`:write for all else, and say so in the OpenAPI."""
+        """The router's routes, which now need `on`:read for GET, `on`:write for all else, and say so in the OpenAPI."""
         id_in = router.id_in if isinstance(router, OwnedRouter) else None
         return [self._guarded(route, on, id_in) for route in routes_of(router)]
 
     def _guarded(self, route: APIRoute, on: str, id_in: str | None) -> APIRoute:
         route.responses = RESPONSES | route.responses
-        if self._tokens is not None:  # no dependency: those cost FastAPI ten times as much
-            route.app = self._asking(route.app, on, id_in, self._tokens)
+        if self._tokens is not None:  # not a FastAPI dependency, which costs ten times as much
+            route.app = self._checking(route.app, on, id_in, self._tokens)
         return route
 
-    def _asking(self, app: ASGIApp, on: str, id_in: str | None, tokens: Tokens) -> ASGIApp:
-        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+    def _checking(self, app: ASGIApp, on: str, id_in: str | None, tokens: Tokens) -> ASGIApp:
+        async def check(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope)
             caller = await self._caller(request, tokens)
             caller.check_scope(f"{on}:{'read' if scope['method'] in ('GET', 'HEAD') else 'write'}")
             if id_in is not None:
-                _check_owner(caller, on, _asked(request, id_in))
+                _check_owner(caller, on, _requested_id(request, id_in))
             scope["onefold.caller"] = caller
             await app(scope, receive, send)
 
-        return ask
+        return check
 
     async def _caller(self, request: Request, tokens: Tokens) -> Authority:
         call = peer_call(request)
@@ -82,15 +82,15 @@ class Guard:
         return authority
 
 
-def _check_owner(caller: Authority, service: str, asked: str | None) -> None:
-    """asked: an aggregate's id; None for all of them. Raises Forbidden."""
-    if asked is None:
+def _check_owner(caller: Authority, service: str, requested: str | None) -> None:
+    """requested: an aggregate's id; None for all of them. Raises Forbidden."""
+    if requested is None:
         caller.check_scope(f"{service}:any")
-    elif asked != caller.owner and f"{service}:any" not in caller.scopes:
+    elif requested != caller.owner and f"{service}:any" not in caller.scopes:
         raise Forbidden("owner.other", "the token's bearer does not own this aggregate")
 
 
-def _asked(request: Request, parameter: str) -> str | None:
+def _requested_id(request: Request, parameter: str) -> str | None:
     if parameter in request.path_params:
         return unquote(request.path_params[parameter])  # routed by the escaped path
     return request.query_params.get(parameter)

@@ -1,4 +1,4 @@
-"""What operators and load balancers ask: is it alive, is it ready, how far is everything."""
+"""What operators and load balancers ask a worker: is it alive, is it ready, how far behind is it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Ready(BaseModel):
 
 
 def health_routes(node: Node, peers: Peers) -> APIRouter:
-    """For anybody who can reach the port."""
+    """Open to anybody who can reach the port."""
     router = APIRouter(tags=["operations"])
 
     @router.get(ALIVE)
     async def alive() -> Alive:
-        """The process runs."""
+        """The process is running."""
         return Alive()
 
     @router.get(READY, response_model=Ready, responses=RESPONSES)
@@ -48,7 +48,7 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
         partition: Annotated[int | None, Query(ge=0, description="only this partition")] = None,
         key: Annotated[AggregateId | None, Query(description="only the partition of this key")] = None,
     ) -> Ready | Response:
-        """Every partition assigned to this worker is restored and served; or one partition is, wherever it is."""
+        """Every partition assigned to this worker is restored and served; or one partition is, at any worker."""
         asked = node.partition(key.encode()) if key is not None else partition
         if asked is None:
             if node.ready():
@@ -70,13 +70,13 @@ def operator_routes(node: Node, peers: Peers, registry: CollectorRegistry) -> AP
 
     @router.get("/cluster", response_model=Cluster)
     async def cluster(request: Request) -> Response:
-        """This worker and, in `members`, `tables` and `topics`, all others: who holds what, and how far behind."""
+        """This worker and, in `members`, `tables` and `topics`, all of them: who holds what, and how far behind."""
         found = node.status() if is_hop(request) else await whole_cluster(request, node, peers)
         return Response(found.model_dump_json(), media_type="application/json")
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """This worker's metrics as Prometheus reads them."""
+        """This worker's metrics in Prometheus's format."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

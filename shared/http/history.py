@@ -1,6 +1,6 @@
-"""What was: an aggregate's events in pages, and its state as of a sequence or a time.
+"""An aggregate's past: its events in pages, and its state as of a sequence or a time.
 
-As fresh as a read of its row. The records come from the log: those few that its chapters (shared.history) name.
+As fresh as a read of its row. The events come from the log: only the records that its chapters (shared.history) name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     **queries.RESPONSES,
-    410: {"model": Problem, "description": "No longer in the log, which retention has cut; the archive has it"},
+    410: {"model": Problem, "description": "Retention has removed it from the log; the archive has it"},
 }
 
 AsOf = Annotated[Annotated[int, Field(ge=1, lt=2**63)] | Instant, Field(union_mode="left_to_right")]
@@ -46,14 +46,14 @@ AsOf = Annotated[Annotated[int, Field(ge=1, lt=2**63)] | Instant, Field(union_mo
 class EventsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    cursor: Annotated[int, Field(ge=0, lt=2**63, description="of the page before: a sequence to go on behind")] = 0
+    cursor: Annotated[int, Field(ge=0, lt=2**63, description="of the previous page: a sequence to go on after")] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
     min_position: MinPosition = None
     wait: Wait = 0.0
 
 
 class PastEvent(BaseModel):
-    """An event as it is understood today: older versions are upcast."""
+    """An event as it is read today: older versions are upcast."""
 
     event_id: str
     type: str
@@ -75,7 +75,7 @@ class PastEvents(BaseModel):
 
 class PastReading(Reading):
     as_of: AsOf | None = Field(
-        None, description="a sequence; or a time, for all before the first event that occurred later"
+        None, description="a sequence; or a time, for the state before the first event that occurred later"
     )
 
     @property
@@ -96,7 +96,7 @@ class History(Queries):
         self._decider = decider
 
     async def events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
-        """A page of its events, from its owner, here or one hop away."""
+        """A page of its events from its owner: this worker, or one hop away."""
         partition = self._node.partition(check_aggregate_id(aggregate_id).encode())
         if self._node.serves(self._table, partition):
             return await self._awaited(request, self._page(aggregate_id, partition, query))
@@ -133,16 +133,16 @@ class History(Queries):
         return then
 
     async def _past(self, aggregate_id: str, partition: int, last: int, deadline: float) -> _Past:
-        """Its past up to `last` at least. Raises NotReady."""
+        """The aggregate's past, at least up to the event `last`. Raises NotReady."""
         past = _Past(self._node, self._decider, aggregate_id, partition, last)
         deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
         if not await self._comes_true(past.is_whole, partition, deadline):
-            raise NotReady(f"the history of {aggregate_id!r} is not read as far as event {last}")
+            raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
         return past
 
 
 class _Past:
-    """Of one aggregate, at the worker that serves it. Its methods raise Archived and NotReady."""
+    """One aggregate's past, at the worker that serves it. The methods raise Archived and NotReady."""
 
     def __init__(
         self, node: Node, decider: Decider[Any, Any, Any], aggregate_id: str, partition: int, last: int
@@ -159,7 +159,7 @@ class _Past:
         return self._node.topology.history
 
     def is_whole(self) -> bool:
-        """Whether the chapters have the last event."""
+        """Whether the chapters include the last event."""
         chapter = self._chapter(number_of(self._last))
         return chapter is not None and chapter.last >= self._last
 
@@ -173,7 +173,7 @@ class _Past:
         return self._folded(chapter, await self.events(chapter.first - 1, sequence))
 
     async def _at_time(self, moment: datetime) -> Row[Any]:
-        """Behind the longest beginning of the history in which nothing occurred later."""
+        """The state after the longest prefix of the history in which no event occurred later than `moment`."""
         numbers = range(number_of(self._last) + 1)
         number = bisect_right(numbers, moment, key=lambda n: c.latest if (c := self._chapter(n)) else _BEFORE_ALL)
         chapter = self._known(self._chapter(min(number, numbers[-1])))
@@ -183,7 +183,7 @@ class _Past:
         return self._folded(chapter, list(takewhile(lambda event: event.occurred_at <= moment, events)))
 
     async def events(self, after: int, last: int) -> Sequence[EventEnvelope[Any]]:
-        """Those behind sequence `after` up to `last`."""
+        """The events after the sequence `after`, up to `last`."""
         chapters = filter(None, map(self._chapter, range(number_of(after + 1), number_of(last) + 1)))
         offsets = [offset for chapter in chapters for offset in chapter.between(after, last)]
         if len(offsets) < last - after:
@@ -194,7 +194,7 @@ class _Past:
             raise self._archived(cut.offset) from cut
         events = [self._decider.event_codec.decode(value) for value in values]
         if any((e.aggregate_id, e.sequence) != (self._id, n) for n, e in enumerate(events, after + 1)):
-            raise RuntimeError(f"{self._log.name} is not the log that the chapters are of")
+            raise RuntimeError(f"{self._log.name} is not the log that the chapters refer to")
         return events
 
     def _folded(self, chapter: Chapter[Any], events: Sequence[EventEnvelope[Any]]) -> Row[Any]:
@@ -212,12 +212,12 @@ class _Past:
         return None if row is None else row.state
 
     def _archived(self, begin: int) -> Archived:
-        """The log begins at the offset `begin`, or for 0 where the chapters do."""
+        """begin: the log's first offset; 0 when it is the chapters that begin later."""
         numbers = range(number_of(self._last) + 1)
         number = bisect_left(numbers, begin, key=lambda n: c.offsets[-1] if (c := self._chapter(n)) else -1)
         chapter = self._chapter(number)
         first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self._last + 1
         return Archived(
-            f"{self._log.name} has of {self._id!r} only what is behind event {first - 1}: retention has removed the "
+            f"{self._log.name} has events of {self._id!r} only after event {first - 1}: retention has removed the "
             f"rest, which is in the archive of {self._node.topology.service}, if one is kept"
         )

@@ -1,4 +1,4 @@
-"""What a request may bring, how long it may take and what every answer says: ASGI middleware around the routes."""
+"""ASGI middleware around the routes: how large, frequent and slow a request may be, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ HEADERS = {
 
 
 class BodyLimit:
-    """ASGI middleware: 413 as soon as a body exceeds the limit, whatever Content-Length says; 408 when it dawdles.
+    """ASGI middleware: 413 as soon as a body exceeds the limit, whatever Content-Length says; 408 when it is slow.
 
-    A body is read whole before the application sees the request, so that one it does not need is refused, too.
+    The whole body is read before the application sees the request, so that a body it does not need is refused, too.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
@@ -46,7 +46,7 @@ class BodyLimit:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await self._read(receive)
         except TimeoutError:
-            await self._refuse(408, "request.too_slow", f"the body must be here in {BODY_WITHIN_S:.0f} s")(
+            await self._refuse(408, "request.too_slow", f"the body must arrive within {BODY_WITHIN_S:.0f} s")(
                 scope, receive, send
             )
             return
@@ -59,7 +59,7 @@ class BodyLimit:
         await self.app(scope, _replayed(body, receive), send)
 
     async def _read(self, receive: Receive) -> bytes:
-        """The body, or the first part of it that is too large. Raises ConnectionError when the client has gone."""
+        """The body, or the first part of it that is too large. Raises ConnectionError when the client has hung up."""
         body, more = bytearray(), True
         while more and len(body) <= self.max_bytes:
             message = await receive()
@@ -81,7 +81,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """`receive` of a request whose body was read already."""
+    """A `receive` for a request whose body has been read already."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -91,10 +91,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class Buckets:
-    """Token buckets by client: `rate` requests a second, and twice as many at once after a rest."""
+    """Token buckets by client: `rate` requests a second, and bursts of up to twice as many."""
 
     def __init__(self, rate: int, clients: int = 10_000) -> None:
-        """rate: 0 lets everything pass. clients: how many are remembered; the longest silent is forgotten first."""
+        """rate: 0 means no limit. clients: how many are remembered; the one idle for longest is forgotten first."""
         self.rate = rate
         self._clients = clients
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
@@ -114,10 +114,10 @@ class Buckets:
 
 
 class RateLimit:
-    """ASGI middleware: 429 for a client, by its address, that asks too fast. What peers pass on was counted there.
+    """ASGI middleware: 429 for a client address that asks too often. Requests that peers pass on were counted there.
 
-    spared: paths of probes, which may come from clients' address, and must not end a worker that is only busy. With a
-    query they count: they may cost a hop.
+    spared: paths of probes, which may come from the clients' address: a refused probe must not end a worker that is
+    merely busy. With a query they count, because they may cost a hop.
     """
 
     def __init__(self, app: ASGIApp, buckets: Buckets, spared: frozenset[str] = frozenset()) -> None:
@@ -153,7 +153,7 @@ class TargetLimit:
 
 
 class TimeLimit:
-    """ASGI middleware: 503 for an answer that has not begun after `max_s`; a stream that has may go on."""
+    """ASGI middleware: 503 for an answer that has not begun after `max_s`; one that has, as a stream, may go on."""
 
     def __init__(self, app: ASGIApp, max_s: float = MAX_ANSWER_S) -> None:
         self.app = app
@@ -183,10 +183,10 @@ class TimeLimit:
 
 
 class SecureHeaders:
-    """ASGI middleware: what every answer says to a browser. Nothing here is a page, to be framed or to be kept."""
+    """ASGI middleware: security headers for browsers. No answer is a page, and none may be framed or cached."""
 
     def __init__(self, app: ASGIApp, *, secure: bool, docs: frozenset[str]) -> None:
-        """secure: say that https is meant for good. docs: paths of pages, which load scripts."""
+        """secure: send Strict-Transport-Security. docs: paths of pages, which load scripts and get no such headers."""
         self.app = app
         self.docs = docs
         self.headers = dict(HEADERS)
@@ -201,7 +201,7 @@ class SecureHeaders:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                theirs = [header for header in message["headers"] if header[0] not in headers]  # in lower case, in ASGI
+                theirs = [header for header in message["headers"] if header[0] not in headers]  # ASGI: lower case
                 message = {**message, "headers": [*theirs, *headers.items()]}
             await send(message)
 
@@ -209,7 +209,7 @@ class SecureHeaders:
 
 
 class BugsAs500:
-    """ASGI middleware: a bug is a 500 without its trace, and a line in the log with it."""
+    """ASGI middleware: answers a bug with a 500 without the traceback, and logs it with the traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Lists over all partitions: every owner is asked, and the answer says which partitions it covers and how fresh.
+"""Lists over all partitions: every owner is asked, and the answer says which partitions it covers, and how fresh.
 
 Each partition walks one index (or the keys) in the list's order and stops at the limit, so neither memory nor time
 grows with the table. A cursor is a place in that order, not in a worker: it survives rebalances.
@@ -30,8 +30,8 @@ from shared.topology import Table
 log = structlog.get_logger(__name__)
 
 MAX_PAGE = 500
-MAX_CURSOR = 6000  # of an indexed text of 4 KB; with `partitions` it leaves a peer's request below MAX_TARGET_BYTES
-EXAMINED = 20_000  # rows a partition looks at for one page; a page of rarer rows is short, and its cursor goes on
+MAX_CURSOR = 6000  # holds an indexed text of 4 KB; with `partitions`, a peer's request stays below MAX_TARGET_BYTES
+EXAMINED = 20_000  # rows a partition examines for one page; if few match, the page is short and its cursor goes on
 
 Place = tuple[bytes, bytes]
 """Where a row is in a list's order: its sortable value and its key."""
@@ -61,10 +61,10 @@ def _unpacked_place(packed: list[str]) -> Place:
 
 
 class ListQuery(BaseModel):
-    """What every list takes. A subclass adds a field F, or F_min and F_max, for each index F it filters by; F_min and
-    F_max alone where F is the name of a field below.
+    """The parameters of every list. For each index F that it filters by, a subclass adds a field F, or F_min and F_max;
+    only F_min and F_max where F is the name of a field below.
 
-    order: by id, unless a subclass names indexes, too.
+    order: by id; a subclass may name indexes as well.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -74,23 +74,23 @@ class ListQuery(BaseModel):
     cursor: Annotated[str | None, Field(max_length=MAX_CURSOR, description="of the page before, in the same order")] = (
         None
     )
-    complete: Annotated[bool, Field(description="503 rather than a list that lacks a partition")] = False
+    complete: Annotated[bool, Field(description="503 instead of a list that lacks a partition")] = False
     max_lag: Annotated[
-        int | None, Field(ge=0, description="a standby so many records behind may answer for a missing owner")
+        int | None, Field(ge=0, description="a standby at most so many records behind may answer for a missing owner")
     ] = None
     partitions: Annotated[
-        str | None, Field(pattern=r"^\d{1,6}(,\d{1,6})*$", max_length=2000, description="only these")
+        str | None, Field(pattern=r"^\d{1,6}(,\d{1,6})*$", max_length=2000, description="only these partitions")
     ] = None
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
         if self.cursor is not None and decode_cursor(self.cursor)[0] != self.order:
-            raise ValueError("the cursor is of a list in another order")
+            raise ValueError("the cursor belongs to a list in another order")
         return self
 
     @property
     def after(self) -> Place | None:
-        """Where the page before ended."""
+        """Where the previous page ended."""
         return decode_cursor(self.cursor)[1] if self.cursor else None
 
 
@@ -123,7 +123,7 @@ class Found(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one partition found. frontier: how far it looked when it stopped early, None when it is through."""
+    """What one partition found. frontier: where it stopped early; None when it reached the end."""
 
     covered: Covered
     found: list[Found]
@@ -135,7 +135,7 @@ Parts = dict[int, Part]
 
 
 Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
-"""The least and the greatest sortable value that is wanted, by indexed field; None where any will do."""
+"""The lowest and the highest sortable value wanted, by indexed field; None: no bound."""
 
 
 class Lists:
@@ -148,7 +148,7 @@ class Lists:
         self._present = present
 
     async def page(self, request: Request, query: ListQuery) -> Response:
-        """What all owners have, in order; from a worker that passes its caller's request on, only what is here."""
+        """The items of all owners, in order; for a request that another worker passed on, only those held here."""
         wanted = self._wanted(query)
         parts = await self._owned(wanted, query)
         if is_hop(request):
@@ -177,14 +177,14 @@ class Lists:
         return every & set(map(int, query.partitions.split(","))) if query.partitions else every
 
     async def _owned(self, partitions: set[int], query: ListQuery) -> Parts:
-        """Those that are owned here from the first row to the last."""
+        """The parts of the partitions that are owned here from the first row read to the last."""
         served = [p for p in partitions if self._node.serves(self._table, p)]
         fresh = {p: Covered(partition=p, status="fresh", lag=0, position=self._position(p)) for p in served}
         parts = await asyncio.to_thread(self._read, fresh.values(), query)
         return {p: part for p, part in parts.items() if self._node.serves(self._table, p)}
 
     async def _stale(self, partitions: set[int], query: ListQuery) -> Parts:
-        """Those of which a standby here is fresh enough."""
+        """The parts of the partitions of which a standby here is fresh enough."""
         lags = {p: self._node.standby_lag(self._table, p) for p in partitions}
         enough = [
             Covered(partition=p, status="stale", lag=lag)
@@ -194,7 +194,7 @@ class Lists:
         return await asyncio.to_thread(self._read, enough, query)
 
     def _position(self, partition: int) -> str:
-        """Before its rows are read, so that they are never older."""
+        """Taken before the rows are read, so that they are never older."""
         return format_positions({(self._table.source.name, partition): self._node.position(self._table, partition)})
 
     async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Parts:
@@ -210,7 +210,7 @@ class Lists:
         return await self._ask(request, dict.fromkeys(others, partitions), query)
 
     async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
-        """What the workers have of the partitions each is asked for; one that does not answer has none."""
+        """The parts that the asked workers have; one that does not answer has none."""
         wishes = query.model_dump(mode="json", exclude_none=True) | {"complete": False}
         asked = {name: str(wish).lower() if isinstance(wish, bool) else wish for name, wish in wishes.items()}
         answers = await asyncio.gather(
@@ -225,7 +225,7 @@ class Lists:
         parts: Parts = {}
         for answer in answers:
             if isinstance(answer, NotReady):
-                log.info("a list lacks a part", reason=str(answer))
+                log.info("a list lacks a worker's partitions", reason=str(answer))
             elif isinstance(answer, BaseException):
                 raise answer
             else:
@@ -233,7 +233,7 @@ class Lists:
         return parts
 
     def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
-        """Runs in a thread. A partition that moves away meanwhile is left out."""
+        """Runs in a thread. Leaves out a partition that moves away meanwhile."""
         parts: Parts = {}
         for covered in partitions:
             with suppress(NotReady):
@@ -264,7 +264,7 @@ class Lists:
         start = b""
         if after is not None:
             start = entry_at(field, *after)
-        elif first is not None:  # behind, or before, all entries of the bound's value
+        elif first is not None:  # after all entries of the bound's value, or before them
             start = prefix(field) + first + (b"\x00\xff" if descending else b"")
         for entry in self._node.keys_by(self._table, partition, field, start, descending):
             value, key = place_of(entry, field)
@@ -287,7 +287,7 @@ class Lists:
 
 
 def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
-    # a day is text in an index
+    # as JSON: a day is text in an index
     asked = query.model_dump(mode="json", exclude_none=True, exclude=set(ListQuery.model_fields))
 
     def end(field: str, which: str) -> bytes | None:
@@ -300,7 +300,7 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:
     """The first items of all parts, and where the next page begins.
 
-    A part that stopped early may have more right behind its frontier, so the page ends at the nearest frontier.
+    A part that stopped early may have more right after its frontier, so the page ends at the nearest frontier.
     """
     descending = query.order.startswith("-")
     frontiers = sorted((part.frontier for part in parts if part.frontier), reverse=descending)

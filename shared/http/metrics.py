@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: the requests of this worker, and what its status says of the engine and the partitions."""
+"""What Prometheus scrapes: this worker's requests, and the status of its engine and partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shared.status import ReplicaStatus, SourceStatus, Status
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_NO_ROUTE = "none"  # never the path itself: whoever asks for paths would fill the memory
+_NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory
 
 
 class RequestMetrics:
@@ -30,7 +30,7 @@ class RequestMetrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
-        # as many as there are routes; `labels` itself makes strings of them and takes a lock, each time
+        # no more entries than there are routes; `labels` itself builds strings and takes a lock each time
         self.requests = cache(requests.labels)
         self.seconds = cache(seconds.labels)
         self.in_progress = Gauge("onefold_http_requests_in_progress", "Requests being answered", registry=registry)

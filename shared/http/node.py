@@ -1,4 +1,4 @@
-"""What the HTTP side needs of the worker it runs in; `shared.streams.node.WorkerNode` is one."""
+"""What the HTTP side needs from the worker it runs in; `shared.streams.node.WorkerNode` implements it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.status import Status
 from shared.topology import Table, Topic, Topology
 
 Present = Callable[[str, Row[Any]], BaseModel | None]
-"""(key, row) → the row as the API shows it; None when it shows nothing."""
+"""(key, row) → the row as the API shows it; None to show nothing."""
 
 
 class Node(Protocol):
@@ -29,22 +29,22 @@ class Node(Protocol):
     def settings(self) -> Settings: ...
 
     def partition(self, key: bytes) -> int:
-        """The partition of every topic and table of the service that `key` lives in."""
+        """The partition of `key`, the same in every topic and table of the service."""
 
     def owner(self, table: Table, partition: int) -> str | None:
-        """URL of the worker that owns the partition; None while nobody does."""
+        """URL of the worker that owns the partition; None while no worker does."""
 
     def members(self) -> frozenset[str]:
         """URLs of all workers of the service, this one included, as the group last named them."""
 
     def serves(self, table: Table, partition: int) -> bool:
-        """Whether rows of the partition read here now are the latest: owned, restored and in the group's lease."""
+        """Whether rows read here now are the latest: the partition is owned, restored and within the group's lease."""
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`; the partition must be served here."""
 
     def position(self, table: Table, partition: int) -> int:
-        """Offset of the last record of the table's source that rows read here include; -1 while there is none."""
+        """Offset of the last source record that rows read here include; -1 while there is none."""
 
     async def progress(self) -> None:
         """Returns after the next commit here, or when partitions move."""
@@ -53,36 +53,36 @@ class Node(Protocol):
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
 
     def standby_lag(self, table: Table, partition: int) -> int | None:
-        """Records by which the copy held here is known to be behind; None when none is held, or it is not followed.
+        """How many records the replica held here is known to be behind; None without one, or when it is not followed.
 
         None for an owner's, too: it is served, or others may have written since, and how much is not known here.
         """
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        """Committed rows of a partition held here, in key order, beginning behind `after`."""
+        """Committed rows of a partition held here, in key order, starting after `after`."""
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        """Index entries (shared.indexing) of a partition held here, in order, beginning behind `start`."""
+        """Index entries (shared.indexing) of a partition held here, in order, starting after `start`."""
 
     def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
-        """The table's committed changes behind changelog offsets, by partition; None begins at the present end.
+        """The table's committed changes after a changelog offset per partition; None starts at the current end.
 
-        Any worker can tell them. Raises NotReady while it can't, and LookupError for an offset that never was.
+        Any worker can serve them. Raises NotReady while it can't, and LookupError for an offset that never existed.
         """
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
-        """Values of committed records, by ascending offsets; any worker can read them.
+        """Values of committed records at ascending offsets; any worker can read them.
 
-        Raises NotReady while it can't, and LogBegins when some were removed since.
+        Raises NotReady while it can't, and LogBegins when some have been removed.
         """
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        """Completes once that command is decided and committed here; ask before sending it."""
+        """Completes once that command is decided and committed here; call it before sending the command."""
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
-        """Append a record, by default where its key belongs.
+        """Append a record, by default to its key's partition.
 
         Returns its offset after the broker's acknowledgement. Raises NotReady.
         """
@@ -91,4 +91,4 @@ class Node(Protocol):
         """Whether every partition assigned here is served."""
 
     def status(self) -> Status:
-        """Who owns what and how far each partition held here is."""
+        """Who owns what, and how far behind each partition held here is."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI derives, made true of problems and whole for every route."""
+"""The OpenAPI document: what FastAPI derives, corrected for problems and completed for every route."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared.http.problems import MEDIA_TYPE, Problem
 Json = dict[str, Any]
 
 DESCRIPTION = """\
-Any worker answers for any key. Answers carry `Onefold-Position`; give it as `min_position` and no answer is older.
+Any worker answers for any key. Answers carry `Onefold-Position`; pass it as `min_position` and no answer is older.
 Repeat a command with the same `Idempotency-Key` and it takes effect once. Errors are problems (RFC 9457): branch on
 their `code`.
 """
@@ -23,7 +23,7 @@ EVERYWHERE = {
     "413": "The body is too large",
     "414": "Path and query are too long",
     "422": "Not a valid request; `errors` names the fields",
-    "429": "Too many requests of this client; see Retry-After",
+    "429": "Too many requests from this client; see Retry-After",
     "500": "A bug on our side",
     "503": "Not ready; try again after Retry-After, a command with the same Idempotency-Key",
 }
@@ -38,13 +38,13 @@ _BEARER = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "JWT",
-    "description": "RS256 or ES256, of the configured issuer",
+    "description": "RS256 or ES256, from the configured issuer",
 }
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 
 
 def install(api: FastAPI) -> None:
-    """Make `api.openapi()` give the document below."""
+    """Make `api.openapi()` return the document below."""
 
     def openapi() -> Json:
         if api.openapi_schema is None:
@@ -84,7 +84,7 @@ def _operations(document: Json) -> Iterator[Json]:
 
 
 def _never_null(schema: Json) -> Json:
-    """A parameter is there or not: it can't be null, as FastAPI has it for each that is optional."""
+    """A parameter is present or absent, never null, although FastAPI says so of every optional one."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return schema

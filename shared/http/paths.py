@@ -1,6 +1,6 @@
 """Paths as they were sent: an escaped slash belongs to its segment, and bytes that are not UTF-8 are refused.
 
-Servers hand paths on decoded. There `a%2Fb` has become two segments, and `%FE` and `%FF` the same character.
+Servers pass paths on decoded: `a%2Fb` has become two segments, and `%FE` and `%FF` the same character.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.es.ids import AggregateId
 
 
 class SentPath:
-    """ASGI middleware: routes by the escaped path. So each path parameter has to be a `Segment` or a `PathId`."""
+    """ASGI middleware: routes by the escaped path, so each path parameter has to be a `Segment` or a `PathId`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,7 +1,7 @@
-"""One hop to the worker that can answer: only to allowed peers, and with the caller's verified authority alone.
+"""One hop to the worker that can answer: only to allowed peers, and with nothing but the caller's verified authority.
 
-The caller's own token stays here. A peer is told who asks in a token of ours, signed with the workers' shared secret,
-good for one method and target and for seconds: docs/adr has why.
+The caller's own token stays here. A peer learns who the caller is from a token that this worker signs with the workers'
+shared secret, valid for one method and target and for seconds; docs/adr says why.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 
 PEER_HEADER = "Onefold-Peer"
 CONNECT_S = 1.0
-ANSWER_S = 3.0  # a peer that is silent for longer, beyond what the caller wishes to wait, is frozen or cut off
-TOKEN_S = 30.0  # allows for clocks that differ
+ANSWER_S = 3.0  # on top of the caller's wait; a peer that takes longer is frozen or cut off
+TOKEN_S = 30.0  # allows for clock skew
 FORWARDED = (
     "accept",
     "content-type",
@@ -47,17 +47,17 @@ RETURNED = ("content-type", "etag", "location", "retry-after")
 _HEADER = PEER_HEADER.lower().encode()
 _ALGORITHM = "HS256"
 _ISSUER = "onefold-peer"
-_KEPT = bytes(range(0x21, 0x7F)).decode().replace("#", "")  # where a URL has a fragment, a request target has none
+_KEPT = bytes(range(0x21, 0x7F)).decode().replace("#", "")  # # would begin a URL's fragment; a request target has none
 
 
 class PeerCall(NamedTuple):
-    """A request that another worker passed on. authority: its caller's; None when nobody is asked for a token."""
+    """A request that another worker passed on. authority: its caller's; None when authentication is off."""
 
     authority: Authority | None
 
 
 class PeerTokens:
-    """Made by one worker of a service for another."""
+    """Signs and verifies the tokens that one worker of a service sends to another."""
 
     def __init__(self, service: str, secret: str) -> None:
         self._service = service
@@ -93,7 +93,7 @@ def peer_tokens(service: str, settings: Settings) -> PeerTokens:
 
 
 def is_hop(request: Request) -> bool:
-    """Whether another worker passed the request on: then it is answered here or nowhere."""
+    """Whether another worker passed the request on; then this worker must not pass it on again."""
     return peer_call(request) is not None
 
 
@@ -103,7 +103,7 @@ def peer_call(request: Request) -> PeerCall | None:
 
 
 class PeerCalls:
-    """ASGI middleware: knows the requests of our workers; one that only claims to be is 401, or 429 as any other."""
+    """ASGI middleware: verifies requests of our workers; one that only claims to be gets 401, or 429 as any other."""
 
     def __init__(self, app: ASGIApp, tokens: PeerTokens, buckets: Buckets) -> None:
         self.app = app
@@ -131,7 +131,7 @@ def _refusal(reason: str) -> ASGIApp:
 
 
 class AllowedPeers:
-    """Which hosts a worker calls: what a member of the group says of itself is not believed."""
+    """The hosts that a worker may call: the URL that a member of the group gives for itself is not trusted."""
 
     def __init__(self, patterns: str) -> None:
         self._names = [pattern for pattern in patterns.split(",") if _network(pattern) is None]
@@ -165,7 +165,7 @@ def _contains(outer: _Network, inner: _Network) -> bool:
 
 
 class Peers:
-    """Passes a request on to a worker that can answer it, with the headers above and no others."""
+    """Passes a request on to a worker that can answer it, with the headers in FORWARDED and no others."""
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._tokens = peer_tokens(service, settings)
@@ -173,9 +173,9 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
-        """The owner's answer. Raises NotReady when nobody owns the key yet, or the owner is silent or knows us not.
+        """The owner's answer. Raises NotReady without an owner, or when it does not answer or rejects our peer token.
 
-        It asks a peer's request for no other token and never counts it, so a 401 or 429 is ours, not the caller's.
+        The owner checks no other token of a peer and never rate-limits it, so a 401 or 429 is ours, not the caller's.
         """
         if owner is None:
             raise NotReady("the owner of this key is not known yet")
@@ -205,7 +205,7 @@ class Peers:
             raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
 
     async def ask(self, request: Request, owner: str, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The owner's own part of something, as JSON. Raises NotReady when it can't be had."""
+        """The owner's own part of an answer, as JSON. Raises NotReady when it can't be had."""
         url = self._checked(owner, str(URL(path, encoded=True).with_query(params)))
         headers = self._signed(request, "GET", url)
         try:
@@ -230,7 +230,7 @@ class Peers:
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # its default, 100 to all peers together: those that wait would keep out the others
+            # the default is 100 to all peers together: requests that wait would keep out the others
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session

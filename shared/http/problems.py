@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457). The one place that knows which error has which HTTP status."""
+"""Errors as problem+json (RFC 9457). The only place that knows which error has which HTTP status."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def too_many(error: TooMany) -> JSONResponse:
 
 def on_bug(path: str, error: Exception) -> JSONResponse:
     log.error("unhandled error", path=path, exc_info=error)
-    return problem(500, "internal", "this is a bug on our side; nothing was promised, and the log has it")
+    return problem(500, "internal", "a bug on our side, which the log has; a command may have taken effect")
 
 
 def install(api: FastAPI) -> None:
@@ -99,8 +99,8 @@ def _invalid(errors: list[dict[str, Any]]) -> JSONResponse:
 
 async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, of a body that json refuses otherwise than as no JSON
-        return _invalid([{"field": "body", "message": "it can't be read as JSON", "kind": "json_invalid"}])
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, when json fails with anything but a JSONDecodeError
+        return _invalid([{"field": "body", "message": "can't be read as JSON", "kind": "json_invalid"}])
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     return problem(error.status_code, code, str(error.detail), headers=error.headers)
 

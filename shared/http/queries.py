@@ -1,4 +1,4 @@
-"""Materialised state over HTTP, by key, from whichever worker is asked."""
+"""Materialised state over HTTP, by key, from any worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shared.positions import POSITIONS, format_positions, parse_positions
 from shared.topology import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    304: {"description": "If-None-Match names the present ETag"},
+    304: {"description": "If-None-Match names the current ETag"},
     404: {"model": Problem, "description": "Nothing has this id"},
     422: {"model": Problem, "description": "Not a valid request"},
     503: {"model": Problem, "description": "Not ready, or not yet at min_position; try again after Retry-After"},
@@ -46,9 +46,9 @@ Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait 
 
 
 class Reading(BaseModel):
-    """How fresh a read must be, and what to wait for. Requests without a query string share one.
+    """How fresh a read must be, and what to wait for. Requests without a query string share one instance.
 
-    A subclass adds what else its route takes.
+    A subclass adds its route's other parameters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +60,7 @@ class Reading(BaseModel):
 
     @property
     def by_standby(self) -> bool:
-        """Whether a standby may answer; it can't tell where it is, nor wait, so never by position or with `until`."""
+        """Whether a standby may answer. It knows no position and can't wait, so not with a position or `until`."""
         return self.max_lag is not None and self.min_position is None and self.until is None
 
     def allows(self, lag: int) -> bool:
@@ -81,7 +81,7 @@ class Queries:
         self._present = present
 
     async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
-        """The row, from its owner, here or one hop away, or from a standby within `max_lag`."""
+        """The row, from its owner (this worker, or one hop away) or from a standby within `max_lag`."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if self._node.serves(self._table, partition):
@@ -98,7 +98,7 @@ class Queries:
         return while_connected(request, answer, request.app.state.closing)
 
     async def _elsewhere(self, request: Request, partition: int, reading: Reading) -> Response:
-        """The owner's answer; while it has none, and the caller allows a lag, that of a worker with a standby."""
+        """The owner's answer; if it has none and the caller allows a lag, that of a worker with a standby."""
         owner = self._node.owner(self._table, partition)
         if not reading.by_standby:
             return await self._peers.forward(request, owner, reading.wait)
@@ -124,11 +124,11 @@ class Queries:
     async def _as_wanted(
         self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
     ) -> Row[Any] | None:
-        """The present row; `shared.http.history.History` has those of the past, too."""
+        """The current row; `shared.http.history.History` has past ones, too."""
         return row
 
     def _check_still_served(self, partition: int) -> None:
-        """After any wait: the partition may have moved meanwhile. Raises NotReady."""
+        """For after a wait, when the partition may have moved. Raises NotReady."""
         if not self._node.serves(self._table, partition):
             raise NotReady("the owner of this key has changed")
 
@@ -143,10 +143,10 @@ class Queries:
             return self._node.position(self._table, partition)
 
         if not await self._comes_true(lambda: position() >= wanted, partition, deadline):
-            raise NotReady(f"at offset {position()} of {source}/{partition}, asked for {wanted}")
+            raise NotReady(f"at offset {position()} of {source}/{partition}, not yet at {wanted}")
 
     async def _comes_true(self, condition: Callable[[], bool], partition: int, deadline: float) -> bool:
-        """Looks again after each commit; False at the deadline."""
+        """Checks again after each commit; False at the deadline."""
         try:
             async with asyncio.timeout_at(deadline):
                 while not condition():
@@ -187,7 +187,7 @@ class Queries:
         if row is None or body is None:
             return self._unknown(aggregate_id, headers)
         shown = body.model_dump_json().encode()
-        # a row computed again, and a view of another day or release, has the same sequence
+        # the sequence is not enough: a reprocessed row, or a view of another day or release, has the same
         headers["ETag"] = f'"{row.sequence}-{crc32(shown):08x}"'
         if _has_it(request, headers["ETag"]):
             return Response(status_code=304, headers=headers)
@@ -198,7 +198,7 @@ class Queries:
         return self._headers(partition, 0, self._node.settings.url, position)
 
     def _as_standby(self, partition: int, lag: int, row: Row[Any] | None) -> dict[str, str]:
-        """It knows no more of its position than the row itself does."""
+        """A standby knows no position but the one in the row itself."""
         owner = self._node.owner(self._table, partition) or "unknown"
         return self._headers(partition, lag, owner, row.offset if row else -1)
 
@@ -216,6 +216,6 @@ class Queries:
 
 
 def _has_it(request: Request, etag: str) -> bool:
-    """Whether If-None-Match names it: one of a list, weakened by a proxy that compresses, or `*` for any."""
+    """Whether If-None-Match names it: in a list, as a weak ETag (from a proxy that compresses), or as `*`."""
     named = ",".join(request.headers.getlist("if-none-match")).split(",")
     return not {etag, "*"}.isdisjoint(each.strip().removeprefix("W/") for each in named)

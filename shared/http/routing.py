@@ -1,4 +1,4 @@
-"""Routes as a request costs least: FastAPI does much for each that only few need, for a GET by key most of its time."""
+"""Cheaper routes: FastAPI does much for each request that few need, which is most of the time of a GET by key."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shared.http.queries import Reading
 
 
 def routes_of(router: APIRouter) -> list[APIRoute]:
-    """To be matched one by one: FastAPI matches a router that is included route by route, twice."""
+    """The routes, for adding one by one: FastAPI matches each route of an included router twice."""
     return [_quick(route) for route in router.routes]
 
 
 def _quick(route: BaseRoute) -> APIRoute:
     if not isinstance(route, APIRoute):
-        raise TypeError(f"{route!r} is no route with a method: give routers side by side, not one in another")
+        raise TypeError(f"{route!r} is not a route with a method: return routers side by side, not nested")
     plain = _plain(route)
     if plain is not None:
         route.app = _by_query(route.app, plain)
@@ -29,21 +29,21 @@ def _quick(route: BaseRoute) -> APIRoute:
 
 
 def _plain(route: APIRoute) -> ASGIApp | None:
-    """The route's app for requests without a query string, if it asks for nothing but the request, its path and a
-    Reading that may be left out, which then is always the same.
+    """The route's app for requests without a query string, if it takes nothing but the request, its path and an
+    optional Reading, which is then always the same.
     """
-    asks = route.dependant
+    takes = route.dependant
     readings = {
         field.name: field.field_info.annotation()
-        for field in asks.query_params
+        for field in takes.query_params
         if _is_optional_reading(field.field_info.annotation)
     }
-    more = asks.dependencies or asks.header_params or asks.cookie_params or asks.body_params
-    if not readings or len(readings) < len(asks.query_params) or more or asks.request_param_name is None:
+    more = takes.dependencies or takes.header_params or takes.cookie_params or takes.body_params
+    if not readings or len(readings) < len(takes.query_params) or more or takes.request_param_name is None:
         return None
     if get_typed_return_annotation(route.endpoint) is not Response:
         return None
-    request_name, path_params = asks.request_param_name, asks.path_params
+    request_name, path_params = takes.request_param_name, takes.path_params
 
     async def answer(request: Request) -> Response:
         path, errors = request_params_to_args(path_params, request.path_params)

@@ -1,4 +1,4 @@
-"""uvicorn on the worker's own loop."""
+"""uvicorn on the worker's event loop."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DRAIN_S = 5
 
 
 class HttpServer(Service):
-    """Serves `api` from the worker's start to its end; what can't be answered yet is answered 503."""
+    """Serves `api` from the worker's start to its end; a request that can't be answered yet gets 503."""
 
     def __init__(self, api: FastAPI, host: str, port: int, trusted_proxies: str = "", **kwargs: Any) -> None:
-        """trusted_proxies: addresses whose X-Forwarded-For names the client; nobody else's is believed."""
+        """trusted_proxies: the only addresses whose X-Forwarded-For is believed."""
         super().__init__(**kwargs)
         config = uvicorn.Config(
             api,
             host=host,
             port=port,
             loop="none",
-            http="h11",  # it bounds a request's headers; uvicorn with httptools is quicker and does not
+            http="h11",  # limits the size of a request's headers, which uvicorn with the faster httptools does not
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -53,5 +53,5 @@ class HttpServer(Service):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the worker's."""
+        """Leaves signals to the worker."""
         yield

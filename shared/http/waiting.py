@@ -1,4 +1,4 @@
-"""Waiting for an answer only as long as somebody wants it."""
+"""Waits for an answer only while the caller is still connected."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fastapi import Request, Response
 
 from shared.es.errors import NotReady
 
-MAX_WAIT_S = 30.0  # that a caller may ask for
-CLIENT_GONE = 499  # nobody reads it; the metrics count it
+MAX_WAIT_S = 30.0  # the longest wait a caller may ask for
+CLIENT_GONE = 499  # nobody reads it, but the metrics count it
 
 
 async def while_connected(
     request: Request, answer: Coroutine[Any, Any, Response], closing: asyncio.Event | None = None
 ) -> Response:
-    """The answer; when the caller hangs up first, whatever waits for it is cancelled.
+    """The answer; when the caller hangs up first, the work on it is cancelled.
 
     Raises NotReady, for another worker to answer, once `closing` is set.
     """
-    await request.body()  # what comes behind the body can only be the end of the connection
+    await request.body()  # after the body, only a disconnect can follow
     answering = asyncio.ensure_future(answer)
     gone = asyncio.ensure_future(_gone(request))
     ends = [gone] if closing is None else [gone, asyncio.ensure_future(closing.wait())]

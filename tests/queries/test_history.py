@@ -108,7 +108,7 @@ async def test_events_older_than_the_log_are_410_and_what_follows_goes_on(cluste
         for url in cluster.urls("accounts"):
             gone = await http.get(f"{url}{path_of(key)}/events")
             assert (gone.status_code, gone.json()["code"]) == (410, "history.archived")
-            assert "only what is behind event 55:" in gone.json()["detail"]
+            assert "only after event 55:" in gone.json()["detail"]
             rest = (await http.get(f"{url}{path_of(key)}/events", params={"cursor": 55})).json()
             assert [each["sequence"] for each in rest["items"]] == list(range(56, 71))
             for as_of, expected in ((50, 200), (53, 410), (70, 200)):

@@ -132,7 +132,7 @@ async def test_what_retention_has_removed_is_410_and_the_rest_goes_on(
     monkeypatch.setitem(node.removed, (EVENTS.name, partition), kept)
     gone = await ann.get("/accounts/ann/events")
     assert (gone.status_code, gone.json()["code"]) == (410, "history.archived")
-    assert "only what is behind event 70:" in gone.json()["detail"]
+    assert "only after event 70:" in gone.json()["detail"]
     assert "the archive of accounts" in gone.json()["detail"]
     page = (await ann.get("/accounts/ann/events", params={"cursor": 70})).json()
     assert [each["sequence"] for each in page["items"]] == list(range(71, EVENTS_OF_ANN + 1))
