@@ -56,7 +56,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
-    env: Annotated[Literal["dev", "prod"], Field(description="dev, or prod, which refuses data loss")] = "dev"
+    env: Annotated[
+        Literal["dev", "prod"], Field(description="dev, or prod, which refuses settings that can lose data")
+    ] = "dev"
     bootstrap: Annotated[
         str, Field(pattern=rf"^{_BROKER}(,{_BROKER})*$", description="brokers as host:port, comma-separated")
     ] = "127.0.0.1:9092"
@@ -65,17 +67,19 @@ class Settings(BaseSettings):
         int, Field(ge=1, le=9, description="copies that must hold a write before it is answered, 1 to 9")
     ] = 1
     kafka_user: Annotated[
-        str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", description="who this process is to the brokers, over TLS")
+        str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", description="this process's user at the brokers, over TLS")
     ] = None
-    kafka_password: Annotated[SecretStr, Field(description="of that user, for SCRAM-SHA-512")] = SecretStr("")
-    kafka_ca: Annotated[Path | None, Field(description="file with the certificate that signed the brokers'")] = None
+    kafka_password: Annotated[SecretStr, Field(description="that user's password, for SCRAM-SHA-512")] = SecretStr("")
+    kafka_ca: Annotated[
+        Path | None, Field(description="file with the CA certificate that signed the brokers' certificates")
+    ] = None
     http_host: Annotated[str, Field(min_length=1, description="address the HTTP server binds")] = "127.0.0.1"
     http_port: Annotated[int, Field(ge=1, le=65535, description="port of the HTTP server, 1 to 65535")] = 8000
     advertised_url: Annotated[
         str | None,
         Field(
             pattern=r"^https?://[^\s/$()]+$",
-            description="where others call this instance: http://host:port, with nothing left to expand",
+            description="address where others call this instance: http://host:port, with all variables expanded",
         ),
     ] = None
     instance: Annotated[
@@ -92,15 +96,17 @@ class Settings(BaseSettings):
     ] = 10
     leave_on_stop: Annotated[
         bool,
-        Field(description="true hands partitions over at once; false keeps them for a restart in the session time"),
+        Field(
+            description="true hands partitions over at once; false keeps them for a restart within the session time-out"
+        ),
     ] = True
     max_streams: Annotated[int, Field(ge=0, le=10_000, description="streams of changes at once, 0 to 10000")] = 100
     rate_limit: Annotated[
-        int, Field(ge=0, le=1_000_000, description="requests a second that one client may make; 0: any number")
+        int, Field(ge=0, le=1_000_000, description="requests per second from one client; 0: any number")
     ] = 0
     trusted_proxies: Annotated[
         str,
-        Field(description="proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; *: any"),
+        Field(description="proxies whose X-Forwarded-For is trusted: addresses or networks, comma-separated; *: any"),
     ] = ""
     peers: Annotated[
         str,
@@ -110,13 +116,13 @@ class Settings(BaseSettings):
         ),
     ] = "*"
     peer_secret: Annotated[
-        SecretStr, Field(min_length=32, description="what workers of a service know each other by: 32 characters")
+        SecretStr, Field(min_length=32, description="secret that a service's workers share: at least 32 characters")
     ] = SecretStr(DEV_PEER_SECRET)
-    auth: Annotated[Literal["off", "on"], Field(description="on asks for bearer tokens; off lets anybody do all")] = (
-        "off"
-    )
+    auth: Annotated[
+        Literal["off", "on"], Field(description="on requires bearer tokens; off lets anybody do anything")
+    ] = "off"
     auth_issuer: Annotated[str | None, Field(min_length=1, description="the `iss` of tokens")] = None
-    auth_audience: Annotated[str | None, Field(min_length=1, description="the `aud` that means this service")] = None
+    auth_audience: Annotated[str | None, Field(min_length=1, description="the `aud` of tokens for this service")] = None
     auth_jwks: Annotated[
         str | None, Field(min_length=1, description="the issuer's key set: an https URL or a file")
     ] = None

@@ -85,12 +85,12 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
     assert lines[0].startswith("ONEFOLD_COLOUR is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
     assert lines[1:] == [
         "ONEFOLD_REPLICAS is unknown; allowed and near: ONEFOLD_REPLICATION",
-        "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses data loss",
+        "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses settings that can lose data",
         "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
         "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
         "ONEFOLD_HTTP_PORT='99999' is not allowed: port of the HTTP server, 1 to 65535",
-        "ONEFOLD_ADVERTISED_URL='http://$(HOSTNAME).accounts:8000' is not allowed: where others call this instance: "
-        "http://host:port, with nothing left to expand",
+        "ONEFOLD_ADVERTISED_URL='http://$(HOSTNAME).accounts:8000' is not allowed: address where others call this "
+        "instance: http://host:port, with all variables expanded",
         "ONEFOLD_INSTANCE='../1' is not allowed: unique in its service: up to 63 letters, digits, dots, dashes, "
         "underscores",
     ]
