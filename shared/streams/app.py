@@ -29,9 +29,9 @@ from shared.streams.store import RowStore
 from shared.topology import Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
-HEARTBEAT_S = 1.0  # also how long until the others learn that a worker has left; sessions last at least 6 s
-REBALANCE_S = 15.0  # how long the group waits for a worker to let go of its partitions
-MAX_POLL_INTERVAL_S = 60.0  # after so long without progress an engine gives its partitions up
+HEARTBEAT_S = 1.0  # also how soon the others learn that a worker has left; sessions last at least 6 s
+REBALANCE_S = 15.0  # how long the group waits for a worker to release its partitions
+MAX_POLL_INTERVAL_S = 60.0  # after this long without progress an engine gives up its partitions
 
 
 class RowTable(faust.Table[bytes, bytes]):
@@ -89,7 +89,7 @@ class WorkerApp(faust.App):
             broker_session_timeout=settings.session_timeout_s,
             broker_heartbeat_interval=HEARTBEAT_S,
             broker_rebalance_timeout=REBALANCE_S,
-            # the answer to a join may take as long as either: the group waits for others
+            # the answer to a join may take as long as either: the group waits for its other members
             broker_request_timeout=max(REBALANCE_S, settings.session_timeout_s) + ANSWER_S / 2,
             broker_max_poll_interval=MAX_POLL_INTERVAL_S,
             stream_wait_empty=False,
@@ -111,7 +111,7 @@ class WorkerApp(faust.App):
         self._http = http
 
     def _row_table(self, table: Table) -> RowTable:
-        """Made, and known to Faust."""
+        """A new table that is registered with Faust."""
         made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
         made.indexes = table.indexes
         self.tables.add(made)
@@ -119,7 +119,7 @@ class WorkerApp(faust.App):
 
     async def on_first_start(self) -> None:
         needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())
-        # else it would idle, and look ready; or be given rows of other partitions than their sources
+        # else the worker would idle and look ready, or would get rows of other partitions than their sources
         await asyncio.to_thread(require_topics, needed, self.topology.partitions, self.settings.bootstrap)
         self.settings.store_dir(self.topology.group).mkdir(parents=True, exist_ok=True)
         await super().on_first_start()
@@ -135,9 +135,9 @@ class WorkerApp(faust.App):
 
     @property
     def lease_s(self) -> float:
-        """So long after a heartbeat no other worker owns what is owned here: the group waits at least that long.
+        """How long after a heartbeat no other worker owns our partitions: the group waits at least that long.
 
-        But for one of the same name: it takes this worker's place at once.
+        The exception is a worker with the same instance name, which takes this worker's place at once.
         """
         return min(self.settings.session_timeout_s, REBALANCE_S) * LEASE_SHARE
 
@@ -168,7 +168,7 @@ class WorkerApp(faust.App):
             isolation_level="read_committed",
             max_partition_fetch_bytes=fetch_bytes,
             request_timeout_ms=int(ANSWER_S * 1000),
-            metadata_max_age_ms=int(ANSWER_S * 1000),  # else it would go back to the broker that did not answer
+            metadata_max_age_ms=int(ANSWER_S * 1000),  # else it would return to the broker that did not answer
         )
 
     def _new_transport(self) -> EngineTransport:

@@ -1,4 +1,4 @@
-"""What one transaction will make true: changed rows, records to write, positions reached, outcomes to answer."""
+"""The contents of one transaction: changed rows, records to write, source positions, and outcomes to answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shared.kafka.transactions import BY_KEY, Record
 from shared.positions import Partition
 from shared.streams.store import RowStore, StoreFailed
 
-FULL_RECORDS = 20_000  # or what comes in FULL_AGE_S: a commit waits for the broker as long, however little it holds
+FULL_RECORDS = 20_000  # or what arrives in FULL_AGE_S: a commit takes the broker as long, however little it holds
 FULL_AGE_S = 0.2
-LETTER_PART_BYTES = 64 * 1024  # six times as much as JSON, so that key and value fit a record of Kafka's default size
+LETTER_PART_BYTES = 64 * 1024  # up to six times as much in JSON: key and value still fit Kafka's default record size
 
 
 class SourceRecord(Protocol):
@@ -38,19 +38,19 @@ class SourceRecord(Protocol):
 
 
 class RowUnreadable(Exception):
-    """A committed row is not of the shape its codec reads, or has a field that it would lose.
+    """A committed row does not have the shape that its codec reads, or has a field that the codec would drop.
 
-    Operator action: if a later release wrote it, start no older worker. Otherwise give the state a reader of its older
-    rows, or raise `version` and rebuild.
+    Operator action: if a later release wrote it, start no older worker. Otherwise let the state read its older rows,
+    or raise `version` and rebuild.
     """
 
 
 NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
-"""Failures that would befall any record: no dead letter helps."""
+"""Failures that do not come from the record: a dead letter would not help."""
 
 
 class Rows:
-    """One partition of a table as a batch sees it: its own changes over those of the batch before, over the store."""
+    """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Rows:
         codec: RowCodec[Any],
         pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
     ) -> None:
-        """partitions: how many there are, where keys are ids and murmur2 says which is theirs; None where it does not.
+        """partitions: their number if keys are aggregate ids, which murmur2 assigns to partitions; else None.
 
-        pending: what the batch before changed, which the store may not have yet.
+        pending: changes of the previous batch, which the store may not have yet.
         """
         self.changelog = changelog
         self.store = store
@@ -74,7 +74,7 @@ class Rows:
         self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
 
     def get(self, key: bytes) -> Row[Any] | None:
-        """Raises BadMessage for a new key that is no id or belongs elsewhere: nobody would look for its row here."""
+        """Raises BadMessage for a new key that is no aggregate id or belongs elsewhere: no read would find its row."""
         if key in self.changed:
             return self.changed[key]
         if key in self._pending:
@@ -94,7 +94,7 @@ class Rows:
         try:
             check_aggregate_id(key.decode())
         except ValueError as error:
-            raise BadMessage(f"its key names no row: {error}") from error
+            raise BadMessage(f"its key is no aggregate id: {error}") from error
         home = partition_of(key, self.partitions)
         if home != self.partition:
             raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
@@ -127,9 +127,9 @@ class Batch:
         self.records.append(Record(topic, key, value, partition))
 
     def bury(self, record: SourceRecord, code: str, reason: str) -> None:
-        """Put a record that can't be handled into the dead letters, with its place and reason.
+        """Write a dead letter for a record that can't be handled: its place, its contents and the reason.
 
-        What is too long for a letter is cut; its beginning and its place are enough to find the rest.
+        Keys and values that are too long for a letter are cut; the place is enough to find the whole record.
         """
         letter = {
             "topic": record.topic,
@@ -150,7 +150,7 @@ class Batch:
 
 
 def _text(raw: bytes | None) -> dict[str, str | int] | None:
-    """Bytes as JSON can carry them without loss; of_bytes: how many there were, when they are cut."""
+    """Bytes in a form that JSON carries without loss. of_bytes: the whole length, when they are cut."""
     if raw is None:
         return None
     kept = raw[:LETTER_PART_BYTES]

@@ -1,4 +1,4 @@
-"""A table's committed changes as they are made, read from its changelog by any worker."""
+"""A table's committed changes as they happen, read from its changelog by any worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_RECORDS = 500
 async def read_changes(
     new_consumer: Callable[[], AIOKafkaConsumer], changelog: str, codec: RowCodec[Any], after: Mapping[int, int | None]
 ) -> AsyncIterator[Feed]:
-    """All that is committed behind the offsets `after`, by partition; None begins at the present end.
+    """All changes committed behind the offsets `after`, by partition; None starts at the present end.
 
     Raises NotReady while the brokers can't be read, and LookupError for an offset the changelog never had.
     """
@@ -33,14 +33,15 @@ async def read_changes(
     try:
         await reader.start()
         reader.assign(list(partitions.values()))
-        found = await reader.end_offsets(list(partitions.values()))  # of what is committed: it is read_committed
+        # the last stable offsets, for the reader is read_committed
+        found = await reader.end_offsets(list(partitions.values()))
         ends = {partition: found[tp] for partition, tp in partitions.items()}
         begins = {p: ends[p] - 1 if offset is None else offset for p, offset in after.items()}
         if beyond := [p for p in begins if begins[p] >= ends[p]]:
             raise LookupError(f"{changelog} has no such offset in partitions {beyond}")
         starts = await reader.beginning_offsets(list(partitions.values()))
         for partition, tp in partitions.items():
-            reader.seek(tp, max(begins[partition] + 1, starts[tp]))  # a view computed again has no older changes
+            reader.seek(tp, max(begins[partition] + 1, starts[tp]))  # a reprocessed view has no older changes
         yield Feed(begins, _batches(reader, codec))
     except KafkaError as failure:
         raise NotReady(f"the changelog {changelog} can't be read now: {type(failure).__name__}") from failure
@@ -49,7 +50,7 @@ async def read_changes(
 
 
 async def _batches(reader: AIOKafkaConsumer, codec: RowCodec[Any]) -> AsyncIterator[Sequence[Change]]:
-    """Ends when the changelog can't be read any more."""
+    """Batches of changes, until the changelog can't be read any more."""
     while True:
         try:
             fetched = await reader.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)

@@ -11,10 +11,10 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from shared.es.errors import NotReady
 from shared.history import LogBegins
 
-FETCH_BYTES = 64 * 1024  # the broker gives a whole batch at least, and one record of it is wanted
-NEIGHBOURS = 200  # come along with a record, and the next one wanted may be among them
+FETCH_BYTES = 64 * 1024  # the broker sends at least a whole batch, of which one record is wanted
+NEIGHBOURS = 200  # records that come along with the wanted one; the next wanted one may be among them
 TIMEOUT_S = 2.5  # less than a peer has to answer
-LONG_MS = 3_600_000  # its caller waits less
+LONG_MS = 3_600_000  # longer than any caller waits
 
 
 async def read_at(
@@ -25,7 +25,7 @@ async def read_at(
     Raises LogBegins when some were removed since, and NotReady while the brokers can't be read.
     """
     if not offsets:
-        return []  # and a reader that is stopped before its first await raises CancelledError
+        return []  # a reader that is stopped before its first await would raise CancelledError
     reader = new_consumer(FETCH_BYTES)
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -49,7 +49,7 @@ async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequenc
 async def records_at(
     reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]
 ) -> AsyncIterator[ConsumerRecord]:
-    """The records at the ascending offsets, each as soon as it comes; how long to wait for all is the caller's to say.
+    """The records at the ascending offsets, each as soon as it arrives. The caller sets the time-out for all of them.
 
     Raises OffsetOutOfRangeError at the first that was removed.
     """

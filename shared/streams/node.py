@@ -26,7 +26,7 @@ from shared.streams.replicas import Replica
 from shared.streams.sources import Source
 from shared.topology import PARKED, Table, Topic, Topology
 
-LOG_READERS = 4  # at once; each has connections and a batch of its own
+LOG_READERS = 4  # at once; each has its own connections and its own batch
 
 
 class WorkerNode:
@@ -142,7 +142,7 @@ class WorkerNode:
         )
 
     def _parked(self) -> dict[int, int]:
-        """A partition that can't be read just now is left out."""
+        """Parked keys by partition; a partition that can't be read at the moment is left out."""
         engine, found = self._app.engine, {}
         for tp, replica in sorted(engine.replicas.held.items()):
             if self._tables[tp.topic] == PARKED and replica.ours:
@@ -155,7 +155,7 @@ class WorkerNode:
 
 
 def _age(lag: int, until: float, now: float) -> float | None:
-    """How old the newest record is that was handled while others wait; None before the first."""
+    """Age in seconds of the newest handled record while others wait; None before the first."""
     if lag == 0:
         return 0.0
     return round(max(0.0, now - until), 3) if until else None

@@ -1,6 +1,6 @@
-"""Records that could not be handled wait here, and behind them, in order, the later records of the same key.
+"""Records that could not be handled wait here, with the later records of the same key in order behind them.
 
-A parked record is its place in the log; its bytes stay there. The table of parked records changes in the same
+Only a record's place in the log is parked; its bytes stay in the log. The table of parked records changes in the same
 transactions as everything else, so parking and releasing survive whatever happens to a worker.
 """
 
@@ -16,19 +16,19 @@ from shared.streams.batch import Rows, SourceRecord
 
 
 def parked_id(processor: str, record: SourceRecord) -> str:
-    """Names a parked key: its processor, its partition and the key, or the record's place where there is no key."""
+    """The id of a parked key: its processor, its partition and the key, or the record's place if it has no key."""
     return f"{processor}/{record.partition}/{_key_text(record)}"
 
 
 class Parking:
-    """What is parked in one partition, as the batch sees it. ids: the parked keys', by `parked_id`."""
+    """What is parked in one partition, as the batch sees it. ids: of the parked keys, from `parked_id`."""
 
     def __init__(self, rows: Rows, ids: set[str]) -> None:
         self._rows = rows
         self._ids = ids
 
     def holds(self, processor: str, record: SourceRecord) -> bool:
-        """Whether this record or an earlier one of its key is parked. Read again, those before it are not held."""
+        """Whether this record or an earlier one of its key is parked: never one before the first parked record."""
         if not self._ids or (id_ := parked_id(processor, record)) not in self._ids:
             return False
         parked = self.get(id_)
@@ -57,7 +57,7 @@ class Parking:
         return None if row is None else row.state
 
     def keep(self, id_: str, parked: Parked | None) -> None:
-        """From now on just this is parked under `id_`."""
+        """Park exactly this under `id_`; None: nothing any more."""
         if parked is None:
             self._rows.changed[id_.encode()] = None
             self._ids.discard(id_)

@@ -32,9 +32,9 @@ BEHIND = Failure("behind", "an earlier record of this key is parked")
 class Processor(ABC):
     """Handles the records of one source topic. `table` and `codec` are set for those that keep rows.
 
-    name: unique in its service and the same in every release: what it can't handle is parked under it.
+    name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.replay.Replayable.
-    writes: the topics that its records lead to, but for dead letters.
+    writes: the topics that it writes to, except dead letters.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Processor(ABC):
     writes: Sequence[Topic] = ()
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
-        """Handle all `records`; one that can't be handled is parked, and with it the later ones of its key."""
+        """Handle all `records`; one that can't be handled is parked, and so are the later ones of its key."""
         for record in records:
             if parking.holds(self.name, record):
                 parking.park(self.name, record, BEHIND)
@@ -56,7 +56,7 @@ class Processor(ABC):
                 parking.park(self.name, record, failure)
 
     def attempt(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> Failure | None:
-        """Handle one record, or say why that can't be done; then nothing has changed."""
+        """Handle one record, or return why it can't be handled, with nothing changed."""
         try:
             self.handle(record, rows, batch)
         except UnknownType as unknown:
@@ -72,7 +72,7 @@ class Processor(ABC):
         return None
 
     def passes_over(self, type_: str) -> bool:
-        """Whether messages of a type that it was not given are none of its business."""
+        """Whether to skip messages of this type, which the processor does not read."""
         return False
 
     @abstractmethod
@@ -83,8 +83,8 @@ class Processor(ABC):
 class Listener(Processor):
     """Reads events of some types and passes over the others.
 
-    own: all types there are, where this worker writes the source itself. One beyond them is of a later release, which
-    may answer it, so it is parked.
+    own: all types of the source, if this worker itself writes it. Any other type comes from a later release, which may
+    react to it, so the record is parked.
     """
 
     own: frozenset[str] | None = None
@@ -114,7 +114,7 @@ class Aggregate(Processor):
             raise BadMessage("the record's key is not the aggregate id in its body")
         row = rows.get(key) or self.decider.initial_row
         if record.offset <= row.offset:
-            return  # the row already holds it
+            return  # the row already includes this command
         done = step(self.decider, row, command, record.offset)
         if not done.repeated:
             rows.changed[key] = done.row
@@ -133,7 +133,7 @@ class Aggregate(Processor):
 
 
 class Projection(Listener):
-    """Events in; the row of the record's key out."""
+    """Events in; the row under the record's key out."""
 
     repeatable = True
 
@@ -158,7 +158,7 @@ class Projection(Listener):
 
 
 class Chronicle(Processor):
-    """An aggregate's own events in; where they lie, by chapters, out."""
+    """An aggregate's own events in; their offsets, by chapter, out."""
 
     repeatable = True
 
@@ -200,7 +200,7 @@ class Policy(Listener):
 
 
 class Rekey(Listener):
-    """Events in; the same bytes out under other keys, on topics of our own whose partitions follow those keys."""
+    """Events in; the same bytes out under other keys, on the service's own topics, partitioned by those keys."""
 
     repeatable = True
 
@@ -212,7 +212,7 @@ class Rekey(Listener):
         events: Sequence[type[Event]],
         upcasters: Upcasters | None = None,
     ) -> None:
-        """keys: by target, under which keys an event goes there."""
+        """keys: by target topic, the function that gives the keys of an event's copies there."""
         self.name = f"rekey.{source.name}"
         self.source = source
         self.copies = self.writes = tuple(keys)
@@ -229,7 +229,7 @@ class Rekey(Listener):
 class Delay(Processor):
     """Records in; the same records out once they are `delay_s` old: timers that survive restarts.
 
-    All records of a source wait equally long, so they fall due in the order they lie there.
+    All records of a source wait equally long, so they fall due in their order in the log.
     """
 
     def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
@@ -244,12 +244,12 @@ class Delay(Processor):
 
 
 def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
-    """The processors, and the one that keeps the history that `topology` declares. Raises ValueError."""
+    """The processors, with a Chronicle for the history that `topology` declares, if any. Raises ValueError."""
     if topology.history is None or topology.chapters is None:
         return processors
     for each in processors:
         if each.source == topology.history and (each.copies or not each.repeatable):
-            raise ValueError(f"{each.name} also reads {each.source.name}, which a next version reads from its start")
+            raise ValueError(f"{each.name} also reads {each.source.name}, which the next version reads from its start")
     for each in processors:
         if isinstance(each, Aggregate) and each.events == topology.history:
             return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
@@ -257,12 +257,12 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
 
 
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
-    """The processors by the name of their source. Raises ValueError for those that can't be in one worker.
+    """The processors by the name of their source. Raises ValueError for those that can't share a worker.
 
-    Nobody reads the parking topic: the engine itself does what operators wish. Listeners are told, in `own`, what an
-    aggregate beside them writes.
+    The parking topic has no processor: the engine itself does what operators wish. Listeners get in `own` the event
+    types of the aggregate whose topic they read.
     """
-    _refuse_twins(processors)
+    _refuse_ambiguous(processors)
     found: dict[str, list[Processor]] = {topology.parking.name: []}
     for processor in processors:
         found.setdefault(processor.source.name, []).append(processor)
@@ -275,11 +275,13 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     return found
 
 
-def _refuse_twins(processors: Sequence[Processor]) -> None:
-    """Raises ValueError for two whose parked records, or whose commands, could not be told apart."""
+def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
+    """Raises ValueError for two processors whose parked records, or whose commands, could not be told apart."""
     names = sorted(processor.name for processor in processors)
     if len(set(names)) < len(names):
-        raise ValueError(f"two processors have one name: {names}")
+        raise ValueError(f"two processors have the same name: {names}")
     for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
         if one.reaction.meets(other.reaction):
-            raise ValueError(f"{one.name} and {other.name} answer one event on one topic: name one of their reactions")
+            raise ValueError(
+                f"{one.name} and {other.name} answer the same event on the same topic: give one `Reaction` a `name`"
+            )

@@ -1,4 +1,4 @@
-"""The partitions of tables held here: filled from their changelogs, written by the engine's commits, read by anyone."""
+"""The table partitions held here: restored from changelogs, written by the engine's commits, readable by anyone."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ log = structlog.get_logger(__name__)
 class Replica:
     """One partition of a table. It is restored once `position` has reached `target`.
 
-    Offsets are of the changelog: position is the next to apply, target the end when the partition was taken over,
+    Offsets are the changelog's: position is the next to apply, target the end when the partition was taken over,
     end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
-    kept: whether it began with rows that lay here. failure: what a read found broken.
+    kept: whether it began with rows from an earlier run. failure: set by a read that found the store broken.
     """
 
     changelog: TopicPartition
@@ -50,17 +50,17 @@ class Replica:
 
     @property
     def lag(self) -> int:
-        """How many changelog records, markers included, it is known to be behind."""
+        """How many changelog records, markers included, this replica is known to be behind."""
         return 0 if self.ours else max(0, self.end - self.position)
 
     def apply(self, records: Sequence[ReadRecord]) -> None:
-        rows = {record.key: record.value for record in records if record.key is not None}  # compacted: all have keys
+        rows = {record.key: record.value for record in records if record.key is not None}  # changelogs are all keyed
         self.store.apply(self.changelog.partition, rows, records[-1].offset)
         self.position = records[-1].offset + 1
         self.applied_until = records[-1].timestamp / 1000
 
     def advance(self, position: int, end: int) -> bool:
-        """Note how far its reader is, and where the changelog ends. True when this completes the restore."""
+        """Note the reader's position and the changelog's end. True when this completes the restore."""
         self.position = max(self.position, position)
         self.end = max(self.end, end)
         if self.restored or self.position < self.target:
@@ -90,13 +90,13 @@ class Replicas:
         return self.held.get(TopicPartition(self.changelog(table), partition))
 
     def broken(self, failure: StoreFailed) -> Replica | None:
-        """The one whose store failed."""
+        """The replica whose store failed, if it is still held."""
         place = (failure.store, failure.partition)
         return next((each for each in self.held.values() if (each.store, each.changelog.partition) == place), None)
 
     @property
     def failures(self) -> Iterator[StoreFailed]:
-        """What reads found broken of those that are held now, for the engine to heal."""
+        """Failures that reads met in the replicas held now, for the engine to heal."""
         return (replica.failure for replica in self.held.values() if replica.failure is not None)
 
     @property
@@ -104,11 +104,11 @@ class Replicas:
         return any(not replica.restored for replica in self.held.values())
 
     def serves_all(self, assigned: Iterable[TopicPartition]) -> bool:
-        """Whether the tables' partitions among these are all held here, as ours and restored."""
+        """Whether all table partitions among these are held here, owned and restored."""
         held = [self.held.get(tp) for tp in assigned if self.is_changelog(tp)]
         return all(replica is not None and replica.ours for replica in held)
 
-    # Rows, to read. The partition must be held here.
+    # Reading rows. The partition must be held here.
 
     def codec(self, table: Table) -> RowCodec[Any]:
         return self._codecs[table.name]
@@ -120,7 +120,7 @@ class Replicas:
         return None if value is None else self._codecs[table.name].decode(value)
 
     def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        """Committed rows in key order, beginning behind `after`."""
+        """Committed rows in key order, starting behind `after`."""
         decode = self._codecs[table.name].decode
         with self._reading(table, partition) as store:
             for key, value in store.scan(partition, after):
@@ -129,28 +129,28 @@ class Replicas:
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        """Entries of an index, in order, beginning behind `start`."""
+        """Entries of an index in order, starting behind `start`."""
         with self._reading(table, partition) as store:
             yield from store.keys_by(partition, field, start, descending)
 
     @contextmanager
     def _reading(self, table: Table, partition: int) -> Iterator[RowStore]:
-        replica = self.of(table, partition)  # while it is read, another copy may take its place
+        replica = self.of(table, partition)  # looked up once: another replica may take its place during the read
         if replica is None:
             raise NotReady("the partition is moving to another worker")
         try:
             yield replica.store
         except StoreFailed as failure:
             replica.failure = failure
-            raise NotReady("the partition is restored from its changelog") from failure
+            raise NotReady("the partition is being restored from its changelog") from failure
 
     def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None]) -> Rows:
-        """Nothing changed yet, over what is being committed and what is."""
+        """Rows for a new batch. pending: the changes that are being committed."""
         partitions = self._topology.partitions if table.keyed_by_id else None
         store, codec = self._stores[table.name], self._codecs[table.name]
         return Rows(self.changelog(table), store, partition, partitions, codec, pending)
 
-    # Which ones are held. The group's assignment says so.
+    # Which partitions are held, by the group's assignment.
 
     def is_changelog(self, tp: TopicPartition) -> bool:
         return tp.topic in self._tables
@@ -162,26 +162,27 @@ class Replicas:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> None:
-        """Exactly these from now on. starts and ends: of their changelogs, now."""
+        """Hold exactly these from now on. starts and ends: of their changelogs, now."""
         held = [*active, *standby]
         self.drop(self.held.keys() - set(held))
         for tp in held:
-            self.held[tp] = self._opened(tp, tp in active, starts[tp], ends[tp])
+            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp])
 
-    def _opened(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
+    def _open(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
         table = self._tables[tp.topic]
         store = self._stores[table.name]
         position = store.open(tp.partition) + 1
         held = self.held.get(tp)
         if position and held is None and table == self._topology.parked:
-            # the only table that deletes rows, and brokers keep a deletion for a day: what lies here may be older
+            # the only table that deletes rows, and brokers keep tombstones for a day: this store may have missed some
             store.wipe(tp.partition)
             position = store.open(tp.partition) + 1
         if held is not None and held.ours and held.position == end:
-            position = end  # still ours, and untouched
-        if position > end or 0 < position <= start:  # at the start, too: its rows lie before it, so nowhere
+            position = end  # still owned, and nobody else has written
+        # equal to the start, too: all the store's rows come from records that are gone
+        if position > end or 0 < position <= start:
             log.warning(
-                "local store is not of this changelog, wiped",
+                "the local store does not match its changelog and is wiped",
                 changelog=tp,
                 had=position,
                 start=start,
@@ -194,11 +195,11 @@ class Replicas:
         return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)
 
     def drop(self, changelogs: Iterable[TopicPartition]) -> None:
-        """Not held any more, those that are; their rows stay."""
+        """Stop holding these, if they are held; their local rows stay."""
         for tp in self.held.keys() & set(changelogs):
             self.held.pop(tp).store.close(tp.partition)
 
     def wipe(self, replica: Replica) -> None:
-        """Forget what is held locally; held again, it is restored from its changelog."""
+        """Stop holding it and delete its local rows; when held again, it is restored from its changelog."""
         replica.store.wipe(replica.changelog.partition)
         del self.held[replica.changelog]

@@ -1,6 +1,6 @@
 """The local copy of a table: one small RocksDB per partition, always derivable from the changelog.
 
-Rows and the changelog offset they reach are written in one batch, so after a crash the store is a true, possibly
+Rows and the changelog offset they reach are written in one batch, so after a crash the store holds an exact, possibly
 older, prefix of its changelog, and the rest is restored. That is why RocksDB's own log is switched off, and why
 a store that can't be opened is simply wiped.
 """
@@ -38,17 +38,17 @@ BLOCK_CACHE = Cache(64 * 2**20)  # one for all partitions of the process
 WRITE_BUFFER_BYTES = 4 * 2**20
 MAX_OPEN_FILES = 64
 
-# Below every key a table can have: an aggregate id is never empty and has no control characters.
+# Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
 INDEXES_KEY = b"\x00indexes"
 FIRST_KEY = b"\x20"
 
-LET_GO_S = 2.0  # a closed store stays in use until who reads it asks for the next row
+LET_GO_S = 2.0  # a closed store stays in use until its reader asks for the next row
 LET_GO_PAUSE_S = 0.005
 
 
 class StoreFailed(Exception):
-    """RocksDB can't read or write a partition: corrupted files, a full disk. What it held is in the changelog."""
+    """RocksDB can't read or write a partition: corrupted files, a full disk. Its rows are in the changelog."""
 
     def __init__(self, store: RowStore, partition: int, error: Exception) -> None:
         super().__init__(f"{store.table_name}/{partition}: {error}")
@@ -79,23 +79,23 @@ class RowStore(SerializedStore[bytes, bytes]):
         return -1 if offset is None else int(offset)
 
     def close(self, partition: int) -> None:
-        """What can't be written any more, on a full disk, is restored from the changelog."""
+        """Rows that can't be written any more, on a full disk, are restored from the changelog later."""
         db = self._dbs.pop(partition, None)
         if db is None:
             return
         try:
-            db.close()  # writes its last rows, and is closed whatever becomes of them
+            db.close()  # writes its last rows, and closes even if that fails
         except Exception as error:
             log.warning("a store could not write its last rows", path=str(self._path(partition)), error=str(error))
 
     def wipe(self, partition: int) -> None:
-        """Forget everything local about `partition`; the changelog still has it."""
+        """Delete the local rows of `partition`; the changelog still has them."""
         self.close(partition)
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
         if key < FIRST_KEY:
-            return None  # a note of the store's own, if anything
+            return None  # at most one of the store's own entries
         try:
             value: bytes | None = self._dbs[partition].get(key)
         except (KeyError, DbClosedError) as error:
@@ -123,32 +123,32 @@ class RowStore(SerializedStore[bytes, bytes]):
             raise StoreFailed(self, partition, error) from error
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Rows of one partition in key order, beginning behind `after`."""
-        for at in self._walk(partition, max(after + b"\x00", FIRST_KEY)):
-            yield at.key(), at.value()
+        """Rows of one partition in key order, starting behind `after`."""
+        for cursor in self._walk(partition, max(after + b"\x00", FIRST_KEY)):
+            yield cursor.key(), cursor.value()
 
     def keys_by(self, partition: int, field: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:
-        """Index entries of `field` in their order, beginning behind the entry `start`."""
+        """Index entries of `field` in their order, starting behind the entry `start`."""
         prefix = indexing.prefix(field)
-        # \xff is in no UTF-8 text: behind all entries of the prefix
+        # \xff never occurs in UTF-8, so it sorts behind all entries of the prefix
         begin = start or (prefix + b"\xff" if descending else prefix)
-        for at in self._walk(partition, begin, descending):
-            entry: bytes = at.key()
+        for cursor in self._walk(partition, begin, descending):
+            entry: bytes = cursor.key()
             if not entry.startswith(prefix):
                 return
             if entry != start:
                 yield entry
 
     def _walk(self, partition: int, start: bytes, descending: bool = False) -> Iterator[RdictIter]:
-        """At each entry in turn. rocksdict's own loops end at what can't be read as they do behind the last entry."""
+        """A cursor at each entry in turn. rocksdict's own loops end silently at an entry that can't be read."""
         try:
-            at = self._dbs[partition].iter()
-            seek, go_on = (at.seek_for_prev, at.prev) if descending else (at.seek, at.next)
+            cursor = self._dbs[partition].iter()
+            seek, move = (cursor.seek_for_prev, cursor.prev) if descending else (cursor.seek, cursor.next)
             seek(start)
-            while at.valid():
-                yield at
-                go_on()
-            at.status()
+            while cursor.valid():
+                yield cursor
+                move()
+            cursor.status()
         except (KeyError, DbClosedError) as error:
             raise NotReady("the partition is moving to another worker") from error
         except Exception as error:
@@ -166,7 +166,7 @@ class RowStore(SerializedStore[bytes, bytes]):
         return self._directory / f"{self.table_name}-{partition}"
 
     def _check_indexes(self, partition: int) -> None:
-        """A store that was indexed otherwise is wiped, and so filled anew."""
+        """Wipe a store that was written with other indexes, so that it is restored with these."""
         declared = ",".join(self._indexes).encode()
         if (self._dbs[partition].get(INDEXES_KEY) or b"") == declared:
             return
@@ -180,15 +180,15 @@ class RowStore(SerializedStore[bytes, bytes]):
         path = self._path(partition)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _opened(path)
+            return _open_when_free(path)
         except Exception as error:
-            if _is_in_use(path, error):  # what is wiped would be a running worker's
+            if _is_in_use(path, error):  # wiping it would damage a running worker
                 raise
-            log.warning("store unreadable, wiped; the changelog restores it", path=str(path), error=str(error))
+            log.warning("a local store is unreadable and is wiped", path=str(path), error=str(error))
             self.wipe(partition)
-            return _readable(path)
+            return _open_and_check(path)
 
-    # What Faust asks of a store.
+    # Faust's store interface.
 
     async def stop(self) -> None:
         for partition in list(self._dbs):
@@ -244,12 +244,12 @@ class RowStore(SerializedStore[bytes, bytes]):
         raise NotImplementedError("the changelog is the backup")
 
 
-def _opened(path: Path) -> Rdict:
+def _open_when_free(path: Path) -> Rdict:
     """The store in this folder, once nobody uses it any more. Raises rocksdict's Exception."""
     deadline = time.monotonic() + LET_GO_S
     while True:
         try:
-            return _readable(path)
+            return _open_and_check(path)
         except Exception as error:
             if not _is_in_use(path, error) or time.monotonic() >= deadline:
                 raise
@@ -257,11 +257,11 @@ def _opened(path: Path) -> Rdict:
 
 
 def _is_in_use(path: Path, error: Exception) -> bool:
-    """By this process or another: RocksDB says it in other words for each."""
+    """By this process or another: RocksDB words the two cases differently, but both name the lock file."""
     return str(path / "LOCK") in str(error)
 
 
-def _readable(path: Path) -> Rdict:
+def _open_and_check(path: Path) -> Rdict:
     """The store in this folder. Raises rocksdict's Exception when its files are damaged."""
     db = Rdict(str(path), options=_options())
     try:
@@ -276,7 +276,7 @@ def _options() -> Options:
     table = BlockBasedOptions()
     table.set_bloom_filter(10, block_based=False)
     table.set_block_cache(BLOCK_CACHE)
-    table.set_cache_index_and_filter_blocks(True)  # keeps them inside the bound
+    table.set_cache_index_and_filter_blocks(True)  # so that they count towards the cache's size
     table.set_index_type(BlockBasedIndexType.binary_search())
     options = Options(raw_mode=True)
     options.create_if_missing(True)

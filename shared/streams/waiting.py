@@ -1,4 +1,4 @@
-"""Who waits for what is committed here: a command's outcome, a change of one row, or anything at all."""
+"""Callers that wait for a commit here: for a command's outcome, a change of one row, or any progress at all."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Waiting:
         return sum(map(len, self._rows.values()))
 
     async def progress(self) -> None:
-        """Returns when a source is further, or when partitions move."""
+        """Returns when a source has advanced, or when partitions move."""
         await self._progress.wait()
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        """Completes when a command with these ids is decided and committed here. Ask before sending it.
+        """Completes when a command with these ids is decided and committed here. Call it before sending the command.
 
         Raises TimeoutError when the worker stops first.
         """
@@ -61,7 +61,7 @@ class Waiting:
                 del self._rows[changelog, key]
 
     def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
-        """Answer those who wait for what `batch` did. positions: the last offset it read or wrote, by partition."""
+        """Answer the callers that wait for `batch`. positions: the last offset it read or wrote, by partition."""
         self.tell_progress()
         if self._outcomes:
             for aggregate_id, outcome in batch.outcomes:
@@ -75,20 +75,20 @@ class Waiting:
                         changed.set()
 
     def look_again(self) -> None:
-        """For whoever waits for a row or a position: it may be another worker's now."""
+        """Wake all that wait for a row or a position: another worker may own it now."""
         self.tell_progress()
         for watchers in self._rows.values():
             for changed in watchers:
                 changed.set()
 
     def end(self) -> None:
-        """Nothing is answered here any more."""
+        """Answer nothing any more: everything that waits fails, or looks again."""
         self._over = True
         for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters if not waiter.done()]:
             waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
         self.look_again()
 
     def tell_progress(self) -> None:
-        """For whoever waits for a position."""
+        """Wake all that wait for a position."""
         self._progress.set()
         self._progress = asyncio.Event()

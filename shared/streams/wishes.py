@@ -1,4 +1,4 @@
-"""What operators want done with parked records: handled again, from the log they still lie in, or discarded."""
+"""What operators want done with parked records: handle them again, reading them from the log, or discard them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from shared.topology import Topology
 
 log = structlog.get_logger(__name__)
 
-REREAD_S = 5.0  # in which the engine does nothing else
-TURN_RECORDS = 50  # tried in one go, about a millisecond's work
+REREAD_S = 5.0  # at most, for the engine does nothing else meanwhile
+TURN_RECORDS = 50  # tried without a break: about a millisecond's work
 
-COMES_AGAIN = Failure("unread", "its source is read again and has not come this far, ask again later")
+COMES_AGAIN = Failure("unread", "its source is being read again and has not reached this record yet, retry later")
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
 
 Bury = Callable[[ConsumerRecord, str, str], None]
-"""Leaves a letter of the record there, with the code and the reason of its failure."""
+"""Writes a dead letter for the record, with the code and the reason of its failure."""
 
 
 class Wishes:
@@ -41,31 +41,31 @@ class Wishes:
         self._sources = sources
         self._new_consumer = new_consumer
 
-    async def fulfil(self, wish: Wish, place: Parking, attempt: Attempt, bury: Bury) -> Wish | None:
-        """The note that is to be written with what was done, where it is one that leaves a record out."""
-        parked = place.get(wish.id)
+    async def fulfil(self, wish: Wish, parking: Parking, attempt: Attempt, bury: Bury) -> Wish | None:
+        """Do what the wish asks for. Returns the note to write in the same transaction if a record was discarded."""
+        parked = parking.get(wish.id)
         if parked is None:
             return None  # done before
         if wish.action == "retry":
-            place.keep(wish.id, await self._retried(parked, attempt, bury))
+            parking.keep(wish.id, await self._retried(parked, attempt, bury))
         elif wish.action == "discard" and wish.offset == parked.offset:
-            return self._discard(wish, parked, place)
+            return self._discard(wish, parked, parking)
         return None
 
-    def _discard(self, wish: Wish, parked: Parked, place: Parking) -> Wish | None:
+    def _discard(self, wish: Wish, parked: Parked, parking: Parking) -> Wish | None:
         if self._topology.needs_every_record(parked.processor):
             log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
             return None
         source = self._source(parked)
-        if source is not None and _comes_again(source, parked.offset):
-            place.keep(wish.id, parked.failed(COMES_AGAIN))
+        if source is not None and _will_be_reread(source, parked.offset):
+            parking.keep(wish.id, parked.failed(COMES_AGAIN))
             return None
         log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
-        place.keep(wish.id, parked.without(1))
+        parking.keep(wish.id, parked.without(1))
         return wish.model_copy(update={"action": "dropped"})
 
     async def _retried(self, parked: Parked, attempt: Attempt, bury: Bury) -> Parked | None:
-        """What stays parked when all are handled in order, up to the first that fails again."""
+        """Handle the parked records in order, up to the first that fails again. Returns what stays parked."""
         source = self._source(parked)
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
@@ -76,22 +76,22 @@ class Wishes:
             if done % TURN_RECORDS == 0:
                 await asyncio.sleep(0)  # heartbeats and HTTP get their turn
             record = records.get(offset)
-            if _comes_again(source, offset):
-                return _left(parked, done, COMES_AGAIN)
+            if _will_be_reread(source, offset):
+                return _remaining(parked, done, COMES_AGAIN)
             if record is None:
-                return _left(parked, done, missing)
+                return _remaining(parked, done, missing)
             if failure := attempt(processor, record):
-                if done or failure.code != parked.code:  # else it has left its letter
+                if done or failure.code != parked.code:  # else it has a dead letter already
                     bury(record, failure.code, failure.reason)
-                return _left(parked, done, failure)
+                return _remaining(parked, done, failure)
         return None
 
     def _source(self, parked: Parked) -> Source | None:
-        """None when this release reads the topic no more."""
+        """None when this release no longer reads the topic."""
         return self._sources.get(TopicPartition(parked.topic, parked.partition))
 
     async def _reread(self, parked: Parked) -> tuple[Mapping[int, ConsumerRecord], Failure]:
-        """The parked records from the log, by offset, and why one can be missing."""
+        """The parked records in the log, by offset, and the reason if some are missing."""
         tp = TopicPartition(parked.topic, parked.partition)
         found: dict[int, ConsumerRecord] = {}
         missing = Failure("gone", "the record is no longer there")
@@ -112,12 +112,12 @@ class Wishes:
         return found, missing
 
 
-def _left(parked: Parked, done: int, failure: Failure) -> Parked | None:
-    """What stays parked when so many are done and the next has failed."""
-    left = parked.without(done)
-    return left and left.failed(failure)
+def _remaining(parked: Parked, done: int, failure: Failure) -> Parked | None:
+    """What stays parked when the first `done` records are handled and the next one has failed."""
+    remaining = parked.without(done)
+    return remaining and remaining.failed(failure)
 
 
-def _comes_again(source: Source, offset: int) -> bool:
-    """Whether the source was set back to before that record: earlier ones of its key may be still to come."""
+def _will_be_reread(source: Source, offset: int) -> bool:
+    """Whether the source was set back to before that record: earlier records of its key may still come."""
     return source.position <= offset

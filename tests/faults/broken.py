@@ -144,14 +144,14 @@ def stores_before_it_commits() -> None:
 
 
 def decides_before_it_is_restored() -> None:
-    opened = Replicas._opened
+    opened = Replicas._open
 
     def at_once(self: Replicas, *arguments: Any) -> Replica:
         replica = opened(self, *arguments)
         replica.restored = True
         return replica
 
-    Replicas._opened = at_once  # type: ignore[assignment,method-assign]
+    Replicas._open = at_once  # type: ignore[assignment,method-assign]
 
 
 def counts_what_it_fetched_as_done() -> None:

@@ -515,7 +515,7 @@ MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
     _as_by(broken.stores_before_it_commits, Engine, "_send"),
-    _as_by(broken.decides_before_it_is_restored, Replicas, "_opened"),
+    _as_by(broken.decides_before_it_is_restored, Replicas, "_open"),
     _as_by(broken.believes_any_beginning, Beginnings, "must_reread"),
     _as_by(broken.counts_what_it_fetched_as_done, Engine, "_flush"),
     _aborted_batch_not_done_again,

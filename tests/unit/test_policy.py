@@ -90,7 +90,7 @@ def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
     one, other = Policy(answering(OpenAccount())), Policy(answering(Pay(amount_cents=5)))
     one.name, other.name = "policy.open", "policy.pay"
-    with pytest.raises(ValueError, match=r"policy\.open and policy\.pay answer one event"):
+    with pytest.raises(ValueError, match=r"policy\.open and policy\.pay answer the same event"):
         by_source(SHOP, [one, other])
 
 
