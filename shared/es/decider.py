@@ -17,9 +17,9 @@ Fact = TypeVar("Fact")
 class Decider(Generic[C, E, S]):
     """`decide` and `evolve` are pure, without clock, randomness or I/O: every replay computes the same.
 
-    decide  the events that follow from a command; an empty list means it was already so. Raises DomainError.
+    decide  the events that follow from a command; an empty list means that nothing changes. Raises DomainError.
     evolve  the state after an event. Total: it never raises and never validates.
-    state   the type of the state as pydantic reads it: a model or a discriminated union of phases.
+    state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
     Raises ValueError when a version of a command or event cannot be upcast.
     """
@@ -37,11 +37,11 @@ class Decider(Generic[C, E, S]):
 
     @cached_property
     def command_codec(self) -> CommandCodec[C]:
-        return CommandCodec(self.commands, _those_of(self.commands, self.upcasters))
+        return CommandCodec(self.commands, _upcasters_of(self.commands, self.upcasters))
 
     @cached_property
     def event_codec(self) -> EventCodec[E]:
-        return EventCodec(self.events, _those_of(self.events, self.upcasters))
+        return EventCodec(self.events, _upcasters_of(self.events, self.upcasters))
 
     @cached_property
     def row_codec(self) -> RowCodec[S]:
@@ -49,15 +49,15 @@ class Decider(Generic[C, E, S]):
 
     @cached_property
     def initial_row(self) -> Row[S]:
-        """The row of an aggregate nothing has happened to."""
+        """The row of an aggregate that has no events yet."""
         return Row(sequence=0, state=self.initial, outcomes={}, offset=-1)
 
 
 def fold(evolve: Callable[[S, Fact], S], events: Iterable[Fact], start: S) -> S:
-    """The state after `events`, beginning at `start`."""
+    """The state after `events`, starting from `start`."""
     return reduce(evolve, events, start)
 
 
-def _those_of(messages: Iterable[type[Message]], upcasters: Upcasters) -> Upcasters:
+def _upcasters_of(messages: Iterable[type[Message]], upcasters: Upcasters) -> Upcasters:
     names = {message.TYPE for message in messages}
     return {key: upcaster for key, upcaster in upcasters.items() if key[0] in names}

@@ -1,6 +1,6 @@
-"""The JSON body of every record on a commands or events topic, and its way to bytes and back.
+"""The JSON body of every record on a commands or events topic, with its encoding and decoding.
 
-msgspec reads the envelope in a quarter of the time that pydantic takes; the message in it is pydantic's.
+msgspec reads the envelope in a quarter of the time that pydantic takes; pydantic reads the message inside.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ Envelope = TypeVar("Envelope", bound="EventEnvelope[Any] | CommandEnvelope[Any]"
 Positive = Annotated[int, Meta(ge=1)]
 Aware = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": r"(Z|\+00:00)$"})]
 
-_UNREADABLE = (ValueError, RecursionError)  # msgspec's own is a ValueError; what is not UTF-8 raises Python's
+_UNREADABLE = (ValueError, RecursionError)  # msgspec's own errors are ValueErrors; bytes outside UTF-8 raise Python's
 _NOT_UTC = "not at offset zero, so that text and time would sort differently"
 
 
 class EventEnvelope(Struct, Generic[E], frozen=True, kw_only=True, gc=False):
-    """An event and its place: number `sequence` of its aggregate, from 1 and without a gap.
+    """An event and its place: number `sequence` of its aggregate, counted from 1 without a gap.
 
     `occurred_at` is when the command was issued. `correlation_id` names the whole story, `causation_id` the
     message that caused this one. Unknown fields are ignored.
@@ -50,7 +50,7 @@ class EventEnvelope(Struct, Generic[E], frozen=True, kw_only=True, gc=False):
 
 
 class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """A command and the aggregate it is for; its `command_id` makes a repeat recognisable."""
+    """A command and the aggregate it is for; `command_id` identifies repeats."""
 
     command_id: MessageId
     type: str
@@ -80,7 +80,7 @@ class _Codec(Generic[Envelope, M]):
         self._read: Callable[[bytes], Envelope] = Decoder(envelope[Raw]).decode
 
     def decode(self, raw: bytes | None) -> Envelope:
-        """The envelope `raw` holds, its data in the current version. Raises BadMessage."""
+        """The envelope in `raw`, with its data upcast to the current version. Raises BadMessage."""
         if raw is None:
             raise BadMessage("no value")
         try:
@@ -103,7 +103,7 @@ class _Codec(Generic[Envelope, M]):
         return envelope
 
     def encode(self, envelope: Envelope) -> bytes:
-        """Compact JSON, the fields in their declared order."""
+        """Compact JSON with the fields in their declared order."""
         return _encode(envelope)
 
     def _check_declared(self, message: M) -> None:
@@ -111,7 +111,7 @@ class _Codec(Generic[Envelope, M]):
             raise TypeError(f"{type(message).__name__} is not declared")
 
     def _upcast(self, envelope: Envelope, current: int, data: bytes) -> bytes:
-        """`data` as the current version has it, and the envelope says so."""
+        """`data` in the current version, which is also set in the envelope."""
         version = envelope.schema_version
         if version > current:
             raise BadMessage(f"schema_version: {version}, and {current} is the newest known here")
@@ -119,7 +119,7 @@ class _Codec(Generic[Envelope, M]):
         return to_json(upcast(envelope.type, version, current, _json_object(data, "data: "), self._upcasters))
 
     def _refusal(self, raw: bytes, error: Exception) -> BadMessage:
-        """What is wrong with a body that is no envelope. One of a type that is not declared is not ours to judge."""
+        """Why a body is no envelope. A body of an undeclared type is not checked further: it gives UnknownType."""
         name = _json_object(raw).get("type")
         if isinstance(name, str) and name not in self._messages:
             return UnknownType(name)
@@ -127,7 +127,7 @@ class _Codec(Generic[Envelope, M]):
         return BadMessage(f"{path.removesuffix('`')}: {reason}" if path else reason)
 
 
-# The bases' arguments are strings: what msgspec makes of EventEnvelope[E] is no type that typing could find E in.
+# The bases' arguments are strings because typing cannot find E in the type that msgspec makes of EventEnvelope[E].
 class EventCodec(_Codec["EventEnvelope[E]", E], Generic[E]):
     """Reads and writes the events of `event_types`; older versions are read through `upcasters`."""
 
@@ -179,7 +179,7 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
     ) -> CommandEnvelope[C]:
         """`command` in its envelope; without `correlation_id` it starts a story of its own.
 
-        Raises TypeError for a command that is not declared, ValueError for an id or a time that no reader takes.
+        Raises TypeError for a command that is not declared, ValueError for an id or a time that readers would refuse.
         """
         self._check_declared(command)
         if issued_at.utcoffset() != timedelta():

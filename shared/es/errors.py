@@ -1,9 +1,9 @@
-"""What can go wrong, and whose business it is.
+"""What can go wrong, and who deals with it.
 
 OnefoldError
 ├── DomainError        a rule refused a command: a recorded outcome with a stable code, never a crash
-├── BadMessage         bytes that cannot be understood: dead letter
-│   └── UnknownType    of a type the codec was not given: a reader of foreign events may skip it
+├── BadMessage         bytes that cannot be decoded: dead letter
+│   └── UnknownType    a type that the codec does not know: a reader of another service's events may skip it
 └── NotReady           this instance cannot answer yet: try again
 
 Anything else is a bug and crashes loudly.
@@ -15,7 +15,7 @@ REASON_MAX_CHARS = 300
 
 
 class OnefoldError(Exception):
-    """Root of every error this template raises on purpose."""
+    """Base class of every error that this template raises on purpose."""
 
 
 class DomainError(OnefoldError):
@@ -25,18 +25,18 @@ class DomainError(OnefoldError):
 
 
 class BadMessage(OnefoldError):
-    """A record that is not the message it should be; `reason` never quotes the data, which may be personal.
+    """A record that is not a valid message; `reason` never quotes its data, which may be personal.
 
-    Operator action: read the dead letter's reason, fix its producer, and send the corrected message again.
+    Operator action: read the dead letter's reason, fix the producer, and send the corrected message again.
     """
 
     def __init__(self, reason: str) -> None:
-        self.reason = reason[:REASON_MAX_CHARS]  # a field's name can be as long as its sender likes
+        self.reason = reason[:REASON_MAX_CHARS]  # it may quote a field's name, which has any length
         super().__init__(self.reason)
 
 
 class UnknownType(BadMessage):
-    """A message of a type the codec was not given."""
+    """A message of a type that the codec does not know."""
 
     def __init__(self, message_type: str) -> None:
         super().__init__(f"unknown type {message_type!r}")
@@ -44,4 +44,4 @@ class UnknownType(BadMessage):
 
 
 class NotReady(OnefoldError):
-    """This instance is restoring or rebalancing: the same request succeeds a little later."""
+    """This instance is restoring or rebalancing: the same request will succeed a little later."""

@@ -1,4 +1,4 @@
-"""Identifiers: which aggregate ids are legal, and ids that a replay computes again."""
+"""Identifiers: which aggregate ids are legal, and derived ids that come out the same in every replay."""
 
 import re
 from hashlib import sha1
@@ -17,10 +17,10 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_aggregate_id(text: str) -> str:
-    """`text`, if it is 1 to 128 bytes of UTF-8 without control characters, and not a dot or two. Raises ValueError."""
+    """`text`, if it is 1 to 128 bytes of UTF-8 without control characters, but not "." or "..". Raises ValueError."""
     _check("an aggregate id", text, AGGREGATE_ID_MAX_BYTES)
     if text in DOT_SEGMENTS:
-        raise ValueError(f"an aggregate id cannot be {text!r}: clients take it out of a URL")
+        raise ValueError(f"an aggregate id cannot be {text!r}: clients remove that from a URL")
     return text
 
 
@@ -50,7 +50,7 @@ def _check(what: str, text: str, max_bytes: int) -> None:
         raise ValueError(f"{what} cannot contain control characters")
 
 
-# For generators of requests: a JSON schema counts characters, and any 32 of them are within the bytes.
+# For request generators: a JSON schema counts characters, and any 32 of them fit the limit in bytes.
 _SCHEMA = {"type": "string", "pattern": r"^([ -~]{1,128}|[^\x00-\x1f\x7f-\x9f]{1,32})$"}
 
 AggregateId = Annotated[
@@ -58,7 +58,7 @@ AggregateId = Annotated[
 ]
 MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_MAX_CHARS)]
 Reference = Annotated[str, AfterValidator(check_reference)]
-"""What a service calls its aggregate before others, `orders:o-1`: two services may have the same ids."""
+"""How services name each other's aggregates, `orders:o-1`, as two services may use the same ids."""
 
 
 def reference(service: str, aggregate_id: str) -> Reference:
@@ -66,12 +66,12 @@ def reference(service: str, aggregate_id: str) -> Reference:
 
 
 def referenced(service: str, text: Reference) -> str | None:
-    """The id that the reference holds, if it is one of this service."""
+    """The aggregate id in the reference, if it is a reference to this service."""
     owner, found, aggregate_id = text.partition(":")
     return aggregate_id if found and owner == service else None
 
 
 def derived_id(*parts: str) -> str:
-    """The same UUID, laid out as version 5, for the same `parts`, whoever computes it and however often."""
+    """A UUID, laid out as version 5, that is always the same for the same `parts`."""
     digits = sha1(to_json(parts), usedforsecurity=False).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-5{digits[12:15]}-8{digits[15:18]}-{digits[18:30]}"

@@ -1,21 +1,21 @@
-"""What travels: facts and intents, as frozen models that say their own wire name and version."""
+"""Messages: facts and intents, as frozen models that carry their wire name and version."""
 
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""The integers that every reader of JSON or Parquet can hold."""
+"""The integers that every reader of JSON or Parquet can represent."""
 
 
 class Message(BaseModel):
-    """TYPE is the wire name, for ever; VERSION goes up with every change but a new optional field.
+    """TYPE is the wire name and never changes; VERSION goes up with every change except a new optional field.
 
     An older reader ignores a new field of an event, and refuses a command that has one: release readers before senders.
     """
 
     # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
-    # keys: pydantic's parser remembers strings, and values hardly ever come again
+    # keys: pydantic's parser caches strings, and values hardly ever repeat
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, cache_strings="keys")
 
     TYPE: ClassVar[str]
@@ -23,12 +23,12 @@ class Message(BaseModel):
 
 
 class Event(Message):
-    """A fact, named in the past tense. Unknown fields are ignored: an old reader survives a new field."""
+    """A fact, named in the past tense. Unknown fields are ignored, so an old reader survives a new field."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Command(Message):
-    """An intent, named in the imperative. Unknown fields are refused: it is never half understood."""
+    """An intent, named in the imperative. Unknown fields are refused, so a command is never half understood."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""What the table keeps of one aggregate, as JSON that a person, Spark and the engine read alike."""
+"""What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
 from typing import Any, Generic, TypeVar
 
@@ -14,11 +14,11 @@ OUTCOMES_KEPT = 32
 
 
 UNKNOWN_BODY = ""
-"""The fingerprint of a command of which only its events are left."""
+"""The fingerprint of a command that is known only from its events."""
 
 
 class Outcome(Struct, frozen=True, gc=False):
-    """What became of a command: accepted when `code` is None. `sequence` is the aggregate's, afterwards."""
+    """What became of a command: accepted when `code` is None. `sequence` is the aggregate's after the command."""
 
     command_id: str
     sequence: int
@@ -27,7 +27,7 @@ class Outcome(Struct, frozen=True, gc=False):
     fingerprint: str
 
     def is_of(self, digest: str) -> bool:
-        """Whether it is the outcome of a command with this fingerprint, as far as can be told."""
+        """Whether this is the outcome of a command with that fingerprint; true also when its own is unknown."""
         return self.fingerprint in (digest, UNKNOWN_BODY)
 
 
@@ -40,7 +40,7 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     """An aggregate after `sequence` events.
 
     outcomes  the latest commands by id, oldest first
-    offset    of the command that wrote the row, in its source partition; -1 before the first
+    offset    of the record that last wrote the row, in its source partition; -1 before the first
     """
 
     sequence: int
@@ -57,7 +57,7 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
         return Outcome(command_id, sequence, code, detail, fingerprint)
 
     def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
-        """The row with `outcome` as its latest, in place of the oldest when there are too many."""
+        """The row with `outcome` as its latest; the oldest is dropped when there are too many."""
         outcomes = self.outcomes.copy()  # once an entry is deleted, {**outcomes} takes five times as long
         outcomes[outcome.command_id] = _record(outcome)
         if len(outcomes) > OUTCOMES_KEPT:
@@ -83,12 +83,12 @@ class RowCodec(Generic[S]):
         return to_json({"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, "offset": row.offset})
 
     def decode(self, raw: bytes) -> Row[S]:
-        """The row `encode` wrote, to be looked at: fields that are not known are left out.
+        """The row that `encode` wrote, for reading only: unknown fields are left out.
 
         Raises pydantic's ValidationError: a row that cannot be read is a bug.
         """
         return Row(**self._validate(raw))
 
     def decode_whole(self, raw: bytes) -> Row[S]:
-        """The same, to be written again. Raises for a field that is not known, too: it would be lost."""
+        """The same, for writing it again. Raises for an unknown field, too: it would be lost."""
         return Row(**self._validate(raw, extra="forbid"))

@@ -1,12 +1,12 @@
-"""What `evolve` and projections make."""
+"""The base class of what `evolve` and projections return."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class State(BaseModel):
-    """Replaced by its successor, never changed; read from a row as strictly as it was written.
+    """Never changed, only replaced; read from a row as strictly as it was written.
 
-    A new field needs a default, for the rows there are; a worker that does not know it stops instead of losing it.
+    A new field needs a default for existing rows. A worker that does not know the field stops rather than drop it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)

@@ -1,4 +1,4 @@
-"""One command, decided once: the whole of what an engine does to an aggregate, without the engine."""
+"""One command, decided once: everything that an engine does to an aggregate, without the engine."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from shared.es.row import Outcome, Row, S
 
 
 class Step(Struct, Generic[S], frozen=True, gc=False):
-    """What a command led to, its events as they are written. A `repeated` one leaves the row as it is."""
+    """The result of a command. events: encoded. repeated: the command was decided before, so the row stays as it is."""
 
     row: Row[S]
     events: tuple[bytes, ...]
@@ -24,7 +24,7 @@ class Step(Struct, Generic[S], frozen=True, gc=False):
 
 
 def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
-    """What `command`, found at `offset` of its topic, leads to. A refusal is an outcome without events."""
+    """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events."""
     known = row.outcome(command.command_id)
     if known is not None:
         return Step(row, (), known, repeated=True)
@@ -36,24 +36,24 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
         return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
     after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
-    return Step(after, _written(decider, facts, row.sequence, command), outcome, repeated=False)
+    return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
 
 
 def fingerprint(command: Command) -> str:
-    """16 hex digits of the type and every field: tell a repeat from a command id that was used twice.
+    """16 hex digits of the type and every field: tells a repeat from another command with the same id.
 
-    What has its default counts as absent, so that a release with a new field knows the repeats of what came before.
+    Fields with their default value are left out, so that a release with a new field recognises older commands' repeats.
     """
     body = command.__pydantic_serializer__.to_json(command, exclude_defaults=True)
     return blake2b(command.TYPE.encode() + body, digest_size=8).hexdigest()
 
 
-def _written(
+def _encoded(
     decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
 ) -> tuple[bytes, ...]:
     write = decider.event_codec.write
     aggregate_id, command_id = command.aggregate_id, command.command_id
-    written = [
+    encoded = [
         write(
             fact,
             event_id=derived_id(aggregate_id, command_id, str(index)),
@@ -65,4 +65,4 @@ def _written(
         )
         for index, fact in enumerate(facts, start=1)
     ]
-    return tuple(written)
+    return tuple(encoded)

@@ -13,8 +13,8 @@ class _Reader(Protocol):
 
 
 def _iso_8601(reader: _Reader) -> GetPydanticSchema:
-    """Text and nothing else from JSON; from Python also the value itself."""
-    # the pattern, because pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
+    """From JSON only text; from Python also the value itself."""
+    # the pattern is needed because pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
     text = core_schema.chain_schema([core_schema.str_schema(pattern="^[0-9]{4}-", strict=True), reader(strict=False)])
     either = core_schema.union_schema([reader(strict=True), text])
     schema = core_schema.json_or_python_schema(json_schema=text, python_schema=either)
@@ -29,4 +29,4 @@ Instant = Annotated[
     _iso_8601(partial(core_schema.datetime_schema, tz_constraint=0)),
     WithJsonSchema({"type": "string", "format": "date-time", "pattern": r"(Z|\+00:00)$"}),
 ]
-"""A moment at offset zero, so that text and time sort alike but for fractions of one second: `1997-01-18T09:30:00Z`."""
+"""A moment at offset zero, so that text sorts as time does, except within a second: `1997-01-18T09:30:00Z`."""
