@@ -1,4 +1,4 @@
-"""How this process's clients reach the brokers: over plaintext, or as its own principal over TLS."""
+"""How this process's clients connect to the brokers: in plaintext, or as its own principal over TLS."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 from shared.settings import SCRAM, Principal, load_settings
 
-ANSWER_S = 10.0  # a frozen broker breaks no connection, and nobody waits longer for its answer; 60 or 40 by default
+ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
 
 _LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password={password};'
 
 
 def client_config(bootstrap: str) -> dict[str, Any]:
-    """What every librdkafka client of this process begins with."""
+    """The settings that every librdkafka client of this process starts from."""
     principal = _principal()
     return {
         "bootstrap.servers": bootstrap,
         "socket.timeout.ms": int(ANSWER_S * 1000),
-        "reconnect.backoff.max.ms": 1_000,  # 10 s by default, which a broker's restart would be lengthened by
+        "reconnect.backoff.max.ms": 1_000,  # 10 s by default, which would prolong a broker's restart
         **(signed_in(principal) if principal else {}),
     }
 
 
 def spark_options(bootstrap: str) -> dict[str, str]:
-    """The same for what Spark reads and writes: options of the Java client, PEM as it is."""
+    """The same settings for Spark's reads and writes: options of the Java client, with PEM files as they are."""
     options = {"bootstrap.servers": bootstrap}
     if (principal := _principal()) is not None:
-        password = json.dumps(principal.password, ensure_ascii=False)  # what Java reads it with knows no \u
+        password = json.dumps(principal.password, ensure_ascii=False)  # Java's parser knows no \u
         options |= {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": SCRAM,
@@ -40,7 +40,7 @@ def spark_options(bootstrap: str) -> dict[str, str]:
 
 
 def signed_in(principal: Principal) -> dict[str, str]:
-    """What makes a librdkafka client this principal's."""
+    """The settings with which a librdkafka client connects as this principal."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": SCRAM,

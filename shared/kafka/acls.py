@@ -1,4 +1,4 @@
-"""What each service's principal may do on the brokers: what its topology says, and nothing else."""
+"""What each service's principal may do on the brokers: what its topology needs, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a rando
 
 
 def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
-    """Lets the principal named after each service do its part; how many rules that are. Raises ProvisionError."""
+    """Creates the ACLs of each service's principal, which has its name; returns how many. Raises ProvisionError."""
     rules = [rule for topology in topologies for rule in rules_of(topology, neighbours_of(topology))]
-    admin = AdminClient(client_config(bootstrap))  # without a name it would be gone before it has its answers
+    admin = AdminClient(client_config(bootstrap))  # a variable, else it is collected before its answers arrive
     try:
         for answer in admin.create_acls(rules).values():
             answer.result()
     except KafkaException as failure:
-        raise ProvisionError(f"the rules were not all made: {failure.args[0].str()}") from failure
+        raise ProvisionError(f"not all ACLs were created: {failure.args[0].str()}") from failure
     return len(rules)
 
 
 def introduce(passwords: Mapping[str, str], bootstrap: str) -> None:
-    """Makes the brokers know these principals by these passwords. Raises ProvisionError."""
+    """Creates these principals on the brokers, with these passwords. Raises ProvisionError."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     changes: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, info, password.encode()) for name, password in passwords.items()
@@ -49,11 +49,11 @@ def introduce(passwords: Mapping[str, str], bootstrap: str) -> None:
         for answer in admin.alter_user_scram_credentials(changes).values():
             answer.result()
     except KafkaException as failure:
-        raise ProvisionError(f"the principals were not all made: {failure.args[0].str()}") from failure
+        raise ProvisionError(f"not all principals were created: {failure.args[0].str()}") from failure
 
 
 def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:
-    """Its own topics both ways, its neighbours' commands to write and their facts to read, its group and producers."""
+    """Read and write its own topics, write its neighbours' commands, read their facts; use its group and producers."""
     for topic in topology.all_topics():
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.READ)
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.WRITE)

@@ -1,4 +1,4 @@
-"""Where topics begin and end, for readers of all that lies between; and where a group goes on."""
+"""Where topics begin and end, and which members and positions a group has."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Positions = dict[int, int]
 
 Answer = TypeVar("Answer")
 
-SETTLE_DEADLINE_S = 60.0  # an engine's transaction is over, or timed out by the broker, long before
+SETTLE_DEADLINE_S = 60.0  # long after an engine's transaction has ended, or was timed out by the broker
 _PAUSE_S = 0.1
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,  # a broker that was just started knows less than its clients
+        KafkaError.UNKNOWN_LEADER_EPOCH,  # a broker that has just started knows less than its clients
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker learns of a new topic a little later than others
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -47,12 +47,12 @@ _PASSING = frozenset(
 class BrokersUnavailable(OnefoldError):
     """The brokers do not answer, or do not have what was asked for.
 
-    Operator action: see that ONEFOLD_BOOTSTRAP names running brokers and that the topics are provisioned.
+    Operator action: check that ONEFOLD_BOOTSTRAP names running brokers and that the topics are provisioned.
     """
 
 
 class GroupIsLive(OnefoldError):
-    """The consumer group has members, so its positions are not ours to set.
+    """The consumer group has members, so its positions can't be set from outside.
 
     Operator action: stop the workers of this group, then try again.
     """
@@ -76,21 +76,21 @@ class Brokers:
         return self._listed(topic, OffsetSpec.earliest)
 
     def settled_ends(self, topic: str) -> Positions:
-        """The ends as of this call, once no transaction that began below them is open.
+        """The ends as of this call, returned once no transaction that began below them is open.
 
-        Everything below is final: a reader of committed records that goes so far never has to wait.
+        Everything below them is final, so a reader of committed records never has to wait before it reaches them.
         """
         ends = self._listed(topic, OffsetSpec.latest)
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while open_ends := _open(self._listed(topic, OffsetSpec.latest, IsolationLevel.READ_COMMITTED), ends):
             if time.monotonic() > deadline:
-                raise BrokersUnavailable(f"{topic}: a transaction stays open since offset {open_ends}")
+                raise BrokersUnavailable(f"{topic}: a transaction stays open, from these offsets on: {open_ends}")
             time.sleep(_PAUSE_S)
         return ends
 
     def positions(self, group: str) -> dict[str, Positions]:
-        """The next offset `group` reads, by topic, wherever it committed one; final, so not of an open transaction."""
-        self.members(group)  # waits for the coordinator: asked for offsets while it loads, librdkafka can crash
+        """The next offsets that `group` reads, by topic, where it has committed any; none are of open transactions."""
+        self.members(group)  # waits for the coordinator: librdkafka can crash if asked for offsets while it loads
         positions: dict[str, Positions] = {}
         for tp in self._until_answered(lambda: self._committed(group)):
             if tp.offset >= 0:
@@ -98,21 +98,21 @@ class Brokers:
         return positions
 
     def members(self, group: str) -> tuple[str, ...]:
-        """Who is in the group now, by instance and host."""
+        """The group's present members, by instance and host."""
         return self._until_answered(lambda: self._members(group))
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
-        """Lets `group` go on at `positions`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
+        """Sets the positions of `group`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
         wanted = [
             TopicPartition(topic, partition, offset)
             for topic, offsets in positions.items()
             for partition, offset in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
-        self._until_answered(lambda: _good(self._admin.alter_consumer_group_offsets(request)[group].result()))
+        self._until_answered(lambda: _checked(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
     def begin(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
-        """Lets `group`, which has no members, go on at `positions`, and writes `records`: both or neither."""
+        """Sets the positions of `group`, which has no members, and writes `records`: both or neither."""
         offsets = {(topic, number): at for topic, offsets in positions.items() for number, at in offsets.items()}
         with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:
             try:
@@ -149,22 +149,22 @@ class Brokers:
         future = self._admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
         )[group]
-        return _good(future.result())
+        return _checked(future.result())
 
     def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
-        """What is asked for, once the brokers know it."""
+        """The answer, once no transient error is left."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while True:
             try:
                 return ask()
             except KafkaException as failure:
-                if failure.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                if failure.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
                     raise explained(self.bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
 
 
-def _good(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
-    """Its partitions. Raises KafkaException when one of them has an error, which comes beside the others' offsets."""
+def _checked(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
+    """The partitions in the answer. Raises KafkaException if one of them has an error, even if others have none."""
     found = answer.topic_partitions or []
     for error in (tp.error for tp in found if tp.error):
         raise KafkaException(error)
@@ -172,7 +172,7 @@ def _good(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:
 
 
 def explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
-    """What the brokers refused, as BrokersUnavailable or GroupIsLive."""
+    """The brokers' error as BrokersUnavailable or GroupIsLive."""
     error: KafkaError = failure.args[0]
     if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
         return GroupIsLive(f"{error.str()}: stop its workers first")

@@ -28,7 +28,7 @@ from shared.kafka.jars import KAFKA_JARS, fetch_jars
 from shared.kafka.java import find_java
 
 _HOST = "127.0.0.1"
-# Below every system's ephemeral range: no client's own socket can take a port while its broker is down.
+# Below every system's ephemeral range, so that no client's own socket takes a port while its broker is down.
 _PORTS = range(20_000, 30_000)
 
 _START_DEADLINE_S = 120.0
@@ -43,15 +43,15 @@ _ERROR = re.compile(r" (ERROR|FATAL) |^(Caused by: )?[\w.$]+(Exception|Error): "
 class BrokerFailed(OnefoldError):
     """A broker did not start, or ended by itself.
 
-    Operator action: read the errors that the message quotes, and in the log it names what led to them.
+    Operator action: read the errors that the message quotes, and their cause in the log that it names.
     """
 
 
 class EmbeddedKafka:
     """One broker, or three with replication 3 and min ISR 2, numbered from 1 and reachable on loopback only.
 
-    Data and ports are kept in `data_dir`. `properties` override what every broker is configured with. Brokers
-    end with the process that started them, however it ends.
+    Data and ports are kept in `data_dir`. `properties` override the configuration of every broker. Brokers end with
+    the process that started them, however that one ends.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class EmbeddedKafka:
         properties: Mapping[str, str | int] | None = None,
     ) -> None:
         if brokers not in (1, 3):
-            raise ValueError(f"{brokers} brokers: 1 or 3 can be run")
+            raise ValueError(f"{brokers} brokers: only 1 or 3 can run")
         self._data_dir = data_dir.resolve()
         self._log_dir = log_dir.resolve()
         self._size = brokers
@@ -79,7 +79,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        """Every broker's address, comma-separated; known from the start on."""
+        """Every broker's address, comma-separated; known after `start`."""
         return ",".join(broker.address for broker in self._brokers.values())
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ class EmbeddedKafka:
         self._brokers[number].kill()
 
     def restart(self, number: int) -> None:
-        """Ends the broker if it runs, and starts it on its data and port; returns when it answers."""
+        """Ends the broker if it runs, and starts it again on its data and port; returns when it answers."""
         broker = self._brokers[number]
         broker.terminate()
         broker.await_end(time.monotonic() + _STOP_DEADLINE_S)
@@ -129,7 +129,7 @@ class EmbeddedKafka:
         broker.await_ready({number})
 
     def pause(self, number: int) -> None:
-        """SIGSTOP: its connections stay open, and nothing answers."""
+        """SIGSTOP: the broker's connections stay open, and nothing answers."""
         self._brokers[number].signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
@@ -147,7 +147,7 @@ class EmbeddedKafka:
         self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
 
     def _identity(self) -> tuple[str, list[int]]:
-        """The cluster's id and, broker by broker, its client and its controller port; the earlier ones if free."""
+        """The cluster's id and each broker's client and controller port, the same as before where they are free."""
         file = self._data_dir / "cluster.json"
         if file.exists():
             known = json.loads(file.read_text())
@@ -174,9 +174,9 @@ class EmbeddedKafka:
             "inter.broker.listener.name": "CLIENT",
             "listeners": f"CLIENT://{_HOST}:{client},CONTROLLER://{_HOST}:{controller}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": f"node-{number}",  # in the working folder: formatting has its own, and a path may hold a comma
+            "log.dirs": f"node-{number}",  # relative: formatting has another working folder, and a path may have commas
             "log.cleaner.dedupe.buffer.size": 16 << 20,  # of the heap, at once; 128 MiB by default
-            "broker.session.timeout.ms": 5000,  # until then a killed broker's partitions, and its return, wait
+            "broker.session.timeout.ms": 5000,  # a killed broker's partitions, and its return, wait this long
             "broker.heartbeat.interval.ms": 1000,
             "auto.create.topics.enable": "false",
             "unclean.leader.election.enable": "false",
@@ -184,7 +184,7 @@ class EmbeddedKafka:
             "min.insync.replicas": min_isr,
             "offsets.topic.num.partitions": 8,
             "offsets.topic.replication.factor": copies,
-            "offsets.retention.minutes": 2**31 - 1,  # a group's offsets outlive a holiday, as its topics do
+            "offsets.retention.minutes": 2**31 - 1,  # a group's offsets live as long as its topics
             "group.initial.rebalance.delay.ms": 0,
             "transaction.state.log.num.partitions": 8,
             "transaction.state.log.replication.factor": copies,
@@ -194,7 +194,7 @@ class EmbeddedKafka:
         }
 
     def _format(self, command: list[str]) -> None:
-        """Makes the folders of the brokers that have none, each complete or not at all."""
+        """Creates the folders of the brokers that have none, each completely or not at all."""
         missing = [number for number in self._brokers if not (self._data_dir / f"node-{number}").exists()]
         if not missing:
             return
@@ -213,7 +213,7 @@ class EmbeddedKafka:
 
 
 class _Broker:
-    """The process of one broker, again and again."""
+    """One broker: its process, which can be started many times."""
 
     def __init__(
         self, number: int, ports: tuple[int, int], command: list[str], log: Path, folder: Path, lock: int
@@ -231,13 +231,13 @@ class _Broker:
     def spawn(self) -> None:
         with ExitStack() as held:
             if taken := [port for port in self._ports if not _is_free(port, held)]:
-                raise BrokerFailed(f"broker {self._number} cannot start: another program has its port {taken[0]}")
+                raise BrokerFailed(f"broker {self._number} cannot start: another program uses its port {taken[0]}")
         self._log.touch()
         self._log_start = self._log.stat().st_size
         self._process = Child(self._command, self._log, self._folder, inherited=[self._lock])
 
     def await_ready(self, peers: Set[int]) -> None:
-        """Returns when this broker has answered and knows its peers."""
+        """Returns once this broker answers and knows its peers."""
         admin = AdminClient({"bootstrap.servers": self.address, "reconnect.backoff.max.ms": 200, "log_level": 0})
         deadline = time.monotonic() + _START_DEADLINE_S
         while not peers <= _known_brokers(admin):
@@ -292,9 +292,9 @@ def _known_brokers(admin: AdminClient) -> Set[int]:
 
 
 def _exclusive(file: Path) -> int:
-    """A locked descriptor. The brokers inherit it: the lock is free when the last of them has ended."""
+    """A locked descriptor. The brokers inherit it, so the lock is held until the last of them has ended."""
     with file.open("a") as opened:
-        lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)  # a child's shell uses the lower ones
+        lock = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)  # a child's shell uses the lower descriptors
     deadline = time.monotonic() + _LOCK_DEADLINE_S
     while True:
         try:
@@ -303,18 +303,18 @@ def _exclusive(file: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(lock)
-                raise BrokerFailed(f"{file.parent} is in use by brokers that run: end them first") from None
+                raise BrokerFailed(f"{file.parent} is in use by running brokers: stop them first") from None
             time.sleep(_PAUSE_S)
 
 
 def _free_ports(wanted: Iterable[int]) -> list[int]:
-    """The wanted ports; in the place of a taken one another."""
+    """The wanted ports, with another port in place of each that is taken."""
     with ExitStack() as held:
         return [next(port for port in [first, *random.sample(_PORTS, 100)] if _is_free(port, held)) for first in wanted]
 
 
 def _is_free(port: int, held: ExitStack) -> bool:
-    """Holds a free port, so that it is found once."""
+    """Whether the port is free. A free port stays bound in `held`, so that it is not found twice."""
     probe = held.enter_context(socket.socket())
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -325,7 +325,7 @@ def _is_free(port: int, held: ExitStack) -> bool:
 
 
 def _kafka_uuid() -> str:
-    """127 random bits as Kafka writes them. The first of 128 is 0: the dash that else could lead means an option."""
+    """127 random bits as Kafka writes them. The first of 128 bits is 0: a leading dash would look like an option."""
     return urlsafe_b64encode((uuid.uuid4().int >> 1).to_bytes(16, "big")).decode().rstrip("=")
 
 

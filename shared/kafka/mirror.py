@@ -1,4 +1,4 @@
-"""MirrorMaker 2, from Kafka's own jars: what services wrote, copied to a second cluster as it is committed."""
+"""MirrorMaker 2, from Kafka's own jars: copies what services write to a second cluster as it is committed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STOP_DEADLINE_S = 30.0
 
 
 def mirrored_topics(topologies: Iterable[Topology]) -> list[str]:
-    """What cannot be computed again. Changelogs and copies under other keys can, and hold this cluster's offsets."""
+    """Topics that can't be computed again. Changelogs and rekeyed copies can, and hold this cluster's offsets."""
     topics = {topic for topology in topologies for topic in (*topology.topics, topology.dead_letters)}
     return sorted(topic.name for topic in topics if topic.kind in _KINDS)
 
 
 def mirror_properties(topics: Iterable[str], source: str, target: str, replication: int) -> dict[str, str | int]:
-    """MirrorMaker's configuration: the same names, committed records only, each once. source, target: bootstrap."""
+    """MirrorMaker's configuration: same topic names, committed records only, each once. source, target: bootstrap."""
     return {
         "clusters": "first, second",
         "first.bootstrap.servers": source,
@@ -47,7 +47,7 @@ def mirror_properties(topics: Iterable[str], source: str, target: str, replicati
         "listeners": "http://127.0.0.1:0",
         "tasks.max": 2,
         "refresh.topics.interval.seconds": 10,
-        "sync.topic.acls.enabled": "false",  # `grant` makes them
+        "sync.topic.acls.enabled": "false",  # `grant` creates them
         # the first cluster is only read: heartbeats would also go the other way
         "offset-syncs.topic.location": "target",
         "emit.heartbeats.enabled": "false",
@@ -63,10 +63,10 @@ class MirrorFailed(OnefoldError):
 
 
 class Mirror:
-    """MirrorMaker as a process of its own, which ends with the one that started it."""
+    """MirrorMaker in a process of its own, which ends with the process that started it."""
 
     def __init__(self, properties: dict[str, str | int], folder: Path) -> None:
-        """folder: for its configuration and its log."""
+        """folder: for MirrorMaker's configuration and log."""
         self.log = folder / "mirror.log"
         self._config = folder / "mirror.properties"
         self._properties = properties
@@ -88,12 +88,12 @@ class Mirror:
         self._process = Child(command, self.log)
 
     def wait(self) -> None:
-        """Returns when it has ended by itself."""
+        """Returns once MirrorMaker has ended by itself."""
         if self._process is not None:
             self._process.wait()
 
     def check(self) -> None:
-        """Raises MirrorFailed if it has ended by itself."""
+        """Raises MirrorFailed if MirrorMaker has ended by itself."""
         if self._process is not None and self._process.exit_code is not None:
             raise MirrorFailed(f"MirrorMaker ended with {self._process.exit_code}: see {self.log}")
 

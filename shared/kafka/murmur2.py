@@ -1,4 +1,4 @@
-"""Which partition a key lives in: Kafka's murmur2, the hash of the Java client, aiokafka and Spark."""
+"""Which partition a key belongs to: Kafka's murmur2, the hash of the Java client, aiokafka and Spark."""
 
 from __future__ import annotations
 

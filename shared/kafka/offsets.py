@@ -1,4 +1,4 @@
-"""What the broker knows about positions: committed by a group, first and last of a partition."""
+"""The brokers' offsets: those a group has committed, and the first and last of a partition."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REQUEST_TIMEOUT_S = ANSWER_S
 
 
 class OffsetsUnknown(Exception):
-    """The brokers do not answer, or not with a final answer yet; asking again can help."""
+    """The brokers do not answer, or have no final answer yet; asking again can help."""
 
 
 class Offsets:
     """Blocking look-ups. All raise OffsetsUnknown.
 
-    Each asks with a client of its own: one that outlives a broker goes on for minutes with leaders that are no more.
+    Each call uses a client of its own: a client that outlives a broker keeps asking its old leaders for minutes.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -34,22 +34,22 @@ class Offsets:
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The next offset `group` reads of each partition; None where it never committed.
 
-        Unknown while a predecessor's transaction is pending: only its end makes the answer final.
+        Raises OffsetsUnknown while a predecessor's transaction is pending, because only its end makes the answer final.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
         if not wanted:
             return {}
-        # No admin client: asked for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
-        # Who reads committed records only is not told of pending offsets either, but asked to wait.
+        # Not with an admin client: for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
+        # To a read_committed consumer the broker does not give pending offsets either, but asks it to wait.
         with closing(Consumer(self._config | {"group.id": group, "isolation.level": "read_committed"})) as consumer:
             found = _answer(lambda: consumer.committed(wanted, REQUEST_TIMEOUT_S))
-        # beside an error the offset looks like "never committed"
+        # with an error, the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
             raise OffsetsUnknown(f"{error.str()} ({error.name()})")
         return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The high watermark of each partition: behind every record, those of open transactions included."""
+        """The high watermark of each partition: behind every record, also those of open transactions."""
         return self._listed(partitions, OffsetSpec.latest)
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -67,7 +67,7 @@ def list_offsets(
     spec: Callable[[], OffsetSpec],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
-    """The offset of each partition that `spec` asks for. Raises KafkaException or OffsetsUnknown."""
+    """The offset that `spec` asks for, by partition. Raises KafkaException or OffsetsUnknown."""
     wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
     if not wanted:
         return {}
@@ -75,7 +75,7 @@ def list_offsets(
         wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
     )
     found = {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
-    # a leader that does not answer in time leaves its partitions at -1, and no error
+    # a leader that does not answer in time leaves its partitions at -1, without an error
     if silent := [partition for partition, offset in found.items() if offset < 0]:
         raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
     return found

@@ -2,8 +2,8 @@
 
 SendError
 ├── ProducerBusy      too many sends are unanswered: nothing was written, try again in a moment
-├── SendUncertain     no acknowledgement came, so it may be written or not: send the same command id again
-├── SendRefused       the record can never be written: nothing was, and trying again won't help
+├── SendUncertain     no acknowledgement came, so the record may be written or not: send the same command id again
+├── SendRefused       the record can never be written: nothing was written, and trying again won't help
 └── ProducerFailed    this producer will never send again: the worker has to be restarted
 """
 
@@ -63,7 +63,7 @@ class SendUncertain(SendError):
 
 
 class SendRefused(SendError):
-    """The record can never be written; nothing was."""
+    """The record can never be written; nothing was written."""
 
     retriable = False
 
@@ -86,9 +86,9 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
         **client_config(bootstrap),
         "acks": "all",
         "enable.idempotence": True,
-        # librdkafka's own default is CRC32, which sends a key elsewhere than Java, aiokafka and Spark do
+        # librdkafka's own default is CRC32, which gives other partitions than Java, aiokafka and Spark
         "partitioner": "murmur2_random",
-        "message.max.bytes": 100_000_000,  # no more than brokers read: below that, the topic says how large
+        "message.max.bytes": 100_000_000,  # as much as a broker reads; below that, the topic's own limit counts
         "logger": logging.getLogger("librdkafka"),
     } | {name.replace("_", "."): value for name, value in extra.items()}
 
@@ -96,11 +96,11 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
 class CommandProducer:
     """Sends single records from one event loop, and answers when all in-sync replicas have them.
 
-    Never closed: whoever awaits a send gets its answer, and nobody else was promised anything.
+    Never closed: everyone who awaits a send gets an answer, and nobody else was promised one.
 
     Delivery reports are polled on the loop itself, and only while a send is unanswered: a poll thread must win
     the interpreter lock once per record, which under a busy loop took 12 ms where this takes 9.
-    confluent_kafka.aio.AIOProducer refuses headers and holds a lone record back for 90 ms or more.
+    confluent_kafka.aio.AIOProducer refuses headers and holds back a single record for 90 ms or more.
     """
 
     def __init__(self, bootstrap: str, topologies: Iterable[Topology], max_unanswered: int = MAX_UNANSWERED) -> None:
@@ -122,7 +122,7 @@ class CommandProducer:
     async def send(self, topic: str, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
         """(partition, offset) of the record, once all in-sync replicas have it. Raises SendError.
 
-        partition: by default where murmur2 of the key says. Cancelling the wait does not take the record back.
+        partition: by default the one that murmur2 gives for the key. Cancelling the wait does not take the record back.
         """
         if len(self._unanswered) >= self._max_unanswered:
             raise ProducerBusy(f"{len(self._unanswered)} sends are unanswered")

@@ -107,7 +107,7 @@ def test_data_and_port_survive_a_restart(kafka: EmbeddedKafka) -> None:
 def test_a_port_taken_while_the_broker_was_down_is_named(kafka: EmbeddedKafka) -> None:
     kafka.kill(1)
     port = kafka.bootstrap.partition(":")[2]
-    with taken(kafka.bootstrap), pytest.raises(BrokerFailed, match=f"another program has its port {port}"):
+    with taken(kafka.bootstrap), pytest.raises(BrokerFailed, match=f"another program uses its port {port}"):
         kafka.restart(1)
 
 
@@ -122,7 +122,7 @@ def test_another_port_is_chosen_for_a_taken_one_and_data_stay(kafka: EmbeddedKaf
 
 def test_a_folder_in_use_is_refused(kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_LOCK_DEADLINE_S", 0.0)
-    with pytest.raises(BrokerFailed, match="is in use by brokers that run"):
+    with pytest.raises(BrokerFailed, match="is in use by running brokers"):
         EmbeddedKafka(kafka._data_dir, kafka._log_dir).start()
     kafka.check()
 
