@@ -23,9 +23,9 @@ _NOT_ALLOWED = (401, 403)
 
 
 class ServiceUnavailable(OnefoldError):
-    """The service does not answer, or not to anybody.
+    """The service does not answer, or not without a token.
 
-    Operator action: see that --url names a worker that is ready (`GET /readyz` answers 200) and lets anybody read
+    Operator action: check that --url names a worker that is ready (`GET /readyz` answers 200) and lets anybody read
     (ONEFOLD_ENV=dev, ONEFOLD_AUTH=off). Without --url the audit needs no answers.
     """
 
@@ -56,7 +56,7 @@ async def _ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes
 def _prefix(openapi: bytes, table: str) -> str:
     """What comes before the key in the path of a row, such as `/sales/skus/`."""
     if not openapi:
-        raise ServiceUnavailable("the service has no /openapi.json: only with ONEFOLD_ENV=dev it tells its paths")
+        raise ServiceUnavailable("the service has no /openapi.json: it shows its paths only with ONEFOLD_ENV=dev")
     for path, methods in from_json(openapi)["paths"].items():
         if "get" in methods and (found := re.fullmatch(rf"(.*/{table}/)\{{\w+\}}", path)):
             return found[1]
@@ -82,14 +82,14 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
 
 
 def difference(body: bytes, first: int, states: Sequence[bytes], initial: bytes) -> str | None:
-    """Why an answer is not of the fold; None when it is. states: after event `first`, and on.
+    """Why an answer does not match the fold; None when it does. states: after event `first`, and on.
 
     An answer is compared in the fields it shares with the state; the others are the service's presentation.
     """
-    if not body:  # a refusal can be an event of an aggregate that there never was
+    if not body:  # a refusal can be an event of an aggregate that never existed
         return None if initial in states else f"HTTP knows nothing of it, there are {first} events"
     answer: Mapping[str, Any] = from_json(body)
-    if "sequence" in answer:  # a view may keep it to itself; then any state since will do
+    if "sequence" in answer:  # the answer may not show it; then any of the states will do
         at = answer["sequence"] - first
         if not 0 <= at < len(states):
             return f"HTTP answers sequence {answer['sequence']}, its events end at {first + len(states) - 1}"

@@ -1,7 +1,7 @@
 """A service's events in a Delta table: a copy that outlives the topic's retention.
 
-Exactly once by (topic, partition, offset), however often it dies: the records of a run and the offsets they reach
-become visible in one commit of Delta's log, and a run that starts where another did is refused by it.
+Exactly once by (topic, partition, offset), however often a run dies: the records of a run and the offsets they reach
+become visible in one commit of Delta's log, and Delta refuses a run that starts where another did.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.sinks import refuse_unshared
 from shared.es.errors import OnefoldError
 from shared.kafka.brokers import Brokers, Positions
 
-KEPT_HOURS = 7 * 24  # what compaction replaced stays so long, for readers that have begun
+KEPT_HOURS = 7 * 24  # files that compaction replaced are kept so long, for readers that have begun
 _SHOWN = 5
 _ENDS = "onefold.ends"
 
@@ -33,9 +33,9 @@ class ArchiveBehind(OnefoldError):
 
 
 class AnotherLog(OnefoldError):
-    """The topic ends before its archive does: it was made anew, or is a second cluster's, and its offsets mean others.
+    """The topic ends before its archive does: it was recreated, or is a second cluster's, and its offsets mean others.
 
-    Operator action: archive it to another folder. What was archived stays the history of the topic that was.
+    Operator action: archive it to another folder. The archive remains the history of the former topic.
     """
 
 
@@ -48,7 +48,7 @@ class ArchivedElsewhere(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What one run added. ends: where the archive goes on."""
+    """What one run added. ends: where the next run goes on."""
 
     records: int
     ends: Positions
@@ -69,7 +69,7 @@ class Archive:
         return DeltaTable.forPath(self._spark, self.path)
 
     def ends(self) -> Positions:
-        """Behind the last archived offset of each partition; empty when there is no archive."""
+        """The offset after the last archived one of each partition; empty when there is no archive."""
         if not self.exists():
             return {}
         told = (json.loads(row.userMetadata) for row in self._commits() if row.userMetadata)
@@ -84,7 +84,7 @@ class Archive:
         return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
 
     def extend(self, brokers: Brokers) -> Archived:
-        """Adds what the topic has beyond the archive.
+        """Adds the topic's records that are not in the archive yet.
 
         Raises ArchiveBehind, AnotherLog, FolderNotShared or BrokersUnavailable.
         """
@@ -112,7 +112,7 @@ class Archive:
         return sources.topic(self._spark, brokers.bootstrap, self.topic, starts, ends).frame
 
     def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
-        """Adds `records`, which are all from `starts` to `ends`, unless a run from `starts` did."""
+        """Adds `records`, which are all those from `starts` to `ends`, unless another run from `starts` has."""
         occurred = F.get_json_object(F.col("value").cast("string"), "$.occurred_at")
         day = F.to_date(F.coalesce(F.try_to_timestamp(occurred), F.col("timestamp")))
         rows = records.select(F.lit(self.topic).alias("topic"), "*", day.alias("occurred_on"))
@@ -123,7 +123,7 @@ class Archive:
             .mode("append")
             .partitionBy("occurred_on")
             .option("userMetadata", json.dumps({_ENDS: {self.topic: ends}}))
-            # of two runs from the same start Delta lets one commit
+            # Delta lets only one of two runs from the same start commit
             .option("txnAppId", f"{self.topic} from {json.dumps(starts)}")
             .option("txnVersion", 1)
             .save(self.path)
@@ -138,14 +138,14 @@ class Archive:
         return commits
 
     def compact(self) -> tuple[int, int]:
-        """(files replaced, files that replace them); then deletes what was replaced long enough ago."""
+        """(files replaced, files that replace them). Also deletes files replaced more than KEPT_HOURS ago."""
         table = self.table()
         metrics = table.optimize().executeCompaction().select("metrics.*").first()
         table.vacuum(KEPT_HOURS)
         return metrics.numFilesRemoved, metrics.numFilesAdded
 
     def problems(self, brokers: Brokers) -> Iterator[str]:
-        """What is wrong with the archive, a line each: twice there, or unlike the log."""
+        """What is wrong with the archive, a line each: records that are there twice, or differ from the log."""
         yield from self._repeated()
         yield from self._unlike_the_log(brokers)
 
@@ -168,7 +168,7 @@ class Archive:
             yield f"{self.topic}, partition {row.partition}, offset {row.offset}: {problem}"
 
     def broken_sequences(self) -> Iterator[str]:
-        """The keys whose events are not numbered 1, 2, 3 … without a hole, a line each."""
+        """The keys whose events are not numbered 1, 2, 3 … without a gap, a line each."""
         sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
         ends = (
             self.records()

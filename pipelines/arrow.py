@@ -20,7 +20,7 @@ _TYPES = {
 
 
 def schema_of(columns: str) -> pa.Schema:
-    """columns: as Spark has them, "name type, name type, …"."""
+    """columns: as Spark writes them, "name type, name type, …"."""
     return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(", "))])
 
 

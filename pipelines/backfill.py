@@ -1,8 +1,8 @@
-"""The history of another system, as events and rows of a service: what it knew, from CSV or Parquet.
+"""Imports the history of another system, from CSV or Parquet, as events and rows of a service.
 
-An aggregate enters whole or not at all: if one row of it cannot be an event, all of it is rejected with the reasons.
+An aggregate is imported whole or not at all: if one of its rows cannot be an event, all are rejected with the reasons.
 Ids and bytes of the events follow from the rows, so that a second run finds the events of the first in the topic and
-goes on behind them. Rows of the table come last: of each aggregate whose row, if it has one, is behind its events.
+goes on after them. Rows of the table come last, for each aggregate that has none, or one that is behind its events.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the colu
 
 
 class BadMapping(OnefoldError):
-    """The mapping is not one.
+    """The mapping is not valid.
 
-    Operator action: mend what the message names; docs/spark.md shows one that is right.
+    Operator action: correct what the message names; docs/spark.md shows a valid mapping.
     """
 
 
@@ -56,7 +56,7 @@ class NotBegun(OnefoldError):
 
 
 class Rule(BaseModel):
-    """An event for every row that `where` holds for. where and the values of data: Spark SQL over the row's columns
+    """An event for every row for which `where` holds. where and the values of data: Spark SQL over the row's columns
     and `nth`, the row's number within its aggregate, from 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +68,7 @@ class Rule(BaseModel):
 
 
 class RowMapping(BaseModel):
-    """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows are meant.
+    """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows to take.
     All of them Spark SQL.
 
     A row's events are those of the rules that hold for it, in their order.
@@ -98,7 +98,7 @@ def read_rows(spark: SparkSession, source: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """How many events were written, how many were there before, and how many rows of the source did not enter."""
+    """How many events were written, how many were there before, and how many rows of the source were rejected."""
 
     written: int
     known: int
@@ -106,9 +106,9 @@ class Entered:
 
 
 class Backfill:
-    """Into an aggregate's table and its topic of events, while no worker of the service runs.
+    """Writes to an aggregate's table and its topic of events, while no worker of the service runs.
 
-    archive: has what the topic has no more.
+    archive: has the events that the topic no longer has.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Backfill:
         return Entered(written, good.count() - written, rejected.count())
 
     def _refuse_workers(self) -> None:
-        """Those of former versions, too: they have no rows of what comes in, and would number their events anew."""
+        """Those of former versions, too: they have no rows of the imported keys, and would number events from 1."""
         topology = self._table.topology
         for group in (replace(topology, version=version).group for version in range(1, topology.version + 1)):
             if self._brokers.members(group):
@@ -156,14 +156,14 @@ class Backfill:
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 
     def _append(self, records: DataFrame, topic: str) -> None:
-        self._refuse_workers()  # once more: what came before took its time
+        self._refuse_workers()  # again: some time has passed
         _append(records, self._brokers.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
         source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
         key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
-        # the row itself decides between equals: a later run has to number them alike
+        # ties are ordered by the row itself: a later run has to number them alike
         order = Window.partitionBy(_KEY).orderBy(*map(F.expr, self._mapping.order), _SOURCE)
         own = {_SOURCE: source, _AT: at, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
         told = rows.where(self._mapping.where).withColumns(own)
@@ -182,12 +182,12 @@ class Backfill:
         return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
-        """What the topic has already: key, sequence, known."""
+        """The events that the topic already has: key, sequence, known."""
         sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
         return self._history_so_far().frame.select("key", sequence.alias("sequence"), F.col("value").alias("known"))
 
     def _rows(self) -> DataFrame:
-        """Of every key whose events go on behind its row, or that has none."""
+        """The row of every key that has none, or whose events go beyond it."""
         rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog))
         folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
@@ -199,9 +199,9 @@ class Backfill:
 
 
 def _refuse_own_names(columns: Iterable[str]) -> None:
-    """Raises BadMapping: an expression that names such a column would be given ours."""
+    """Raises BadMapping: an expression that names such a column would get backfill's own."""
     if taken := [name for name in columns if name.lower() in (_KEY, _AT, _SOURCE, _NTH)]:
-        raise BadMapping(f"the source has a column {taken[0]}, which is a name of backfill's own: rename it")
+        raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
 
 
 def _event(rule: Rule) -> Column:
@@ -215,7 +215,7 @@ def _event(rule: Rule) -> Column:
 
 
 def _reasons(events: DataFrame) -> DataFrame:
-    """Why keys do not enter, the first reason of each: key, reason."""
+    """Why keys are rejected, the first reason of each: key, reason."""
     other = F.when(F.col("known") != F.col("value"), F.concat(F.lit("there is another event "), F.col("sequence")))
     reason = F.coalesce("reason", other)
     found = events.select("key", "sequence", reason.alias("reason")).where("reason IS NOT NULL")
@@ -248,7 +248,7 @@ def _envelope(
 ) -> bytes:
     """An event that the service can read. Raises ValueError."""
     if at is None:
-        raise ValueError("`at` is no timestamp")
+        raise ValueError("`at` is not a timestamp")
     if type_ is None:
         raise ValueError("no rule holds for the row")
     event_id = derived_id(key, "backfill", str(sequence))
@@ -270,7 +270,7 @@ def _envelope(
 
 
 def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What was decided for whom is taken over from the row there is."""
+    """The outcomes of commands are taken over from the existing row."""
     table = table_in(package, name)
     codec, no_row = table.row_codec, Row(0, table.initial, {}, -1)
 
@@ -285,7 +285,7 @@ def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> 
 
 
 def _append(records: DataFrame, bootstrap: str, topic: str) -> None:
-    """A partition's records by one producer, so that they come in their order."""
+    """One producer writes all records of a partition, so that they stay in order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
     to_topic(ordered.select("partition", "key", "value").write, bootstrap, topic).save()

@@ -1,4 +1,4 @@
-"""What there is to fold: every service's tables, with the pure part that computes each."""
+"""What can be folded: every service's tables, with the pure part that computes each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UnknownTable(OnefoldError):
 class FoldedTable:
     """A table, and the topic whose records are folded into it.
 
-    package: what declares it, such as services.accounts. pure: what folds, a decider's `evolve` or a `project`.
+    package: the one that declares it, such as services.accounts. pure: its fold, a decider's `evolve` or a `project`.
     """
 
     package: str
@@ -46,7 +46,7 @@ class FoldedTable:
 
     @property
     def is_view(self) -> bool:
-        """Whether the table is folded from its own source; an aggregate's is of commands."""
+        """Whether the table is folded from its own source; an aggregate's source is its commands."""
         return isinstance(self.pure, ReadModel)
 
     @property
@@ -90,7 +90,7 @@ def table_of(service: str, name: str) -> FoldedTable:
 
 
 def table_in(package: str, name: str) -> FoldedTable:
-    """The table `name` of `package`, for Python workers: they are told names only."""
+    """The table `name` of `package`, for Python workers, which are given names only."""
     return next(table for table in tables_in(package) if table.table.name == name)
 
 

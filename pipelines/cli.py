@@ -1,4 +1,4 @@
-"""The verbs of `python -m pipelines`. Exit codes: 0 done, 1 what was found is not right, 2 it could not be done."""
+"""The verbs of `python -m pipelines`. Exit codes: 0 done, 1 problems were found, 2 it could not be done."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Service = Annotated[str | None, typer.Argument(help="A folder of services/; all 
 Bootstrap = Annotated[str | None, typer.Option(help="Brokers; by default ONEFOLD_BOOTSTRAP.")]
 ArchiveRoot = Annotated[str | None, typer.Option("--archive", help="Folder or URI of the archive.")]
 Master = Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")]
-Memory = Annotated[str, typer.Option(help="Of Spark's driver, such as 4g.")]
+Memory = Annotated[str, typer.Option(help="Memory of Spark's driver, such as 4g.")]
 
 
 @cli.callback()
@@ -59,7 +59,7 @@ def parity(
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
     url: Annotated[str | None, typer.Option(help="A worker of the service, to compare its answers, too.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Ask it for so many keys only.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Ask it for only so many keys.")] = None,
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
@@ -88,7 +88,7 @@ def archive(
     service: Service = None,
     bootstrap: Bootstrap = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare the archive with the topic afterwards.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Put small files together afterwards.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Compact small files afterwards.")] = False,
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
@@ -128,7 +128,7 @@ def rebuild(
             "--mirrored", help="From the facts alone: on a second cluster, or where positions were forgotten."
         ),
     ] = False,
-    work: Annotated[Path, typer.Option(help="Folder for what is half done.")] = Path(".onefold/rebuild"),
+    work: Annotated[Path, typer.Option(help="Folder for intermediate results.")] = Path(".onefold/rebuild"),
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
@@ -154,7 +154,7 @@ def backfill(
     service: Annotated[str, typer.Argument(help="A folder of services/ that has an aggregate.")],
     mapping: Annotated[Path, typer.Argument(help="How rows become events: a TOML file.")],
     source: Annotated[str, typer.Argument(help="CSV with a header, or .parquet.")],
-    rejects: Annotated[Path, typer.Option(help="Folder of a table: the rows that did not enter, and why.")] = Path(
+    rejects: Annotated[Path, typer.Option(help="Folder of a table: the rejected rows, and why.")] = Path(
         ".onefold/rejects"
     ),
     bootstrap: Bootstrap = None,
@@ -162,7 +162,7 @@ def backfill(
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
-    """Let another system's history in, as events and rows, while no worker of the service runs."""
+    """Import another system's history as events and rows, while no worker of the service runs."""
     table = next((table for table in tables(service) if not table.is_view), None)
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
@@ -172,7 +172,7 @@ def backfill(
         done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
     typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
     if done.rejected:
-        typer.echo(f"{done.rejected:,} rows did not enter: the reasons are in {rejects}")
+        typer.echo(f"{done.rejected:,} rows were rejected: the reasons are in {rejects}")
         raise typer.Exit(1)
 
 
@@ -191,7 +191,7 @@ def insights(
     from pipelines import pictures  # here: no other verb needs to wait for matplotlib
 
     if stream and archive:
-        raise typer.BadParameter("--stream takes nothing from an archive")
+        raise typer.BadParameter("--stream does not read an archive")
     table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
     brokers = _brokers(bootstrap, [each.events.name for each in (table, *orders)])
     provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": brokers.bootstrap}))
@@ -219,7 +219,7 @@ def insights(
 
 
 def _refuse_cut(brokers: Brokers, topic: str) -> None:
-    """Before a stream's first run: of what is left it would count days that are in part gone."""
+    """Before a stream's first run: it would count days whose events are partly gone."""
     for partition, start in brokers.starts(topic).items():
         if start:
             missing = f"{topic}, partition {partition}: offsets 0 to {start - 1}"
@@ -247,7 +247,7 @@ def _show(done: Done, count: int, total: int, took_s: float) -> None:
 
 
 def _brokers(bootstrap: str | None, topics: Iterable[str]) -> Brokers:
-    """Asked for every topic at once: Spark takes its time to start, and more to find that there is no broker."""
+    """Asks for every topic first: Spark takes long to start, and longer to find that there is no broker."""
     brokers = Brokers(bootstrap or load_settings().bootstrap)
     for topic in topics:
         brokers.partitions(topic)
@@ -263,7 +263,7 @@ def _chosen(service: str | None) -> list[str]:
 
 
 def main() -> None:
-    """Runs the verb; what an operator can mend is said without a traceback."""
+    """Runs the verb; an error that the operator can resolve is shown without a traceback."""
     try:
         cli(prog_name="python3 dev.py")
     except OnefoldError as error:
@@ -277,8 +277,8 @@ def main() -> None:
 def cause(report: str) -> str:
     """The one line of a Java stack trace that says why."""
     if "No space left on device" in report:
-        return "the disk is full. Free some space; what is half done is not visible and is made anew"
+        return "the disk is full. Free some space; half-done work is not visible and is done again"
     if told := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
         return told[1]  # by a Python worker
     causes = [line.removeprefix("Caused by: ") for line in report.splitlines() if line.startswith("Caused by: ")]
-    return (causes or report.strip().splitlines() or ["without a word"])[-1 if causes else 0]
+    return (causes or report.strip().splitlines() or ["without a message"])[-1 if causes else 0]

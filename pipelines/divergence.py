@@ -1,4 +1,4 @@
-"""Where a row and its key's events part: the key's whole story, told on the driver."""
+"""Where a row and its key's events diverge: the key's whole history, followed on the driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 class Divergence:
     """One key whose row is not the fold of its events.
 
-    live, folded: the two states as JSON. at: the event where they part, with its place.
+    live, folded: the two states as JSON. at: the event where they diverge, with its place.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""All of a topic up to fixed offsets, wherever it lies by now: in the topic, or in the archive and the topic's tail."""
+"""All of a topic up to fixed offsets, wherever it is by now: in the topic, or in the archive and the topic's tail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class HistoryIncomplete(OnefoldError):
 
 
 def records_below(spark: SparkSession, brokers: Brokers, topic: str, ends: Positions, archive: Archive | None) -> Flow:
-    """Every committed record below `ends`, of its partitions.
+    """Every committed record below `ends`, from the partitions in it.
 
     Raises HistoryIncomplete or BrokersUnavailable.
     """

@@ -20,7 +20,7 @@ FACTS = "aggregate_id string, sequence long, type string, occurred_at timestamp,
 
 
 def facts(records: DataFrame, table: FoldedTable) -> DataFrame:
-    """FACTS of a batch or a stream of records. What is no event is left out; the audit tells of it."""
+    """FACTS of a batch or a stream of records. A record that is not an event is left out; the audit reports it."""
     return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), FACTS)
 
 

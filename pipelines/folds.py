@@ -26,7 +26,7 @@ from shared.read_model import ReadModel
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
 """One row per key.
 
-sequence  of the last event below `since`, 0 when the key came up later
+sequence  of the last event below `since`, 0 when the key appeared later
 offset    of the record that this event is
 state     after it, as JSON in the form of a table's row
 later     the states after each event from `since` on
@@ -58,7 +58,7 @@ class SequenceBroken(Exception):
 def states(records: Flow, table: FoldedTable, since: Mapping[int, int] | None = None) -> Flow:
     """Every key's fold, one row each: STATES.
 
-    since: offset by partition from which on every single state is told, too.
+    since: the offset by partition from which on every single state is given, too.
     """
     fold = partial(fold_batches, table.package, table.table.name, dict(since or {}))
     return records.then(fold, STATES)
@@ -77,7 +77,7 @@ def fold_batches(
 
 
 class PartitionFold:
-    """The states of one Kafka partition, as its records come by."""
+    """The states of one Kafka partition, as its records arrive."""
 
     def __init__(self, table: FoldedTable, since: int | None = None) -> None:
         self._advance = advance_of(table)
@@ -124,7 +124,7 @@ class PartitionFold:
                 after = advance(before, offset, key, value)
                 if after is not before:
                     now[key] = after
-            except Exception as error:  # whatever it is, it is about this key, and the others go on
+            except Exception as error:  # whatever it is, it concerns this key, and the others go on
                 problems.setdefault(key or _NO_KEY, (offset, _told(error)))
 
     def _take_later(self, record: _Record) -> None:
@@ -137,7 +137,7 @@ class PartitionFold:
 
 
 def advance_of(table: FoldedTable) -> Advance:
-    """One record more, as the engine has it."""
+    """How to fold one more record, as the engine does."""
     match table.pure:
         case Decider() as decider:
             return _advance_aggregate(decider)

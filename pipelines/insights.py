@@ -1,7 +1,7 @@
-"""What the purchases say of customers: revenue by day, who comes back, who is worth what, and what they buy together.
+"""What the purchases say about customers: revenue by day, who comes back, who is worth what, what they buy together.
 
-Every function takes and gives a DataFrame. A charge is (customer: string, at: timestamp, cents: long), one row each; a
-line is one SKU of a confirmed order, (order: string, customer: string, at: timestamp, sku: string, units: long,
+Every function takes and returns a DataFrame. A charge is (customer: string, at: timestamp, cents: long), one row each;
+a line is one SKU of a confirmed order, (order: string, customer: string, at: timestamp, sku: string, units: long,
 cents: long).
 """
 
@@ -70,7 +70,7 @@ def revenue_by_sku_and_cohort(lines: DataFrame) -> DataFrame:
 def baskets(lines: DataFrame) -> DataFrame:
     """rank: int, first: string, second: string, orders: long.
 
-    The pairs of SKUs that most orders have, TOP_BASKETS of them. A pair is written over the one that had its rank.
+    The pairs of SKUs that most orders have, TOP_BASKETS of them. A pair replaces the one that had its rank.
     """
     skus = lines.select("order", "sku").distinct()
     first, second = skus.withColumnRenamed("sku", "first"), skus.withColumnRenamed("sku", "second")
@@ -125,7 +125,7 @@ def segments(charges: DataFrame) -> DataFrame:
 
 
 def by_segment(segments: DataFrame) -> DataFrame:
-    """segment: string, customers: long, cents: long. All SEGMENTS: one that lost its last customer is told, too."""
+    """segment: string, customers: long, cents: long. All SEGMENTS, also those without a customer."""
     all_of_them = segments.sparkSession.createDataFrame([(name,) for name in SEGMENTS], "segment string")
     counted = segments.groupBy("segment").agg(F.count("*").alias("customers"), F.sum("cents").alias("cents"))
     return all_of_them.join(counted, "segment", "left").na.fill(0)

@@ -1,9 +1,9 @@
-"""The next version of an aggregate's tables on a cluster that others were mirrored to, folded from what arrived there.
+"""The next version of an aggregate's tables on a cluster that another was mirrored to, folded from what arrived there.
 
-A mirror copies each partition by itself and numbers it anew: rows and positions of the first cluster mean nothing here.
-What holds is that every partition has the first of its records, in their order. That is enough: the events say the
-state, and which commands they came from. Commands behind the last of those are decided here, as they were there. What
-policies answer the events with, and what is not among the commands, is sent.
+A mirror copies each partition by itself, with new offsets: rows and positions of the first cluster mean nothing here.
+What holds is that every partition has a prefix of its records, in their order. That is enough: the events give the
+state, and which commands they came from. Commands after the last of those are decided here, as they were there. What
+policies send in answer to the events, and what is not among the commands, is sent.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from shared.parking import Wish
 from shared.policy import Reaction
 from shared.topology import Topic
 
-# where a record says which command it is, or came from
+# the field with the id of the command that a record is, or came from
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
 _TAKEN_OVER = "key binary, row binary"
 _SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
 
 
 class MirroredRebuild(Rebuild):
-    """Needs the commands and the events of the service and its neighbours, and nobody who writes them meanwhile."""
+    """Needs the commands and events of the service and its neighbours, and that nobody writes them meanwhile."""
 
     def _positions(self) -> dict[str, Positions]:
         brokers = self._brokers
@@ -69,26 +69,26 @@ class MirroredRebuild(Rebuild):
         return ()  # they name the first cluster's offsets
 
     def _undecided(self, table: FoldedTable) -> Positions:
-        """The first command behind those whose events arrived; the end where the commands arrived later than them."""
+        """The first command after those whose events have arrived; the end where commands lag behind their events."""
         topic = table.table.source.name
-        causes = self._all(table.events.name).select("partition", _said("causation_id").alias("command_id"))
+        causes = self._all(table.events.name).select("partition", _field("causation_id").alias("command_id"))
         reached = self._reached(topic, causes.dropna().distinct())
         ends = self._brokers.settled_ends(topic)
         known = {row.partition: row.next if row.all_arrived else ends[row.partition] for row in reached}
         return self._brokers.starts(topic) | known
 
     def _not_due(self, topic: str) -> Positions:
-        """The first timer behind those whose commands arrived."""
+        """The first timer after those whose commands have arrived."""
         commands = [self._all(table.table.source.name) for table in self._aggregates()]
-        due = [records.select("partition", _said("command_id")).distinct() for records in commands]
+        due = [records.select("partition", _field("command_id")).distinct() for records in commands]
         reached = self._reached(topic, reduce(DataFrame.unionByName, due))
         known = {row.partition: row.next for row in reached if row.next is not None}
         return self._brokers.starts(topic) | known
 
     def _reached(self, topic: str, effects: DataFrame) -> list[Any]:
-        """By partition: behind the last command of `topic` that is among `effects`; whether all of these are its."""
-        commands = self._all(topic).select("partition", "offset", _said("command_id"))
-        # the first of each: a repeat may lie behind commands that nobody has decided
+        """By partition: the offset after the last command of `topic` among `effects`; whether it has all of them."""
+        commands = self._all(topic).select("partition", "offset", _field("command_id"))
+        # the first of each: a repeat may come after commands that nobody has decided
         first = commands.groupBy("partition", "command_id").agg(F.min("offset").alias("offset"))
         reached = (
             effects.join(first, ["partition", "command_id"], "left")
@@ -98,12 +98,12 @@ class MirroredRebuild(Rebuild):
         return list(reached.collect())
 
     def _unsent(self, plan: Plan) -> list[Record]:
-        """What policies answer the mirrored events with, without what arrived or took effect."""
+        """What policies send in answer to the mirrored events, without what has arrived or taken effect."""
         sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
         if not sent:
             return []
         known = [
-            self._all(topic.name).select(_said(_ID_IN[topic.kind]).alias("command_id")) for topic in self._spoken()
+            self._all(topic.name).select(_field(_ID_IN[topic.kind]).alias("command_id")) for topic in self._spoken()
         ]
         union = partial(reduce, DataFrame.unionByName)
         missing = union(sent).join(union(known), "command_id", "left_anti")
@@ -129,11 +129,11 @@ class MirroredRebuild(Rebuild):
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """From the events alone: no changelog of the first cluster is here."""
-        caused = records.frame.select("key", _said("causation_id"), _said("sequence").cast("long").alias("sequence"))
+        caused = records.frame.select("key", _field("causation_id"), _field("sequence").cast("long").alias("sequence"))
         return caused.mapInArrow(_decided, _TAKEN_OVER)
 
 
-def _said(field: str) -> Column:
+def _field(field: str) -> Column:
     return F.get_json_object(F.col("value").cast("string"), f"$.{field}").alias(field)
 
 
@@ -161,6 +161,6 @@ def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> It
 
 def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for partition, offset, _, _, value in rows_of(batches):
-        with suppress(Exception):  # not one that it answers, or else parked for that, and a dead letter
+        with suppress(Exception):  # not an event that the policy answers, or one parked as a dead letter
             for index, sent in enumerate(list(reaction.sends(value))):
                 yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body

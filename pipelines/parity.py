@@ -1,8 +1,8 @@
 """The audit: is every row of a live table the fold of its key's events?
 
 The changelog is read up to a fixed end, then the events up to a later one, so each row's events are among them,
-also while the service goes on working. A row is compared with the fold at the very sequence the row states. Nor may it
-be behind: an aggregate's must hold all events of that moment, a view's those that its group had committed.
+even while the service goes on working. A row is compared with the fold at the sequence that the row states. Nor may it
+be behind: an aggregate's must include all events of that moment, a view's those that its group had committed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _ANSWERS = "key binary, answer binary"
 
 
 class DeadLettersMoved(OnefoldError):
-    """Each time the view's rows were read, dead letters of it were retried: it is not known which rows have them.
+    """Dead letters of the view were retried each time its rows were read: it is unknown which rows include them.
 
-    Operator action: do it again when nobody retries dead letters; with --url, ask for a --sample.
+    Operator action: run it again when nobody retries dead letters; with --url, ask for a --sample.
     """
 
 
@@ -83,12 +83,12 @@ def audit(
 ) -> Verdict:
     """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
 
-    archive: has what the topic of events has no more. Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable
-    or DeadLettersMoved.
+    archive: has the events that the topic no longer has. Raises BrokersUnavailable, HistoryIncomplete,
+    ServiceUnavailable or DeadLettersMoved.
     """
     for _ in range(_TRIES):
         before = present_scope(brokers, table, parked_keys(brokers, table))
-        # In this order an event that a row or an answer holds lies below the end of the events.
+        # In this order, an event that a row or an answer includes is below the end of the events.
         settled = _settled(brokers, table)
         changelog = sources.whole(spark, brokers, table.changelog)
         rows = sources.latest(changelog)
@@ -98,7 +98,7 @@ def audit(
         if scope.is_within(before):
             break
     else:
-        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried each of {_TRIES} times it was read")
+        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried all {_TRIES} times it was read")
     events = records_below(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
     events = in_scope(events, scope)
 
@@ -112,7 +112,7 @@ def audit(
 
 
 def _settled(brokers: Brokers, table: FoldedTable) -> Positions:
-    """Behind the events whose rows are written: an aggregate's with them, a view's with its workers' positions."""
+    """The end of the events that rows include: of an aggregate, all committed; of a view, its workers' positions."""
     topic = table.events.name
     if not table.is_view:
         return brokers.settled_ends(topic)
@@ -158,7 +158,7 @@ def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterat
 def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:
     """Why a row is not the fold of its key's events; None when it is. states: after event `first`, and on.
 
-    The row is read as the service reads it, so a field that its state has got since is no difference.
+    The row is read as the service reads it, so a field added to its state since is no difference.
     """
     if row is None:
         return f"no row, but {first} events"

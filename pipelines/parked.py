@@ -1,4 +1,4 @@
-"""Records of a view's source that are in no row: parked by the engine, dropped or skipped for an operator."""
+"""Records of a view's source that are in no row: parked by the engine, or dropped or skipped for an operator."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Place = tuple[int, int]
 
 
 def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
-    """What waits before it can go into `table`, a key each. The engine parks under the table's name."""
+    """The parked keys whose records are missing from `table`. The engine parks under the table's name."""
     states = (parked_in(record) for record in parked_records(brokers, table.topology))
     return [parked for parked in states if parked.processor == table.table.name]
 
 
 def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
-    """The rows of all keys that are parked by now, as they lie in the changelog."""
+    """The rows of all keys that are parked by now, as they are in the changelog."""
     changelog = topology.changelog(topology.parked).name
     latest = {(number, key): row for number, key, row in read_all(brokers, changelog)}
     return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
 
 
 def parked_in(record: Record) -> Parked:
-    """What the row of `record` says."""
+    """The parked key in the row of `record`."""
     assert record.value is not None
     return PARKED_CODEC.decode(record.value).state
 
 
 class Scope(NamedTuple):
-    """Which records of its source a view is of: those from `starts` on, by partition, that were not dropped."""
+    """Which records of its source a view includes: those from `starts` on, by partition, that were not dropped."""
 
     starts: Positions
     dropped: tuple[Place, ...]
@@ -52,7 +52,7 @@ class Scope(NamedTuple):
 
 
 def notes(brokers: Brokers, topology: Topology) -> tuple[Wish, ...]:
-    """What was done to the records that views count, in its order; not what was only wished."""
+    """What was done to the records that views count, in order; not what was only requested."""
     return tuple(wish for wish in wishes(brokers, topology) if wish.is_note)
 
 
@@ -73,15 +73,15 @@ def scope_of(notes: Iterable[Wish], view: str) -> Scope:
 
 
 def present_scope(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]) -> Scope:
-    """Which events are in the rows of `table` by now: without what is `parked` in its way."""
+    """Which events the rows of `table` include by now: without those that are `parked`."""
     if not table.is_view:
-        return Scope({}, ())  # what an aggregate leaves out is commands
+        return Scope({}, ())  # an aggregate leaves out commands, not events
     starts, dropped = scope_of(notes(brokers, table.topology), table.table.name)
     return Scope(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
 
 
 def in_scope(records: Flow, scope: Scope) -> Flow:
-    """Those of `records` that are in it, in the same order."""
+    """The `records` that are in `scope`, in the same order."""
     return records.then(partial(_in_scope, scope), RECORDS) if scope.starts or scope.dropped else records
 
 

@@ -1,9 +1,9 @@
-"""The next version of a service's tables, folded from history: written where its workers will restore it from.
+"""The next version of a service's tables, folded from history into the changelogs that its workers will restore.
 
 The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
-there. First every partition is folded into files, so a run that dies goes on where it was, and a history with a hole
-stops before anything is written. The positions come last, with what is parked before them: without them no worker of
-the new version starts.
+there. First every partition is folded into files, so that a run continues one that died, and a gap in the history
+stops it before anything is written. The positions come last, with the records parked before them: without positions no
+worker of the new version starts.
 """
 
 from __future__ import annotations
@@ -48,39 +48,39 @@ _PROBLEMS_SHOWN = 5
 class AlreadyBuilt(OnefoldError):
     """This version has positions already, so workers may have gone on from them.
 
-    Operator action: nothing if it was rebuilt; raise `version` in topology.py to compute the tables anew.
+    Operator action: nothing if it was rebuilt; raise `version` in topology.py to compute the tables again.
     """
 
 
 class NothingBefore(OnefoldError):
     """There is no previous version to begin from: its group has no position.
 
-    Operator action: none where the service has no events yet, its workers begin by themselves, as those of version 1;
-    else run the workers of the previous version first, or where the brokers have forgotten it, rebuild `--mirrored`.
+    Operator action: none if the service has no events yet: its workers begin by themselves, like those of version 1.
+    Otherwise run the workers of the previous version first, or if the brokers have forgotten it, rebuild `--mirrored`.
     """
 
 
 class HistoryBroken(OnefoldError):
     """Some key's events cannot be folded, or do not explain its row; nothing was written.
 
-    Operator action: read the places, and what `parity` says of these keys. What a view cannot fold has to be discarded
-    from its dead letters first; if it is none of them, mend the view so that it can.
+    Operator action: read the places, and what `parity` says of these keys. Discard what a view cannot fold from its
+    dead letters first; if it is not among them, fix the view so that it can fold it.
     """
 
 
 class HistoryMoved(OnefoldError):
-    """A worker of the old version came and went meanwhile: what it decided, the new version would decide again.
+    """A worker of the old version ran meanwhile: the new version would decide again what it decided.
 
-    Operator action: keep everything stopped that starts workers of the old version, then do it again.
+    Operator action: keep everything stopped that starts workers of the old version, then rebuild again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that the fold depends on: what is folded by one plan and by another does not go together.
+    """All that the fold depends on: the results of two different plans do not fit together.
 
-    notes: of what is in no row of the old version. positions: of the old version, by topic. ends: of whatever else is
-    read. code: the digest of what folds.
+    notes: of records that are in no row of the old version. positions: of the old version, by topic. ends: of whatever
+    else is read. code: the digest of the code that folds.
     """
 
     notes: tuple[Wish, ...]
@@ -103,13 +103,13 @@ class Done:
 
 
 Report = Callable[[Done, int, int, float], None]
-"""(what is done, how many partitions are, of how many, seconds since the start)"""
+"""(the partition just done, how many are done, of how many, seconds since the start)"""
 
 
 class Rebuild:
     """Builds `version` of `tables`, which are of one service, with the code that is here now.
 
-    work: a folder for what is half done. archive: gives the archive of a table's events, None where there is none.
+    work: a folder for intermediate results. archive: gives the archive of a table's events, None where there is none.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Rebuild:
 
     def run(self, report: Report) -> int:
         """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken,
-        HistoryIncomplete, HistoryMoved or FolderNotShared; then the new version is as absent as before."""
+        HistoryIncomplete, HistoryMoved or FolderNotShared; in that case the new version still does not exist."""
         plan = self._plan()
         rows = self._stage(plan, report)
         self._refuse_problems()
@@ -151,7 +151,7 @@ class Rebuild:
 
     def _plan(self) -> Plan:
         self._refuse_successors()
-        noted = self._notes()  # before the positions: what is dropped from here on, the new version counts
+        noted = self._notes()  # before the positions: the new version counts what is dropped from here on
         return Plan(noted, self._positions(), self._ends(), code_digest(self._tables[0].package))
 
     def _notes(self) -> tuple[Wish, ...]:
@@ -164,13 +164,13 @@ class Rebuild:
             raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
 
     def _refuse_changes(self, plan: Plan) -> None:
-        """It takes minutes from the plan to the positions, and whatever starts workers may start one."""
+        """Minutes pass between the plan and the positions, and a supervisor may start a worker meanwhile."""
         self._refuse_successors()
         if not self._stands(plan):
             raise HistoryMoved(f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again")
 
     def _stands(self, plan: Plan) -> bool:
-        """Whether nothing happened since that the new version would do again."""
+        """Whether nothing has happened since that the new version would repeat."""
         if not self._writes_facts(plan.positions):
             return True  # views may go on
         return self._positions() == plan.positions and self._ends() == plan.ends
@@ -184,7 +184,7 @@ class Rebuild:
         positions = brokers.positions(self._old.group)
         if not positions:
             raise NothingBefore(f"{self._old.group} never committed a position, or the brokers have forgotten it")
-        positions.pop(self._old.parking.name, None)  # what was asked of the old version's dead letters stays with it
+        positions.pop(self._old.parking.name, None)  # requests about its dead letters stay with the old version
         if self._writes_facts(positions) and brokers.members(self._old.group):
             raise GroupIsLive(
                 f"workers of {self._old.group} are running, and they write more than views: stop them first"
@@ -196,13 +196,13 @@ class Rebuild:
         self._brokers.begin(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
-        """Where the new version goes on. Its chapters, which the engine alone writes, begin anew; the rows of a view of
-        the same events skip what they hold."""
+        """Where the new version goes on. Its chapters, which only the engine writes, start from the first event; the
+        rows of a view of the same events skip what they include."""
         chronicled = [] if self._new.history is None else [self._new.history.name]
         return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in chronicled}}
 
     def _still_parked(self) -> list[Record]:
-        """What lies before the positions and waits for an operator; not what was folded again, or is read again."""
+        """What is parked before the positions, for an operator; not what was folded again, or will be read again."""
         anew = {table.table for table in self._tables if table.is_view} | {self._new.chapters}
         names = {table.name for table in anew if table is not None}
         target = self._new.changelog(self._new.parked).name
@@ -210,7 +210,7 @@ class Rebuild:
         return [structs.replace(each, topic=target) for each in parked if parked_in(each).processor not in names]
 
     def _noted(self, plan: Plan) -> Iterator[Record]:
-        """What is in no row of the old version's views is in none of the new one's, and `parity` has to know."""
+        """Records in no row of the old version's views are in no row of the new one's, which `parity` has to know."""
         for note in plan.notes:
             yield Record(self._new.parking.name, *note.record, partition_of_id(note.id))
 
@@ -223,7 +223,7 @@ class Rebuild:
         return (table for table in self._tables if not table.is_view)
 
     def _read_to_the_end(self) -> set[str]:
-        """What is read up to its end: all that aggregates are folded from, and what operators wished."""
+        """The topics read up to their end: all that aggregates are folded from, and operators' requests."""
         changelogs = {self._old.changelog(table.table).name for table in self._aggregates()}
         return changelogs | {table.events.name for table in self._aggregates()} | {self._old.parking.name}
 
@@ -267,7 +267,7 @@ class Rebuild:
         return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
-        """What each key's row says beside the state. key: binary, row: binary. records: the key's events."""
+        """What each key's row says besides the state. key: binary, row: binary. records: the key's events."""
         changelog = self._old.changelog(table.table).name
         start, end = self._brokers.starts(changelog)[number], plan.ends[changelog][number]
         return sources.latest(
@@ -287,7 +287,7 @@ class Rebuild:
             raise HistoryBroken("\n".join(lines))
 
     def _write(self, table: FoldedTable) -> None:
-        """In place of what a run wrote that came to no end: it may have folded other keys."""
+        """Replaces what an unfinished run wrote: it may have folded other keys."""
         changelog = self._new.changelog(table.table).name
         Reprocessing(self._brokers.bootstrap).empty(changelog)
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
@@ -295,7 +295,7 @@ class Rebuild:
 
 
 def _read(folder: Path) -> ds.Dataset:
-    """What Spark wrote there, without starting a job for it."""
+    """What Spark wrote there, read without a Spark job."""
     return ds.dataset(folder, schema=schema_of(_ROWS), format="parquet")
 
 
@@ -318,7 +318,7 @@ def _of_aggregate(package: str, name: str, number: int, both: Batches) -> Iterat
 def _taking_over(
     table: FoldedTable, key: bytes, old: bytes | None, sequence: int | None, state: bytes | None, problem: str | None
 ) -> tuple[bytes, bytes | None, int, str | None]:
-    """(key, row, events, problem): what was decided for whom is taken over from the old row."""
+    """(key, row, events, problem): the outcomes of commands are taken over from the old row."""
     count = sequence or 0
     if problem is not None:
         return key, None, count, problem

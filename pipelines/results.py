@@ -39,7 +39,7 @@ def write(results: DataFrame, bootstrap: str, kind: str, *key: str) -> None:
 
 
 def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> None:
-    """Appends what a stream changes, up to what its source holds now; goes on where `checkpoint` says."""
+    """Appends what a stream changes, up to what its source holds now; resumes from `checkpoint`."""
     stream = as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
     query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()

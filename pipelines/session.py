@@ -28,10 +28,10 @@ _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.showConsoleProgress": "false",
-    # what cannot be cast is null and told of, not the end of the run
+    # what cannot be cast becomes null and is reported, instead of ending the run
     "spark.sql.ansi.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # one more try of a pure fold gives the same answer
+    # a retry of a pure fold gives the same result
     "spark.task.maxFailures": "1",
 }
 # the optimising compiler costs more than it gives in runs of seconds to minutes
@@ -84,7 +84,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    local = master.startswith("local")  # executors of others connect to the driver
+    local = master.startswith("local")  # executors elsewhere connect to the driver
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     tasks = 2 * (cores or os.cpu_count() or 1)
@@ -123,7 +123,7 @@ def _shimmed(java: Java) -> Path:
 
 
 def code_digest(package: str, root: Path = ROOT) -> str:
-    """Another one as soon as the code of `package`, or what it is folded with, is another."""
+    """Changes whenever the code of `package`, or the code that folds it, changes."""
     digest = sha256()
     for folder in ("pipelines", "shared", package.replace(".", "/")):
         for file in sorted((root / folder).rglob("*.py")):

@@ -23,13 +23,13 @@ class FolderNotShared(OnefoldError):
 
 
 def to_topic(writer: Any, bootstrap: str, topic: str) -> Any:
-    """The writer of a batch or of a stream, with what no record is lost or repeated by; to be saved or started."""
+    """The writer of a batch or a stream, set to lose and repeat no record; the caller saves or starts it."""
     options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
     return writer.format("kafka").options(**options).option("topic", topic)
 
 
 def to_folder(rows: DataFrame, target: Path) -> None:
-    """As Parquet; nothing is called `target` before all rows are seen in it. Raises FolderNotShared."""
+    """Writes Parquet; `target` exists only once all rows have been seen in it. Raises FolderNotShared."""
     unproven, written = target.with_name(f"_{target.name}"), Observation()
     rows.observe(written, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(str(unproven))
     seen = ds.dataset(unproven, format="parquet").count_rows()
@@ -42,7 +42,7 @@ def to_folder(rows: DataFrame, target: Path) -> None:
 
 
 def refuse_unshared(spark: SparkSession, target: str) -> None:
-    """Before a Delta table is written to `target`: its log is the driver's work, its files are the executors'.
+    """For before a Delta table is written to `target`: the driver writes its log, the executors its files.
 
     Raises FolderNotShared. target: a folder or a URI; what is on no machine's own disk is shared by all.
     """

@@ -26,9 +26,9 @@ Step = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
 class Flow:
-    """Arrow batches, and what one Python worker makes of them, step by step: the JVM is only given the outcome.
+    """Arrow batches, and what one Python worker makes of them, step by step: the JVM only gets the result.
 
-    Where it is of records, one Spark partition holds whole Kafka partitions, each in the order of its offsets.
+    If it carries records, one Spark partition holds whole Kafka partitions, each in the order of its offsets.
     """
 
     def __init__(self, frame: DataFrame, steps: Sequence[Step] = (), schema: str = RECORDS) -> None:
@@ -37,7 +37,7 @@ class Flow:
         self._schema = schema
 
     def then(self, step: Step, schema: str) -> Flow:
-        """schema: of what `step` gives."""
+        """schema: of what `step` returns."""
         return Flow(self._given, (*self._steps, step), schema)
 
     @property
@@ -76,7 +76,7 @@ def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:
 
 
 def whole(spark: SparkSession, brokers: Brokers, name: str) -> Flow:
-    """Everything that was committed by now."""
+    """Everything that has been committed so far."""
     return topic(spark, brokers.bootstrap, name, brokers.starts(name), brokers.settled_ends(name))
 
 

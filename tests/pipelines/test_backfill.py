@@ -101,8 +101,8 @@ def test_rows_become_events_and_a_table_once_beside_what_lives(
     assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
     found = spark.read.format("delta").load(rejects).collect()
     assert {(json.loads(row.source)["line"], row.reason) for row in found} == {
-        ("4", "`at` is no timestamp"),
-        ("5", "`at` is no timestamp"),
+        ("4", "`at` is not a timestamp"),
+        ("5", "`at` is not a timestamp"),
         ("6", "no rule holds for the row"),
         ("7", "no rule holds for the row"),
         ("8", "an aggregate id cannot be empty"),
@@ -158,7 +158,7 @@ def test_rows_that_do_not_enter_exit_with_1(ledger: Any, tmp_path: Path, monkeyp
     options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
     run = CliRunner().invoke(cli, ["backfill", *given, *options])
     assert run.exit_code == 1, run.output
-    assert f"5 rows did not enter: the reasons are in {tmp_path / 'rejects'}" in run.output
+    assert f"5 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
 
 
 def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:

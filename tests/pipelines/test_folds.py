@@ -167,7 +167,7 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
             "job aborted\nCaused by: Traceback:\n  File x\nshared.kafka.brokers.BrokersUnavailable: gone\n\n\tat y",
             "gone",
         ),
-        ("", "without a word"),
+        ("", "without a message"),
     ],
 )
 def test_a_stack_trace_becomes_one_line(report: str, why: str) -> None:

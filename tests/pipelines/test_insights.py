@@ -114,7 +114,7 @@ def test_before_anybody_came_back_there_is_a_picture_without_a_share(rows: list[
 def test_a_stream_takes_nothing_from_an_archive(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.cli, ["insights", "--stream", "--archive", str(tmp_path)])
     assert run.exit_code == 2
-    assert "takes nothing from an archive" in run.output
+    assert "does not read an archive" in run.output
 
 
 def test_a_stream_does_not_begin_with_a_topic_that_is_cut(
