@@ -21,7 +21,7 @@ _SETTLE_S = 60.0
 
 @contextmanager
 def accounts(lab: Lab, count: int, **settings: object) -> Iterator[list[Worker]]:
-    """So many, ready, each owning its share."""
+    """`count` workers, ready, each owning its share."""
     lab.provision([TOPOLOGY])
     log = lab.root / "logs" / "accounts.log"
     workers = [Worker(TOPOLOGY.service, str(number), lab.settings, log) for number in range(1, count + 1)]
@@ -41,7 +41,7 @@ def accounts(lab: Lab, count: int, **settings: object) -> Iterator[list[Worker]]
 
 
 def owners(workers: list[Worker]) -> dict[int, Worker]:
-    """Who owns each partition, once all agree and everybody owns some. Raises StageFailed."""
+    """Who owns each partition, once all workers agree and each owns some. Raises StageFailed."""
     deadline = time.monotonic() + _SETTLE_S
     while time.monotonic() < deadline:
         views = [httpx.get(f"{worker.url}/cluster", trust_env=False).json()["owners"]["accounts"] for worker in workers]
@@ -53,7 +53,7 @@ def owners(workers: list[Worker]) -> dict[int, Worker]:
 
 
 def ids(partitions: set[int], count: int) -> list[str]:
-    """So many account ids that live in these partitions."""
+    """`count` account ids that belong to these partitions."""
     found: list[str] = []
     number = 0
     while len(found) < count:
@@ -64,7 +64,7 @@ def ids(partitions: set[int], count: int) -> list[str]:
 
 
 def fill(worker: Worker, accounts: list[str]) -> None:
-    """Opens them; those that are open stay as they are."""
+    """Opens these accounts; those already open stay as they are."""
     with Client(worker.url) as ours:
         for account_id in accounts:
             with suppress(Refused):

@@ -48,7 +48,7 @@ class Connection:
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:
-    """Whether it is still going on."""
+    """Returns what says whether the time is not over yet."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() < until
 

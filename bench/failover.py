@@ -1,7 +1,7 @@
-"""How long a key cannot be read while its owner goes: what a client sees that asks every worker in turn.
+"""How long a key cannot be read when its owner goes: what a client sees that asks every worker in turn.
 
-A gap is the longest time between two right answers for one key. An answer is right, refused (503) or wrong; of what
-each took, only the slowest is told. Where nobody listens there is no answer.
+A gap is the longest time between two right answers for one key. An answer is right, refused (503) or wrong; of the
+times they took, only the longest is reported. Where nobody listens there is no answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Fault = Callable[[Sequence[Worker]], Awaitable[None]]
 
 @dataclass(slots=True)
 class Seen:
-    """What the reader of one key was answered. row: the only right answer, for nobody writes."""
+    """The answers to the reader of one key. row: the only right answer, because nobody writes."""
 
     row: bytes
     last_right: float = field(default_factory=time.monotonic)

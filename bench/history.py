@@ -42,7 +42,7 @@ def _rebuild(lab: Lab, begin: Begin, source: Input, cores: int) -> Result:
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         run = subprocess.run(side, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
         if run.returncode != 0:
-            raise StageFailed(f"the rebuild failed: {run.stderr[-_SHOWN_CHARACTERS:]}", "mend what it says")
+            raise StageFailed(f"the rebuild failed: {run.stderr[-_SHOWN_CHARACTERS:]}", "resolve what it says")
         told: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
         rate = source.count / told["total_s"]
         now.done = f"{rate:,.0f} events/s over {told['total_s']:.1f} s"

@@ -1,4 +1,4 @@
-"""How quick the HTTP side is: idle beside a bare endpoint, while its worker folds at full speed, and to decide."""
+"""How fast the HTTP side is: idle beside a bare endpoint, while its worker folds at full speed, and to decide."""
 
 from __future__ import annotations
 

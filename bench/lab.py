@@ -29,7 +29,7 @@ from shared.topology import Topic, Topology
 
 ROOT = CHECKOUT / ".onefold" / "bench"
 _WHEN = datetime(2025, 1, 1, tzinfo=UTC)
-_STRIDE = 7_919  # a prime: keys come in no order, and all of them
+_STRIDE = 7_919  # a prime: all keys occur, in no order
 _POLL_EVERY = 1_000
 _ERRORS = 3
 
@@ -99,7 +99,7 @@ class Lab:
         return self._input("sell", count, keys, _command, begin)
 
     def _input(self, kind: str, count: int, keys: int, message: Message, begin: Begin) -> Input:
-        """Written when it is first asked for."""
+        """Written at the first request for it."""
         topic = Topic(f"bench.{kind}-{keys}-{count}.v1")
         if topic.name not in self._inputs:
             with begin("input") as now:

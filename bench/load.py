@@ -56,7 +56,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one worker is asked for, over and over."""
+    """The requests that one worker gets, over and over."""
 
     url: str
     paths: Sequence[str]
@@ -137,7 +137,7 @@ def _together(root: Path, works: Sequence[Work], seconds: int) -> list[Mapping[s
 
 
 def _wrk(root: Path, work: Work, connections: int, seconds: int) -> Mapping[str, float]:
-    """What its Lua script says at the end. Raises StageFailed."""
+    """What its Lua script prints at the end. Raises StageFailed."""
     script = root / f"wrk-{work.url.rsplit(':', 1)[1]}.lua"
     script.write_text(_SCRIPT % (", ".join(map(json.dumps, work.paths)), json.dumps(work.body) if work.body else "nil"))
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), work.url]

@@ -21,14 +21,14 @@ from shared.kafka.transactions import Record, TransactionalProducer, group_metad
 from shared.streams.store import RowStore
 from shared.topology import Topic, Topology
 
-MOST = 50_000  # records that are looked at
+MOST = 50_000  # records to measure
 REPEATS = 5
-ROWS_A_WRITE = 2_500  # what a full batch has of a partition where each key has its own row
+ROWS_A_WRITE = 2_500  # rows of one partition in a full batch where each key has its own row
 TOPIC = Topic("parts.events.v1")
 
 
 def parts(lab: Lab, begin: Begin, load: Load) -> Report:
-    """Microseconds of CPU for each record or row; the best of some repeats, because others only ever add."""
+    """Microseconds of CPU for each record or row; the best of some repeats, because noise only adds to it."""
     events = lab.events(begin, load.events, load.keys)
     commands = lab.commands(begin, load.events, load.keys)
     with begin("parts"):
@@ -87,7 +87,7 @@ def _each(work: Callable[[Any], object], items: Sequence[Any]) -> float:
 
 
 def _cpu_us(work: Callable[[], object]) -> float:
-    """Of the thread that Python runs in: libraries have others, beside the interpreter."""
+    """CPU time of the thread that Python runs in; libraries use others beside it."""
     began = time.thread_time()
     work()
     return (time.thread_time() - began) * 1e6

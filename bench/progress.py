@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-WARM_UP = 0.2  # of what a side handles: left out, with its start, its first batches and a JVM's compiler
+WARM_UP = 0.2  # share of the input that is left out: the start, the first batches and a JVM's compiler
 _TICK_S = 0.05
 _TIMEOUT_S = 10.0
 

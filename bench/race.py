@@ -95,7 +95,7 @@ class Standing:
         return Result(self.side.name + suffix, figures)
 
     def ratio_to(self, other: Standing) -> float:
-        """The median of what neighbours in time say: noise that lasts longer than a round cancels out."""
+        """The median ratio of rounds next to each other in time: noise longer than a round cancels out."""
         return median(mine / theirs for mine, theirs in zip(self.rates, other.rates, strict=True))
 
 
@@ -140,7 +140,7 @@ def follow(lab: Lab, side: Side, worker: Worker, source: Input, now: Stage) -> S
 def check_alive(worker: Worker) -> None:
     """Raises StageFailed when it is dead."""
     if worker.exit_code is not None:
-        raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "mend what its log says", worker.log)
+        raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "resolve what its log says", worker.log)
 
 
 def resident_mb(pid: int) -> float:

@@ -1,4 +1,4 @@
-"""How fast a worker that lost its disk has its rows again."""
+"""How fast a worker that has lost its disk restores its rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shared.kafka.offsets import Offsets
 
 STOP_DEADLINE_S = 30.0
 FEWER = 5
-"""So much fewer events has the pair with stock Faust, which would take minutes for all."""
-PATIENT_FAUST = replace(STOCK_FAUST, limit_s=300.0)  # what it restores must be as much as we do beside it
+"""How many times fewer events the pair with stock Faust has, which would take minutes for all."""
+PATIENT_FAUST = replace(STOCK_FAUST, limit_s=300.0)  # it must restore as much as the engine beside it
 _TICK_S = 0.1
 
 

@@ -1,4 +1,4 @@
-"""What must come of the purchases: the shop's books, added up from the file without any code of a service."""
+"""The books that the shop must end with, added up from the file without any service code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIRMED = "confirmed"
 class Books:
     """orders: `confirmed`, or the code of the rejection. accounts: cents owed by customer. items: pieces left by SKU.
 
-    days: cents sold for.
+    days: cents of revenue by day.
     """
 
     orders: Mapping[str, str]
@@ -26,7 +26,7 @@ class Books:
 
 
 def expected_books(purchases: Iterable[Purchase]) -> Books:
-    """Who bought nothing that was confirmed owes 0."""
+    """A customer without a confirmed order owes 0."""
     orders: dict[str, str] = {}
     accounts: Counter[str] = Counter()
     items = dict.fromkeys(SKUS, DELIVERED)

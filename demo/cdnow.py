@@ -1,4 +1,4 @@
-"""The CDNOW purchases: what the file says and what it adds up to, without any code of a service."""
+"""The CDNOW purchases: what the file says and what it adds up to, without any service code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEADER = ["customer_id", "date", "number_of_cds", "dollar_value"]
 
 
 class BadData(ValueError):
-    """The file is not what it should be. The message names the line; the header is line 1."""
+    """The file is not as it should be. The message names the line; the header is line 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """One line of the file. date: that day's first instant, UTC."""
+    """One line of the file. date: the start of the day, UTC."""
 
     line: int
     customer: str
@@ -41,7 +41,7 @@ def read_purchases(file: Path = MASTER) -> list[Purchase]:
 
 
 def first_purchases(limit: int | None) -> list[Purchase]:
-    """The first so many, or all, in the order they happened. Raises BadData, OSError."""
+    """The first `limit` purchases, or all, in the order they happened. Raises BadData, OSError."""
     return sorted(read_purchases(), key=lambda purchase: purchase.date)[:limit]
 
 

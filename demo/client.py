@@ -1,4 +1,4 @@
-"""The demo's HTTP client: asks the workers in turn, many at once, and repeats what a worker could not answer yet."""
+"""The demo's HTTP client: asks the workers in turn, many requests at once, and retries those answered "not yet"."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer:
 
 
 class Client:
-    """For one event loop, inside `async with`. A repeat is harmless: a command's key makes it the same command."""
+    """For one event loop, inside `async with`. A retry is harmless: its key makes it the same command."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
@@ -51,7 +51,7 @@ class Client:
         await self._session.close()
 
     async def get(self, path: str) -> Answer:
-        """Raises StageFailed, as `post` does, when there is no such answer in time, or another."""
+        """Raises StageFailed, as `post` does, for another status than an Answer's, or without an answer in time."""
         return await self._ask("GET", path, None, {})
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:

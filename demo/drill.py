@@ -1,4 +1,4 @@
-"""A region is lost: the first cluster is killed amid orders, and the shop goes on at the second as the runbook says."""
+"""The loss of a region: the first cluster is killed under load, and the shop goes on at the second by the runbook."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shared.kafka.provision import load_topologies
 ROOT = CHECKOUT / ".onefold" / "drill"
 STAGES = 12
 REBUILT = ("accounts", "inventory", "orders")
-"""Those with an aggregate; the last has policies, which send to the others."""
+"""The services with an aggregate; the last has policies, which send commands to the others."""
 
 _TICK_S = 0.05
 
@@ -44,7 +44,7 @@ cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     purchases: Annotated[int, typer.Option(min=10, help="The first so many of 69,659, by date.")] = 2_000,
 ) -> None:
-    """Lose a cluster amid real purchases' orders, go on at a second one, count the loss, and compare the books."""
+    """Lose a cluster under real purchases, go on at a second one, count the lost orders, and compare the books."""
     verdict = run(purchases)
     print(verdict.line)
     sys.exit(0 if verdict.agrees else 1)
@@ -56,7 +56,7 @@ def run(limit: int) -> Verdict:
 
 
 class Drill:
-    """Two clusters, and the four services at one of them after the other."""
+    """Two clusters, and the four services, first at one and then at the other."""
 
     def __init__(self, limit: int, begin: Begin) -> None:
         self._begin = begin
@@ -120,7 +120,7 @@ class Drill:
                 now.done = f"SIGKILL to the first cluster when {len(self._answered):,} orders were answered"
 
     def _mirrored(self) -> int:
-        """How many accounts the second cluster knows of; what else takes offsets there is counted, too."""
+        """How many accounts the second cluster knows of; anything else that takes offsets there is counted, too."""
         with suppress(BrokersUnavailable):  # the mirror has not made the topic yet
             return sum(Brokers(self._second.bootstrap).settled_ends(EVENTS.name).values())
         return 0
@@ -143,7 +143,7 @@ class Drill:
             with self._begin("rebuild") as now, log.open("w+") as said:
                 done = subprocess.run([*verb, service, *where], stdout=said, stderr=subprocess.STDOUT)
                 if done.returncode:
-                    raise StageFailed(f"{service} was not rebuilt", "mend what its log says", log)
+                    raise StageFailed(f"{service} was not rebuilt", "resolve what its log says", log)
                 now.done = log.read_text().splitlines()[-1]
 
     async def _go_on(self) -> Verdict:

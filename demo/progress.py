@@ -1,4 +1,4 @@
-"""A stage's bar with rate and time left."""
+"""A stage's progress bar, with the rate and the time left."""
 
 from __future__ import annotations
 

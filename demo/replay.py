@@ -57,7 +57,7 @@ def openings(purchases: Iterable[Purchase]) -> list[Message]:
 
 
 def deliveries(at: datetime) -> list[Message]:
-    """The stock of each SKU, and from when on the discontinued ones are not sold."""
+    """The stock of each SKU, and the day from which the discontinued ones are not sold."""
     delivery, end = ReceiveStock(quantity=DELIVERED), DiscontinueItem(since=DISCONTINUED_FROM.date())
     received = [_message(ITEMS, ITEM, sku, delivery, f"cdnow-delivery-{sku}", at) for sku in SKUS]
     gone = [_message(ITEMS, ITEM, sku, end, f"cdnow-end-{sku}", at) for sku in DISCONTINUED]
@@ -86,7 +86,7 @@ def _message(
 
 
 class Log:
-    """The commands topics as the demo fills them. last: of each partition, as it is decided after all others there."""
+    """Appends to the commands topics. last: the last command of each partition, decided after all others there."""
 
     def __init__(self, producer: CommandProducer) -> None:
         self._producer = producer

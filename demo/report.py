@@ -1,4 +1,4 @@
-"""What the demo says when it is through."""
+"""What the demo prints at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST = 5
 
 
 def happened(findings: Findings) -> str:
-    """Orders by their ends, events, stock, revenue and the largest balances, a line each."""
+    """Orders by outcome, events, stock, revenue and the largest balances, a line each."""
     books = findings.found.books
     ends = Counter(books.orders.values())
     confirmed, count = ends.pop(CONFIRMED, 0), len(books.orders)
@@ -34,7 +34,7 @@ def happened(findings: Findings) -> str:
 
 
 def suggestions(account: str, urls: Mapping[str, str], pid: int, logs: Path) -> str:
-    """What to try while all runs. urls: a worker of each service; pid: of one of orders."""
+    """What to try while everything runs. urls: of one worker of each service; pid: of a worker of orders."""
     order = f"{urls['orders']}/orders/mine"
     body = (
         f'{{"customer_id": "{account}", "placed_at": "1998-07-01T00:00:00Z", '

@@ -1,6 +1,6 @@
-"""What the file does not say and the demo makes up: SKUs, deliveries, and why an order is refused.
+"""What the demo makes up because the file does not say it: SKUs, deliveries, and why an order is refused.
 
-All of it depends on the purchase alone, and not on how messages interleave, so what must come out is known beforehand.
+All of it depends on the purchase alone, and not on how messages interleave, so the result is known beforehand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zlib import crc32
 from demo.cdnow import Purchase
 
 SKUS = tuple(f"sku-{number:03}" for number in range(200))
-DELIVERED = 1_000  # pieces of each; 985 is the most that is asked of one
+DELIVERED = 1_000  # pieces of each SKU; at most 985 of one are ordered
 DISCONTINUED = SKUS[::20]
 DISCONTINUED_FROM = datetime(1998, 1, 1, tzinfo=UTC)
 ORDER_LIMIT_CENTS = 50_00
@@ -28,7 +28,7 @@ def sku_of(purchase: Purchase) -> str:
 
 
 def order_limit_cents(customer: str) -> int | None:
-    """What one order of the customer may cost; None: anything."""
+    """The most that one order of the customer may cost; None: no limit."""
     return ORDER_LIMIT_CENTS if crc32(f"c{customer}".encode()) % _LIMITED_ONE_IN == 0 else None
 
 

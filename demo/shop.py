@@ -1,4 +1,4 @@
-"""The four services as the demo asks them over HTTP."""
+"""The four services, as the demo uses them over HTTP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sold:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the services answer. events: of all their aggregates. unequal: accounts that are not as they are listed."""
+    """What the services answer. events: of all their aggregates. unequal: accounts that differ from their listing."""
 
     books: Books
     events: int
@@ -85,7 +85,7 @@ class Shop:
         return sum(partition["lag_records"] for partition in sources[COMMANDS.name])
 
     async def found_as(self, expected: Books) -> Found:
-        """What is found once it is as expected, or when nothing can be on its way any more."""
+        """What the services answer once it is as expected, or once nothing can be under way any more."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
             found = await self.found()

@@ -18,14 +18,14 @@ _CANNOT = 2
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What Spark found, or why it was left out; problems: what to fail for."""
+    """What Spark found, or why it was left out; problems: reasons for the demo to fail."""
 
     line: str
     problems: tuple[str, ...] = ()
 
 
 def install() -> str | None:
-    """Why Spark's packages are not here; None when they are, from now on."""
+    """Installs Spark's packages if they are missing. Returns why that failed, or None."""
     try:
         if find_spec("pyspark") is None:
             ensure(Checkout(CHECKOUT), ["worker", "pipelines"])
@@ -38,7 +38,7 @@ def parity(bootstrap: str) -> Parity:
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": bootstrap}
     run = subprocess.run(_PARITY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
     said = run.stderr if run.returncode == _CANNOT else run.stdout or run.stderr
-    line = (said.strip().splitlines() or ["parity ended without a word"])[-1]
+    line = (said.strip().splitlines() or ["parity ended without any output"])[-1]
     if run.returncode == _CANNOT:
         return left_out(line)
     return Parity(line, (line,) if run.returncode else ())

@@ -1,4 +1,4 @@
-"""How the demo and the drill are run: one at a time, a numbered line a stage, and ended by any signal as by Ctrl-C."""
+"""How the demo and the drill run: one at a time, a numbered line per stage, and ended by any signal as by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Begin = Callable[[str], AbstractContextManager[Stage]]
 
 
 def staged(root: Path, stages: int, perform: Callable[[Begin], Verdict]) -> Verdict:
-    """The verdict of `perform`, which alone has `root`, empty, and begins so many stages; or why there is none."""
+    """The verdict of `perform`, or why there is none. It has `root`, emptied, to itself, and begins `stages` stages."""
     _end_on_signals()
     os.environ.update(_PATIENCE)
     try:
@@ -41,13 +41,13 @@ def staged(root: Path, stages: int, perform: Callable[[Begin], Verdict]) -> Verd
 
 
 def ignore_signals() -> None:
-    """From here on nothing interrupts: what was started is being ended."""
+    """From here on nothing interrupts the end of what was started."""
     for number in _END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def purchases_until(limit: int | None, begin: Begin) -> list[Purchase]:
-    """The first so many, in the order they happened."""
+    """The first `limit` purchases, in the order they happened."""
     with begin("purchases") as now:
         try:
             purchases = first_purchases(limit)
@@ -60,9 +60,9 @@ def purchases_until(limit: int | None, begin: Begin) -> list[Purchase]:
 
 
 def _end_on_signals() -> None:
-    """Whatever ends this process does it as Ctrl-C, which asyncio turns into a cancellation while its loop runs."""
+    """Each of these signals acts like Ctrl-C, which asyncio turns into a cancellation while its loop runs."""
     for number in _END_SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -83,7 +83,7 @@ def _stage(mark: str, name: str) -> Iterator[Stage]:
 
 @contextmanager
 def _only_one(root: Path) -> Iterator[None]:
-    """Holds `root`, empty, for one of its kind."""
+    """Holds `root`, emptied, for one run at a time."""
     root.parent.mkdir(exist_ok=True)
     with root.with_suffix(".lock").open("w") as lock:
         try:
@@ -93,7 +93,7 @@ def _only_one(root: Path) -> Iterator[None]:
             raise StageFailed(problem, "end it with Ctrl-C, then run again") from None
         gone = root.with_suffix(".gone")
         shutil.rmtree(gone, ignore_errors=True)
-        if root.exists():  # renamed first: what a killed run started writes on for some seconds
+        if root.exists():  # renamed first: what a killed run started goes on writing for some seconds
             root.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
         yield

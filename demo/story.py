@@ -1,4 +1,4 @@
-"""What the demo does to the running shop, one method a stage, and what it learns from it."""
+"""What the demo does to the running shop, one method per stage, and what it finds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.dev.stages import Stage, StageFailed
 from shared.kafka.producer import CommandProducer
 
 OVER_HTTP = 1_000
-UNDER_WAY = 5_000  # orders at once: an item's row grows with every order it keeps pieces for
+UNDER_WAY = 5_000  # orders at once: an item's row grows with every order that has pieces reserved
 STALLED_S = 60.0
 _PLACED_AT_ONCE = 500
 _INTO_THE_LOAD_S = 0.5
@@ -81,7 +81,7 @@ class Story:
         return f"{len(self._before):,} orders placed through {COMMANDS.name}, {rate(len(self._before), now)}"
 
     async def crash(self, now: Stage) -> str:
-        """In the middle of the load: more orders are being placed, and that goes on."""
+        """In the middle of the load: orders are being placed before, during and after it."""
         self._rest = asyncio.create_task(self._place(self._after))
         await asyncio.wait([self._rest], timeout=_INTO_THE_LOAD_S)
         sold, pid = await self._look(), self._victim.pid
@@ -96,7 +96,7 @@ class Story:
         return f"{self._victim.name} is back, as process {self._victim.pid}"
 
     async def flow(self, now: Stage) -> str:
-        """Until the last order has ended, and nothing more is counted."""
+        """Returns when the last order has ended and sales counts no more."""
         assert self._rest
         before, total = self._sold, self._confirmed(self._purchases)
         sold, start = await self._look(), before.orders
@@ -118,7 +118,7 @@ class Story:
         return Findings(self._seconds, self._found)
 
     async def _place(self, purchases: Sequence[Purchase], now: Stage | None = None) -> None:
-        """As fast as they are sold, UNDER_WAY ahead."""
+        """As fast as orders are sold, at most UNDER_WAY ahead."""
         for start in range(0, len(purchases), _PLACED_AT_ONCE):
             part = purchases[start : start + _PLACED_AT_ONCE]
             await self._log.append(orders(part))
@@ -130,18 +130,18 @@ class Story:
                 show(now, start + len(part), len(purchases), f"sold for ${self._sold.cents // 100:,}, placed")
 
     async def _look(self) -> Sold:
-        """What is sold by now. Raises StageFailed when a process ended by itself, or when a minute sold nothing."""
+        """What is sold by now. Raises StageFailed when a process ended by itself, or nothing was sold for STALLED_S."""
         check(self._stack)
         sold, now = await self._shop.sold(), time.monotonic()
         if sold != self._sold:
             self._sold, self._sold_at = sold, now
         elif now - self._sold_at > STALLED_S:
-            problem = f"nothing was sold for {STALLED_S:.0f} s, and {sold.orders:,} orders before"
+            problem = f"nothing was sold for {STALLED_S:.0f} s, after {sold.orders:,} orders"
             raise StageFailed(problem, "read the workers' logs", self._stack.logs)
         return sold
 
     def _confirmed(self, purchases: Sequence[Purchase]) -> int:
-        """How many of them the file says are confirmed."""
+        """How many of them must be confirmed, according to the file."""
         return sum(self._expected.orders[order_id(purchase)] == CONFIRMED for purchase in purchases)
 
     async def _are_over(self) -> bool:
@@ -153,4 +153,4 @@ def check(stack: Stack) -> None:
     stack.kafka.check()
     for worker in stack.workers:
         if worker.exit_code is not None:
-            raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "mend what its log says", worker.log)
+            raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "resolve what its log says", worker.log)

@@ -1,4 +1,4 @@
-"""python -m demo.successor SERVICE: its worker once `version` is raised in its topology.py."""
+"""python -m demo.successor SERVICE: a worker as it is once `version` is raised in the service's topology.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""python -m demo.traffic: real purchases as orders to services that run already, then every balance compared.
+"""python -m demo.traffic: places real purchases as orders at services that are already running, then compares balances.
 
-Each purchase is an order of one line: its CDs of a made-up SKU, its dollars. Nothing is limited or discontinued here.
+Each purchase is an order of one line: its CDs, of a made-up SKU, and its dollars. No limits, nothing discontinued.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Shop:
         return str(answer.body.get("phase"))
 
     async def balance(self, expected: tuple[str, int]) -> int:
-        """What the customer owes, given a moment to become the expected cents: an order is settled after it ended."""
+        """What the customer owes, after a wait for the expected cents: an order is settled after it has ended."""
         customer, cents = expected
         answer = await self._accounts.get(f"/accounts/{customer}?until=balance_cents:{cents}&wait={_WAIT_S}")
         return int(answer.body.get("balance_cents", -1))

@@ -1,4 +1,4 @@
-"""What the workers answered against what the file adds up to."""
+"""What the workers answered, compared with what the file adds up to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 _NAMED = 3
 
 Tables = Mapping[str, Mapping[str, object]]
-"""Values by key, by what they are of; among them accounts."""
+"""Values by key, by table; `accounts` is one of the tables."""
 
 
 @dataclass(frozen=True, slots=True)
