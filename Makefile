@@ -11,7 +11,7 @@ check: ## what needs no broker
 	@python3 dev.py check
 bench: ## the engine beside its peers
 	@python3 dev.py bench engine
-up:    ## broker and workers that stay
+up:    ## broker and workers that keep running
 	@python3 dev.py up
 down:  ## stop them
 	@python3 dev.py down

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The front door: `python3 dev.py demo` on a fresh clone shows everything; `python3 dev.py test` checks it.
 
-Standard library only. Makes `.venv` from the lock files when it is missing or outdated, then hands on.
+Standard library only. Makes `.venv` from the lock files when it is missing or outdated, then hands over.
 """
 
 import os
@@ -34,7 +34,7 @@ python3 dev.py VERB [ARGUMENTS]
   rebuild  the next version of a service's tables from history, on Spark
   backfill history of another system, from CSV or Parquet, as events, on Spark
   insights revenue, retention and segments of customers, counted on Spark, with pictures
-  up       a broker and workers that stay; --workers N, --brokers 1|3, --json
+  up       a broker and workers that keep running; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
   stop SERVICE, start SERVICE
            the workers of one service that `up` keeps running
@@ -50,13 +50,13 @@ python3 dev.py VERB [ARGUMENTS]
   new-service NAME --like SERVICE
            copies a service and its tests under a name of its own
   remove-demo
-           removes the shop and what shows it; accounts stays, to be copied
+           removes the shop and what demonstrates it; accounts stays, to be copied
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists all.
 """
 CHECKS = ("check", "test")
-# what .venv must hold for a verb; the worker's for any other
+# the locks that .venv must hold for a verb; the worker's for any other
 LOCKS = {
     "archive": ["worker", "pipelines"],
     "backfill": ["worker", "pipelines"],
@@ -72,9 +72,9 @@ LOCKS = {
 
 
 def main(arguments: list[str]) -> None:
-    """Does the verb, or becomes the process that does it."""
+    """Runs the verb, or becomes the process that does."""
     if arguments[:1] == ["cli"] and arguments[1:] and not arguments[1].startswith("-"):
-        arguments = arguments[1:]  # it needs what the verb needs
+        arguments = arguments[1:]  # needs the same locks as the verb alone
     verb = arguments[0] if arguments else "help"
     if verb in ("help", "-h", "--help"):
         print(USAGE, end="")
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> None:
 
 
 def module_and_arguments(arguments: list[str]) -> list[str]:
-    """What `.venv/bin/python -m` is given for a verb."""
+    """The arguments of `.venv/bin/python -m` for a verb."""
     if arguments[0] in CHECKS:
         return ["shared.dev.checks", *arguments]
     return ["shared.dev.cli", *(arguments[1:] if arguments[0] == "cli" else arguments)]

@@ -1,4 +1,4 @@
-"""What verbs ask of workers over HTTP, with the operator's bearer token where workers want one."""
+"""What verbs ask workers over HTTP, with the operator's bearer token where workers require one."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Silent(StageFailed):
 
 
 def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON object that the worker answers. Raises StageFailed, and Silent when it does not answer."""
+    """The JSON object in the worker's answer. Raises StageFailed, and Silent when it does not answer."""
     token = os.environ.get(TOKEN_VARIABLE)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx.Client(mounts=DIRECT, timeout=TIMEOUT_S) as http:
             answer = http.request(method, url, json=body, headers=headers)
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        raise Silent(f"{url} does not answer: {error}", "see that the worker runs, or name another") from error
+        raise Silent(f"{url} does not answer: {error}", "check that the worker runs, or name another") from error
     found = _object(answer)
     if answer.is_success and found is not None:
         return found
-    told = (found or {}).get("detail") or f"{answer.status_code} {answer.reason_phrase}, not as a worker would"
+    told = (found or {}).get("detail") or f"{answer.status_code} {answer.reason_phrase}, which is not a worker's answer"
     raise StageFailed(f"{url} says: {told}", _fix(answer.status_code))
 
 
@@ -57,9 +57,9 @@ def _object(answer: httpx.Response) -> dict[str, Any] | None:
 def _fix(status: int) -> str:
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return (
-            f"put into {TOKEN_VARIABLE} a bearer token with operations:read, and operations:write to change something; "
-            "its `aud` has the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
+            f"set {TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
+            "its `aud` must hold the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
         )
     if status < httpx.codes.INTERNAL_SERVER_ERROR:
-        return "name what `dead-letters list` shows, and a worker of this checkout's release"
+        return "name an id that `dead-letters list` shows, and a worker of this checkout's release"
     return "try again when the service is ready; the worker's log has more"

@@ -27,7 +27,7 @@ def document_of(service: str) -> Json:
 
 
 def document(topology: Topology, processors: Sequence[Processor]) -> Json:
-    """Every topic of the service, those of others that it reads or writes, and each message declared for them here."""
+    """Every topic of the service, other services' that it reads or writes, and the messages it declares for them."""
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}
     read = {processor.source.name for processor in processors}
@@ -76,10 +76,10 @@ def _wire_name(message: type[Message]) -> str:
 
 
 def _channel(name: str, topic: Topic | None, partitions: int, messages: Iterable[type[Message]]) -> Json:
-    """topic: None of another service's, which describes it itself."""
+    """topic: None for another service's, which describes it in its own document."""
     carried = {message.TYPE: {"$ref": f"#/components/messages/{message.TYPE}"} for message in messages}
     if topic is None:
-        return {"address": name, "description": "Another service's; its document has all of it.", "messages": carried}
+        return {"address": name, "description": "Another service's; its document describes it.", "messages": carried}
     settings = {"cleanup.policy": [topic.cleanup], "retention.ms": topic.retention_ms}
     kafka = {"topic": name, "partitions": partitions, "topicConfiguration": settings, "bindingVersion": "0.5.0"}
     return {
@@ -104,7 +104,7 @@ def _message(message: type[Message], payload: Json) -> Json:
 
 
 def _schemas(types: Sequence[type[Message]]) -> tuple[dict[type[Message], Json], Json]:
-    """A reference for each type, and what they refer to: the envelope with exactly this message in it."""
+    """A reference for each type, and the schemas they refer to: the envelope with exactly this message in it."""
     inner, definitions = models_json_schema([(each, "validation") for each in types], ref_template=_SCHEMA)
     envelopes = {f"{each.__name__}Envelope": _envelope(each, inner[each, "validation"]) for each in types}
     found = {each: {"$ref": _SCHEMA.format(model=name)} for each, name in zip(types, envelopes, strict=True)}

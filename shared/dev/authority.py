@@ -1,4 +1,4 @@
-"""A certificate authority of this checkout's own, for development, and what it signs."""
+"""This checkout's own certificate authority, for development, and the certificates it signs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNS = x509.KeyUsage(
 
 
 class Authority:
-    """Signs as long as it lives; its own key is written nowhere."""
+    """Signs as long as the object lives; its own key is never written anywhere."""
 
     def __init__(self, name: str = "onefold-dev") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -41,7 +41,7 @@ class Authority:
     def issue(self, hosts: Sequence[str], valid: timedelta = YEAR) -> bytes:
         """PEM of a new key and its certificate for these names and addresses, as Kafka's PEM keystore wants it.
 
-        valid: from now on; a negative one has expired.
+        valid: from now on; negative for one that has expired.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])

@@ -28,7 +28,7 @@ class Check:
 STATIC = (
     Check("format", ("ruff", "format", "--check", "."), ".venv/bin/ruff format"),
     Check("lint", ("ruff", "check", "--output-format=concise", "."), ".venv/bin/ruff check --fix"),
-    Check("types", ("mypy",), "mend the lines above, then .venv/bin/mypy"),
+    Check("types", ("mypy",), "correct the lines above, then .venv/bin/mypy"),
     Check(
         "doors",
         ("lint-imports", "--no-logo"),
@@ -38,9 +38,9 @@ STATIC = (
 
 
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
-    """What pytest is told. `check` runs what takes milliseconds; `test --long` also what takes minutes.
+    """pytest's arguments. `check` runs the tests that take milliseconds; `test --long` also those that take minutes.
 
-    `test --compose` runs what needs a Docker engine, and nothing else. A whole run is two at once: see tests/conftest.
+    `test --compose` runs only those that need a Docker engine. A full run is two tests at once: see tests/conftest.
     """
     if verb == "check":
         return ["-q", "-m", "not broker and not slow and not long and not compose", *arguments]
@@ -75,7 +75,7 @@ def _passes(check: Check, mark: str) -> bool:
 
 
 def _run(check: Check) -> str:
-    """The tool's last word. Raises StageFailed with everything it said."""
+    """The last line of the tool's output. Raises StageFailed with all of it."""
     tool, *options = check.command
     run = subprocess.run([_BIN / tool, *options], capture_output=True, text=True)
     said = (run.stdout + run.stderr).strip()

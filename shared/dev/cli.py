@@ -1,4 +1,4 @@
-"""The project's own command line; `python3 dev.py VERB` hands on to it."""
+"""The project's own command line; `python3 dev.py VERB` hands over to it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ cli.add_typer(dead_letters.cli, name="dead-letters")
 def up(
     workers: Annotated[int, typer.Option(min=1, help="Workers of each service.")] = 1,
     brokers: Annotated[Literal["1", "3"], typer.Option(help="3 keep 3 copies of everything.")] = "1",
-    json: Annotated[bool, typer.Option("--json", help="One JSON line on standard output once all is ready.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once all is ready.")] = False,
 ) -> None:
-    """Start a broker and the workers of every service, and stay until Ctrl-C. Data stay in .onefold/up."""
+    """Start a broker and the workers of every service, and keep them running until Ctrl-C. Data stay in .onefold/up."""
     stays.up(stays.ROOT, workers, int(brokers), json)
 
 
@@ -71,7 +71,7 @@ def new_service(
     like: Annotated[
         str, typer.Option(help="orders: a process; accounts: an aggregate; sales: views; or one of yours.")
     ],
-    singular: Annotated[str | None, typer.Option(help="One of NAME, if that is not NAME without its s.")] = None,
+    singular: Annotated[str | None, typer.Option(help="The singular of NAME, if not NAME without its s.")] = None,
 ) -> None:
     """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
     made = scaffold.new_service(CHECKOUT, name, like, singular)
@@ -82,7 +82,7 @@ def new_service(
 
 @cli.command("remove-demo")
 def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
-    """Remove the shop and what shows it; accounts stays, for the engine's tests run on it and the next is its copy."""
+    """Remove the shop and what demonstrates it; accounts stays: the engine's tests use it, and you can copy it."""
     plan = remove_demo.plan(CHECKOUT)
     print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
     print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))
@@ -107,19 +107,19 @@ def start(service: str) -> None:
 
 @cli.command()
 def worker(service: str) -> None:
-    """Become one worker of SERVICE, with the settings of the environment; beside `up`, on its broker."""
+    """Become one worker of SERVICE, with settings from the environment; while `up` runs, on its broker."""
     _check_known(service)
     if _join_up():
         port = str(free_port(range(8000, 9000)))
         os.environ.setdefault("ONEFOLD_HTTP_PORT", port)
         os.environ.setdefault("ONEFOLD_INSTANCE", port)
-    load_settings()  # what is wrong with them is said here, where it is not the end of a long traceback
+    load_settings()  # a wrong one is reported here, not at the end of a long traceback
     command = faust_command(service)
     os.execv(command[0], command)
 
 
 def _check_known(service: str) -> None:
-    """Raises StageFailed with those there are."""
+    """Raises StageFailed, naming the services there are."""
     if service not in found_services():
         raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found_services())}")
 
@@ -135,10 +135,10 @@ def provision_() -> None:
 @cli.command("grant")
 def grant_(
     passwords: Annotated[
-        Path | None, typer.Option(help="A folder with a file for each service: make its principal, with that password.")
+        Path | None, typer.Option(help="A folder with a password file for each service: create its principal, too.")
     ] = None,
 ) -> None:
-    """Let the principal named after each service do its part on the brokers, by rules made from its topology."""
+    """Allow the principal named after each service what it needs on the brokers, by rules made from its topology."""
     topologies, bootstrap = load_topologies(), load_settings().bootstrap
     if passwords:
         introduce({each.service: (passwords / each.service).read_text().strip() for each in topologies}, bootstrap)
@@ -147,7 +147,7 @@ def grant_(
 
 @cli.command("secrets")
 def secrets_() -> None:
-    """Make what compose.secure.yml gives its containers, in .onefold/secrets; what is there stays."""
+    """Make the secrets that compose.secure.yml gives its containers, in .onefold/secrets; existing ones stay."""
     made = make_secrets(CHECKOUT / ".onefold" / "secrets", found_services())
     print("\n".join(f"created {file}" for file in made) or "all are there")
 
@@ -175,7 +175,7 @@ def mirror(
 
 @cli.command()
 def topics() -> None:
-    """Show every declared topic, and each setting that the brokers have otherwise. Exits with 1 if there is one."""
+    """Show every declared topic, and each setting that differs on the brokers. Exits with 1 if one does."""
     _join_up()
     settings = load_settings()
     declared = declared_topics(load_topologies(), settings)
@@ -191,7 +191,7 @@ def topics() -> None:
 def status_(
     url: Annotated[
         list[str] | None,
-        typer.Option(help="A worker of a service, SERVICE=URL; can be repeated; beside `up` its own."),
+        typer.Option(help="A worker of a service, as SERVICE=URL; can be repeated. By default those of `up`."),
     ] = None,
 ) -> None:
     """Show who owns what, how far behind, what is parked and what would be lost. Exits with 1 if a line has a `!`."""
@@ -206,7 +206,7 @@ def status_(
 
 
 def _named(urls: Sequence[str], services: Sequence[str]) -> dict[str, list[str]]:
-    """SERVICE=URL each, as URLs by service. Raises StageFailed for one that would not be asked."""
+    """URLs by service, from SERVICE=URL each. Raises StageFailed for an unknown service or a missing URL."""
     workers: dict[str, list[str]] = {}
     for named in urls:
         service, _, url = named.partition("=")
@@ -221,8 +221,8 @@ def token(
     service: str,
     owner: Annotated[str, typer.Option(help="The id of the aggregate its bearer owns.")] = "nobody",
     scope: Annotated[list[str] | None, typer.Option(help="Instead of all; can be repeated.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long it counts.")] = 60.0,
-    settings: Annotated[bool, typer.Option("--settings", help="Show instead what makes a worker ask for it.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long it is valid.")] = 60.0,
+    settings: Annotated[bool, typer.Option("--settings", help="Show the settings of a worker that takes it.")] = False,
 ) -> None:
     """Issue a bearer token for SERVICE, signed with this checkout's own key: for development only."""
     _check_known(service)
@@ -249,25 +249,23 @@ def asyncapi(service: str) -> None:
 
 @cli.command("reprocess")
 def reprocess_(
-    view: Annotated[
-        str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has nothing else.")
-    ],
+    view: Annotated[str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has only views.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
-    """Compute a view anew from the first event on, while no worker of its service runs. Nothing is sent again."""
+    """Compute a view again from its first event, while no worker of its service runs. Nothing is sent again."""
     _join_up()
     reprocess(view, load_settings(), dry_run)
 
 
 @cli.command("settings")
 def settings_() -> None:
-    """Show every setting of a process with its default and what is allowed, as docs/deployment.md has them."""
+    """Show every setting of a process with its default and what is allowed, as in docs/deployment.md."""
     print(variables())
 
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def demo(context: typer.Context) -> None:
-    """Order real purchases in a shop of four services, through a crash; `demo --help` says how few or how long."""
+    """Order real purchases in a shop of four services, through a crash; `demo --help` shows the options."""
     _become("demo", context.args)
 
 
@@ -303,7 +301,7 @@ def rebuild(context: typer.Context) -> None:
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def backfill(context: typer.Context) -> None:
-    """Let the history of another system into a service, from CSV or Parquet, on Spark."""
+    """Import the history of another system into a service, from CSV or Parquet, on Spark."""
     _on_spark("backfill", context.args)
 
 
@@ -337,7 +335,7 @@ def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _join_up() -> stays.Record | None:
-    """This checkout's `up`, whose brokers are taken, if it runs and the environment names no others."""
+    """This checkout's `up`, if it runs and the environment names no brokers; this process then uses those of `up`."""
     if "ONEFOLD_BOOTSTRAP" in os.environ:
         return None
     found = stays.running(stays.ROOT)
@@ -347,7 +345,7 @@ def _join_up() -> stays.Record | None:
 
 
 def main() -> None:
-    """Runs the verb; what an operator can mend is said without a traceback."""
+    """Runs the verb; an error that the operator can resolve is shown without a traceback."""
     try:
         cli(prog_name="python3 dev.py")
     except (OnefoldError, StageFailed) as error:

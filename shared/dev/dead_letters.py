@@ -1,4 +1,4 @@
-"""`dead-letters`: what the services of this checkout's `up` could not handle, and what is to be done with it."""
+"""`dead-letters`: shows, retries and discards records that a service could not handle."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def show(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], 
 
 @cli.command()
 def retry(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], url: Url = None) -> None:
-    """Handle what is parked under ID, in order, up to the first record that fails again."""
+    """Handle the records parked under ID in order, up to the first that fails again."""
     _ask(service, url, letter_id, "retry")
-    print(f"asked; `dead-letters show {service} {letter_id}` tells what is left")
+    print(f"asked; `dead-letters show {service} {letter_id}` shows what is left")
 
 
 @cli.command()
 def discard(
     service: str,
     letter_id: Annotated[str, typer.Argument(metavar="ID")],
-    offset: Annotated[int, typer.Option(help="Of the first record, as `show` has it; another is never dropped.")],
+    offset: Annotated[int, typer.Option(help="Of the first record, as `show` prints it; no other is ever dropped.")],
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")],
     url: Url = None,
 ) -> None:
     """Drop the first record parked under ID for good."""
     _ask(service, url, letter_id, "discard", {"offset": offset, "reason": reason})
-    print(f"asked; `dead-letters retry {service} {letter_id}` lets go what waits behind it")
+    print(f"asked; `dead-letters retry {service} {letter_id}` handles the records behind it")
 
 
 def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
-    """Every parked key of the service that the worker at `url` is of. Raises StageFailed."""
+    """Every parked key of the service whose worker is at `url`. Raises StageFailed."""
     cursor = None
     while True:
         page = ask(f"{url}/dead-letters?limit={PAGE}&complete=true" + (f"&cursor={cursor}" if cursor else ""))

@@ -1,6 +1,6 @@
-"""The checkout's own `.venv`: what the lock files say, and trusted only when its stamp says it is whole.
+"""The checkout's own `.venv`: it holds what the lock files say, and is trusted only when its stamp says it is complete.
 
-Standard library only: it makes the environment everything else runs in.
+Standard library only: this module makes the environment that everything else runs in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Plan = Literal["ready", "add", "rebuild"]
 class Stamp:
     """What a `.venv` holds: SHA-256 by lock name (none while being made), and the checkout it is for.
 
-    python: whose packages they are, such as python3.11; empty in a stamp that does not say so yet.
+    python: the interpreter that its packages are for, such as python3.11; empty in a stamp from before this field.
     """
 
     root: str
@@ -57,7 +57,7 @@ class Checkout:
 
     @property
     def interpreter(self) -> str:
-        """What `python` is in the end, such as python3.11: where the system's Python is raised, that is another."""
+        """What `python` resolves to, such as python3.11; an upgrade of the system's Python changes it."""
         return self.python.resolve().name
 
     @property
@@ -136,7 +136,7 @@ def _write_stamp(checkout: Checkout, locks: Mapping[str, str]) -> None:
 
 @contextmanager
 def _only_one(checkout: Checkout) -> Iterator[int]:
-    """Holds this checkout's set-up lock, and with it every child that was given the descriptor."""
+    """Holds this checkout's set-up lock, as does every child that is given the descriptor."""
     path = checkout.state / "setup.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
@@ -166,7 +166,7 @@ def _remove_own_venv(checkout: Checkout) -> None:
     stamped = checkout.stamp.exists()
     if not stamped and any(not each.name.startswith(checkout.stamp.stem) for each in checkout.venv.iterdir()):
         raise StageFailed(f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again")
-    # moved first: one half removed would have lost its stamp, and look like someone else's
+    # moved first: a half-removed one would have lost its stamp, and look like someone else's
     discarded = checkout.state / "discarded-venv"
     if discarded.exists():
         shutil.rmtree(discarded)
@@ -247,7 +247,7 @@ def explain_os_error(error: OSError) -> StageFailed:
     """The same failure, with what to do about it."""
     fix = "see the path above"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        fix = "free some disk space (about 1 GB), then run again: what is half made is made anew"
+        fix = "free some disk space (about 1 GB), then run again: what is half made is made again"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         fix = "make the checkout writable for you (was it ever run with sudo?), then run again"
     return StageFailed(str(error), fix)

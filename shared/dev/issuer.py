@@ -22,7 +22,7 @@ FOLDER = CHECKOUT / ".onefold" / "issuer"
 
 
 class DevIssuer:
-    """Its key is made with its first token and kept in `folder`, for this user only."""
+    """Its key is made with its first token and kept in `folder`, readable by this user only."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.key_set = folder / "jwks.json"
@@ -30,14 +30,14 @@ class DevIssuer:
         self._key_file = folder / "key.pem"
 
     def token(self, audience: str, scopes: Sequence[str], subject: str, lasts_s: float = 3600.0, **claims: Any) -> str:
-        """claims: more of them, or others than these."""
+        """claims: additional ones, or replacements of these."""
         now = time.time()
         body = {"iss": DEV_ISSUER, "aud": audience, "sub": subject, "scope": " ".join(scopes)}
         times = {"iat": int(now), "nbf": int(now), "exp": int(now + lasts_s)}
         return jwt.encode(body | times | claims, self.key(), "ES256", headers={"kid": KEY_ID})
 
     def environment(self, audience: str) -> dict[str, str]:
-        """What makes a worker ask for tokens of this issuer."""
+        """The variables that make a worker require tokens of this issuer."""
         self.key()
         wanted = {
             "auth": "on",
@@ -48,7 +48,7 @@ class DevIssuer:
         return {f"{PREFIX}{name.upper()}": value for name, value in wanted.items()}
 
     def key(self) -> ec.EllipticCurvePrivateKey:
-        """The private key; made and published when there is none."""
+        """The private key; made and published if there is none yet."""
         if not self._key_file.exists():
             self._make()
         key = load_pem_private_key(self._key_file.read_bytes(), None)

@@ -18,9 +18,9 @@ _LONGEST_PAUSE_S = 30.0
 def keep_running(
     stack: Stack, say: Callable[[str], None], changed: Callable[[], None] = lambda: None, resting: Path | None = None
 ) -> Never:
-    """Starts what ends by itself again. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
+    """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
-    changed: called when a worker was started or stopped. resting: a folder; its files name services that rest.
+    changed: called when a worker was started or stopped. resting: a folder; its files name services to keep stopped.
     """
     keepers = [Keeper(worker, say, resting and resting / worker.service) for worker in stack.workers]
     while True:
@@ -31,7 +31,7 @@ def keep_running(
 
 
 class Keeper:
-    """Starts a worker again whenever it ends by itself, after a pause that doubles until it holds.
+    """Restarts a worker whenever it ends by itself, after a pause that doubles until the worker stays up.
 
     While the file `resting` exists, the worker is stopped.
     """
@@ -46,7 +46,7 @@ class Keeper:
         self._due_at: float | None = None
 
     def tick(self, now: float) -> bool:
-        """True when it was started again, or stopped."""
+        """True when the worker was restarted, or stopped."""
         if self._resting is not None and self._resting.exists():
             return self._rest()
         if self._due_at is None and not self._rests:

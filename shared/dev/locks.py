@@ -49,7 +49,7 @@ def _seed(union: Path, requirements: Path) -> None:
 def _compile(root: Path, target: Path, *selection: str) -> None:
     command = [*_COMPILE, *selection, f"--output-file={target}"]
     if subprocess.run(command, cwd=root).returncode != 0:
-        raise StageFailed(f"uv could not resolve {target.name}", "mend pyproject.toml as uv says above")
+        raise StageFailed(f"uv could not resolve {target.name}", "correct pyproject.toml as uv says above")
 
 
 def _drop_constraint_notes(target: Path, union: Path) -> None:

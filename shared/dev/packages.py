@@ -1,4 +1,4 @@
-"""What pip's output says: how far it is, and why it failed and what to do about it. Pure.
+"""Reads pip's output: how far it is, why it failed, and what to do about it. Pure.
 
 Standard library only: `dev.py` uses it before there is a `.venv`.
 """
@@ -15,7 +15,7 @@ _INSTALLING = re.compile(r"^Installing collected packages: (.+)$", re.MULTILINE)
 _FULL_BYTES = 8 << 20
 _DISK_FULL = ("the disk is full", "free about 1 GB (`pip cache purge` may help), then run again")
 
-# In this order: a full disk or a dead network also leaves the messages of what it made fail.
+# In this order: a full disk or a dead network also leaves the messages of the failures that it causes.
 _CAUSES = (
     (r"No space left on device|Errno 28|Disk quota exceeded", *_DISK_FULL),
     (
@@ -59,7 +59,7 @@ _CAUSES = (
 
 
 def has_begun(log: str) -> bool:
-    """Whether pip has touched what is installed."""
+    """Whether pip has begun to change the installed packages."""
     return bool(_INSTALLING.search(log))
 
 
@@ -83,4 +83,4 @@ def diagnose(log: str, free_bytes: int) -> tuple[str, str]:
         if re.search(pattern, log, re.IGNORECASE):
             return problem, fix
     last_lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return (last_lines or ["it failed without a word"])[-1], "read the log, mend the cause, then run again"
+    return (last_lines or ["it failed without any output"])[-1], "read the log, remove the cause, then run again"

@@ -1,4 +1,4 @@
-"""Processes known by more than their id, so that a recycled id is never taken for the process that had it."""
+"""Processes identified by more than their id, so that a reused id is never mistaken for the process that had it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process by its id and the moment it started, in the system's own words."""
+    """A process, by its id and its start time as the system reports it."""
 
     pid: int
     started: str
@@ -64,7 +64,7 @@ def _send(process: Process, number: signal.Signals) -> None:
 
 
 def _started(pid: int) -> str | None:
-    """When the process started; None if there is none, or only its corpse."""
+    """When the process started; None if there is none, or only a zombie."""
     found = _of_proc(pid) if _PROC.exists() else _of_ps(f"-p{pid}").get(pid)
     return found[1] if found else None
 

@@ -1,7 +1,7 @@
-"""`remove-demo`: what shows Onefold at work goes; the engine, its tests and one service to copy stay.
+"""`remove-demo`: removes what demonstrates Onefold; the engine, its tests and one service to copy stay.
 
-`accounts` stays, because the tests of the engine and of its HTTP run on it, and because the next service is copied
-from it. A test goes when it imports, directly or through others, something that goes.
+`accounts` stays, because the tests of the engine and of its HTTP side use it, and because the next service is copied
+from it. A test is removed when it imports, directly or through others, something that is removed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ _MARKED = re.compile(r"(?:^<!-- demo -->\n.*?^<!-- /demo -->\n\n?)|<!-- demo -->
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What goes, what is edited to its new text, files an edit no longer fits, services that lose a neighbour."""
+    """gone: what is removed. edited: new texts. missed: files that an edit no longer fits. bereft: services that
+    exchange messages with a removed one.
+    """
 
     gone: tuple[Path, ...]
     edited: dict[Path, str]
@@ -86,7 +88,7 @@ class Plan:
 
 
 def plan(root: Path) -> Plan:
-    """Raises StageFailed when git could not bring back what goes."""
+    """Raises StageFailed when git could not bring back what is removed."""
     _check_clean(root)
     gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
     gone += _tests_of(root, gone)
@@ -110,7 +112,7 @@ def _check_clean(root: Path) -> None:
 
 
 def _tests_of(root: Path, gone: list[Path]) -> list[Path]:
-    """Test modules that cannot do without what goes, with those that need them in turn."""
+    """Test modules that import what is removed, with those that import them in turn."""
     modules = {path: _imports(path) for path in sorted((root / "tests").rglob("*.py")) if not _is_in(path, gone)}
     names = {_module(root, path) for path in gone}
     tests: list[Path] = []

@@ -1,4 +1,4 @@
-"""`reprocess`: what it will do, line by line, and then that."""
+"""`reprocess`: prints what it will do, line by line, and then does it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _lines(plan: Plan, folders: Iterable[Path]) -> Iterator[str]:
 
 
 def _stores(data_dir: Path, group: str, tables: Iterable[str]) -> Iterator[Path]:
-    """The local stores of the tables. A store elsewhere is wiped by its own worker, who finds it out of date."""
+    """The tables' local stores. A store elsewhere is wiped by its own worker, which finds it out of date."""
     others = [f"{each.group}-" for each in load_topologies() if each.group.startswith(f"{group}-")]
     names = re.compile(rf"({'|'.join(map(re.escape, tables))})-\d+")
     for folder in data_dir.glob(f"{group}-*/*"):

@@ -1,7 +1,7 @@
-"""`new-service`: a service of this checkout, its unit tests and its compose block, copied under another name.
+"""`new-service`: copies a service of this checkout, its unit tests and its compose block under another name.
 
-Standard library and ruff only. What belongs to others is not renamed: the neighbours' messages, the parameters of
-lists. Everything is made beside the checkout's own files and moved into place at the end.
+Standard library and ruff only. What belongs to others is not renamed: other services' messages, the parameters of
+lists. Everything is made in a folder of its own and moved into place at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PORTS_A_SERVICE = 10
 _MADE = re.compile(r"\.|__pycache__$")
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
-_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # of the first paths of every worker
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # paths of every worker begin so
 
 Span = tuple[int, int]
 
@@ -61,16 +61,16 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The new folders, and by file what was added to it."""
+    """The new folders, and what was added to existing files, by file."""
 
     folders: tuple[str, ...]
     additions: dict[str, str]
 
 
 def new_service(root: Path, name: str, like: str, singular: str | None = None) -> Created:
-    """Copies `like`, whole or not at all. singular: one of `name`, if that is not `name` without its s.
+    """Copies `like`, whole or not at all. singular: of `name`, if that is not `name` without its s.
 
-    Raises StageFailed when the name cannot be had, and nothing is left of it.
+    Raises StageFailed when the name cannot be used; then nothing is left behind.
     """
     old = _noun_of(root, like)
     _check_free(root, Noun(_legal(name), None))
@@ -105,7 +105,7 @@ def _noun_of(root: Path, service: str) -> Noun:
 def _noun(name: str, singular: str | None, old: Noun) -> Noun:
     if old.singular is None:
         if singular is not None:
-            raise StageFailed(f"{old.plural} has only views: nothing of it carries a singular", "leave out --singular")
+            raise StageFailed(f"{old.plural} has only views: nothing in it has a singular name", "leave out --singular")
         return Noun(name, None)
     one = singular or _one_of(name)
     if one is None or one == name:
@@ -159,7 +159,7 @@ def _wire_names(service: Path) -> set[str]:
 
 
 def _check_unmistakable(texts: dict[Path, str], old: Noun, new: Noun) -> None:
-    """A word that the copied code uses for something else would then mean two things."""
+    """Refuses a word that the copied code uses for something else: it would then mean two things."""
     rename = _renaming(old, new)
     names = {name for file, text in texts.items() if file.suffix == ".py" for name in _names(text)}
     if clashes := sorted(rename(name) for name in names if rename(name) != name and rename(name) in names):
@@ -173,7 +173,7 @@ def _names(source: str) -> Iterator[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Without what machines leave there, such as __pycache__ and .DS_Store."""
+    """Without what tools leave there, such as __pycache__ and .DS_Store."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if not any(_MADE.match(part) for part in path.relative_to(folder).parts))
 
@@ -221,7 +221,7 @@ def _classes(tree: ast.AST) -> Iterator[ast.ClassDef]:
 
 
 def _kept(source: str, foreign: set[str], *, whole: bool) -> list[Span]:
-    """Where `source` speaks of what others have named. foreign: the re-declared classes; whole: they stand here."""
+    """Where `source` uses names that belong to others. foreign: the re-declared classes; whole: declared here."""
     place = _Places(source)
     spans: list[Span] = []
     for node in ast.walk(ast.parse(source)):
@@ -238,7 +238,7 @@ def _kept(source: str, foreign: set[str], *, whole: bool) -> list[Span]:
 
 
 class _Places:
-    """Where the nodes of a module stand in its text; `ast` counts lines, and bytes within a line."""
+    """Where the nodes of a module are in its text; `ast` counts lines, and bytes within a line."""
 
     def __init__(self, source: str) -> None:
         self._lines = source.splitlines(keepends=True)
@@ -252,7 +252,7 @@ class _Places:
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
 
     def before(self, node: ast.expr | ast.pattern, text: str) -> Span:
-        """`text`, which ends where the node starts."""
+        """The place of `text`, which ends where the node starts."""
         start = self._at(node.lineno, node.col_offset)
         return start - len(text), start
 
@@ -272,12 +272,12 @@ def _between(text: str, kept: Iterable[Span], rename: Callable[[str], str]) -> s
 def _tidy(root: Path, staged: Path) -> None:
     """Sorts imports, formats, and breaks lines of prose that the new name has made too long. Raises StageFailed."""
     width = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["line-length"]
-    ours = f"src = {json.dumps([str(root), str(staged)])}"  # imports are sorted by what ruff finds there
+    ours = f"src = {json.dumps([str(root), str(staged)])}"  # ruff sorts imports by what it finds there
     _ruff("check", "--fix", "--select=I", "--config", ours, staged)
     _ruff("format", staged)
     for file in _files(staged):
         if file.suffix == ".py":
-            file.write_text(_broken(_aligned(file.read_text()), width))
+            file.write_text(_wrapped(_aligned(file.read_text()), width))
     _ruff("check", "--config", ours, staged)
 
 
@@ -285,17 +285,17 @@ def _ruff(*arguments: str | Path) -> None:
     ruff = Path(sys.executable).with_name("ruff")
     run = subprocess.run([ruff, *arguments, "--no-cache", "--quiet"], capture_output=True, text=True)
     if run.returncode != 0:
-        raise StageFailed(f"ruff has something against the copy:\n{run.stdout}{run.stderr}", "take a shorter name")
+        raise StageFailed(f"ruff rejects the copy:\n{run.stdout}{run.stderr}", "take a shorter name")
 
 
 def _aligned(text: str) -> str:
-    """The tree of an errors.py, its codes in one column again."""
+    """Puts the codes in the tree of an errors.py into one column again."""
     widest = max((len(match[1]) for match in _TREE_LINE.finditer(text)), default=0)
     return _TREE_LINE.sub(lambda match: f"{match[1].ljust(widest)}   {match[2]}", text)
 
 
-def _broken(source: str, width: int) -> str:
-    """Comments and docstrings with lines of at most `width`."""
+def _wrapped(source: str, width: int) -> str:
+    """The source, with comments and docstrings in lines of at most `width`."""
     strings = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr) and _is_text(node.value)]
     prose = {line for node in strings for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     lines: list[str] = []
@@ -319,7 +319,7 @@ def _is_text(node: ast.expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Addition:
-    """text: the whole file's, with `what` in it."""
+    """text: of the whole file, with the addition. what: describes the addition."""
 
     file: str
     text: str
@@ -327,7 +327,7 @@ class _Addition:
 
 
 def _compose_block(root: Path, like: str, name: str) -> _Addition | None:
-    """A block as that of `like`, behind all others, with host ports of its own; None where `like` has none."""
+    """A block like that of `like`, after all others, with host ports of its own; None where `like` has none."""
     text = _text(root / COMPOSE)
     blocks = list(_BLOCK.finditer(text))
     models = [block[0] for block in blocks if block[1] == like]
@@ -341,12 +341,12 @@ def _compose_block(root: Path, like: str, name: str) -> _Addition | None:
 
 
 def _principal(root: Path, like: str, name: str) -> _Addition | None:
-    """Signs in as `like` does, with a password of its own; None where `like` has none."""
+    """A principal like that of `like`, with a password of its own; None where `like` has none."""
     return _copied(root, SECURE, like, name, "a principal")
 
 
 def _watch(root: Path, like: str, name: str) -> _Addition | None:
-    """Runs what is edited, if `like` does."""
+    """Watched for edited code, if `like` is."""
     return _copied(root, DEV, like, name, "watched")
 
 
@@ -364,7 +364,7 @@ def _copied(root: Path, file: str, like: str, name: str, what: str) -> _Addition
 
 
 def _scrape(root: Path, like: str, name: str) -> _Addition | None:
-    """Among those whose metrics are read, if `like` is."""
+    """Scraped by Prometheus, if `like` is."""
     text, times = re.subn(rf"( names: \[.*\b{like}\b[^\]]*)\]", rf"\1, {name}]", _text(root / PROMETHEUS))
     return _Addition(PROMETHEUS, text, name) if times else None
 
@@ -374,7 +374,7 @@ def _text(file: Path) -> str:
 
 
 def _move(staged: Path, root: Path, folders: Iterable[str], texts: Mapping[Path, str]) -> None:
-    """All folders into place and all texts into their files, or none."""
+    """Moves all folders into place and writes all texts into their files, or none."""
     before = {file: file.read_text() for file in texts}
     moved: list[Path] = []
     try:

@@ -1,4 +1,4 @@
-"""What compose.secure.yml gives its containers: a broker's key, who signed it, and secrets of the workers."""
+"""What compose.secure.yml gives its containers: a broker's key, the authority that signed it, and workers' secrets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _HOSTS = ("broker", "localhost")
 
 
 def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
-    """Fills `folder` with ca.pem, broker.pem, peers and passwords/SERVICE; what is there stays. Returns what is new."""
+    """Fills `folder` with ca.pem, broker.pem, peers and passwords/SERVICE; existing files stay. Returns the new."""
     passwords = folder / "passwords"
     passwords.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # a container's user, who is nobody here, gets what is in it by a mount
+    folder.chmod(0o700)  # a container's user, unknown here, gets its files by a mount
     passwords.chmod(0o755)
     new = {file: secrets.token_urlsafe(32) for name in services if not (file := passwords / name).exists()}
     if not (peers := folder / "peers").exists():
@@ -24,7 +24,7 @@ def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
         authority = Authority()
         new |= {folder / "broker.pem": authority.issue(_HOSTS).decode(), ca: authority.certificate.decode()}
     for file, text in new.items():
-        draft = file.with_suffix(".new")  # half a file would stay
+        draft = file.with_suffix(".new")  # a half-written file would stay
         draft.write_text(text)
         draft.chmod(0o644)
         draft.replace(file)

@@ -20,7 +20,7 @@ def found_services(checkout: Path = CHECKOUT) -> list[str]:
 
 
 class Stack:
-    """Everything it starts lives in `root`: data, local stores and logs, which outlive it.
+    """Keeps everything in `root`: data, local stores and logs, which outlive it.
 
     services: workers per service; without it, one of each service found. settings: what all workers share.
     """
@@ -55,7 +55,7 @@ class Stack:
 
     @property
     def settings(self) -> Settings:
-        """What all workers share; known once the brokers run."""
+        """The settings that all workers share; known once the brokers run."""
         here = {"bootstrap": self.bootstrap, "data_dir": self.root / "stores"}
         return self._base.model_copy(update=here | self._durability)
 
@@ -80,11 +80,11 @@ class Stack:
         self.kafka.start()
 
     def provision(self) -> list[str]:
-        """The topics it created."""
+        """Returns the topics that it created."""
         return provision(load_topologies() if self._topologies is None else self._topologies, self.settings)
 
     def start_workers(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Starts all at once and waits for each. progress: told how many of how many are ready."""
+        """Starts all at once and waits for each. progress: called with the number of ready workers and of all."""
         for service, count in self._services.items():
             for _ in range(count):
                 self._new_worker(service).spawn()
@@ -95,7 +95,7 @@ class Stack:
             worker.await_ready(max(0.0, deadline - time.monotonic()))
 
     def add_worker(self, service: str) -> Worker:
-        """One more, when it is ready."""
+        """Starts one more worker, and returns it when it is ready."""
         worker = self._new_worker(service)
         worker.start()
         return worker
@@ -107,7 +107,7 @@ class Stack:
         return [worker.url for worker in self.workers_of(service)]
 
     def stop(self) -> None:
-        """Ends the workers, together, then the brokers; nothing that it did not start."""
+        """Ends the workers, all at once, then the brokers; nothing that it did not start."""
         for worker in self.workers:
             worker.terminate()
         deadline = time.monotonic() + STOP_DEADLINE_S

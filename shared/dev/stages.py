@@ -1,4 +1,4 @@
-"""What a person watches while something long happens: one line a stage, with its time.
+"""Progress of something long, for a person to watch: one line per stage, with its time.
 
 Standard library only: `dev.py` uses it before there is a `.venv`.
 """
@@ -51,7 +51,7 @@ class Stage:
             self._write(f"{self.label}…")
 
     def progress(self, count: int, total: int, doing: str) -> None:
-        """Redraws the bar in a terminal; elsewhere says a line when none was said for ten seconds."""
+        """Redraws the bar in a terminal; elsewhere prints a line if none was printed for ten seconds."""
         count = min(count, total)
         if self.out.isatty():
             filled = _BAR_WIDTH * count // max(total, 1)

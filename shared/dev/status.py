@@ -16,11 +16,11 @@ from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topi
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
 
-DUE = 0.5  # of a topic's retention: a record that has waited so long for its reader is in danger
+DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
 
 
 class Line(NamedTuple):
-    """wrong: somebody has to do something about it."""
+    """wrong: somebody has to act on it."""
 
     about: str
     text: str
@@ -31,7 +31,7 @@ Report = Mapping[str, Sequence[Line]]
 
 
 class _Asked(NamedTuple):
-    """What the first worker to answer says of its service, its URL, and what those before it said instead."""
+    """What the first worker that answers says about its service, its URL, and the refusals of those before it."""
 
     refusals: Sequence[Line]
     url: str = ""
@@ -59,11 +59,11 @@ def _asked(urls: Iterable[str]) -> _Asked:
         try:
             return _Asked(refusals, url, Cluster.model_validate(ask(f"{url}/cluster")))
         except Silent:
-            continue  # the others know it as a member that is silent
+            continue  # the others report it as a silent member
         except StageFailed as refusal:
             refusals.append(_refused("worker", refusal))
         except ValidationError:
-            refusals.append(Line("worker", f"{url}/cluster says what this release does not understand", wrong=True))
+            refusals.append(Line("worker", f"{url}/cluster answers what this release does not understand", wrong=True))
     return _Asked(refusals)
 
 
@@ -160,7 +160,7 @@ def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:
 
 
 def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | None]) -> Line:
-    """clusters: by service; None where no worker tells what is not handled yet."""
+    """clusters: by service; None where no worker says which records are not handled yet."""
     kept_ms = {topic.name: topic.retention_ms for each in topologies for topic in each.all_topics()}
     finite_s = {name: kept / 1000 for name, kept in kept_ms.items() if kept != KEPT_FOR_EVER}
     due = list(_due(finite_s, [cluster for cluster in clusters.values() if cluster]))
@@ -171,7 +171,7 @@ def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | 
 
 
 def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator[str]:
-    """Partitions where retention comes near to what is not handled yet, and when it gets there."""
+    """Partitions where retention is about to reach unhandled records, and when it will."""
     for topic, kept_s in finite_s.items():
         for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
             lag_s = place.lag_seconds or 0.0

@@ -1,4 +1,4 @@
-"""`up` and `down`: a stack that stays, is kept running, and is found by other processes of its checkout."""
+"""`up` and `down`: a stack that is kept running, and that other processes of its checkout can find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Services = Mapping[str, list[dict[str, str | int]]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What `up` has started so far. up: the process that keeps it running; settings: its workers' variables."""
+    """What `up` has started so far. up: the process of `up` itself; settings: its workers' variables."""
 
     up: Process
     children: tuple[Process, ...]
@@ -72,7 +72,7 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
 
 
 def down(root: Path) -> bool:
-    """Ends what `up` of this root started, also when `up` itself was killed. False when nothing ran."""
+    """Ends what `up` of this root started, even if `up` itself was killed. False when nothing ran."""
     record = _read(root)
     ended = end([record.up], _UP_GRACE_S) if record else []
     return _end_recorded(root) or bool(ended)
@@ -103,7 +103,7 @@ def wake(root: Path, service: str) -> list[str]:
 def _running(root: Path, service: str) -> Record:
     record = running(root)
     if record is None:
-        raise StageFailed("`up` of this checkout does not run", "start it, or tell your own supervisor")
+        raise StageFailed("`up` of this checkout does not run", "start it, or use your own supervisor")
     if service not in record.services:
         raise StageFailed(f"`up` runs no {service}", f"name one of: {', '.join(record.services)}")
     return record
@@ -196,7 +196,7 @@ def _resting(root: Path, service: str = "") -> Path:
 
 
 def _services(stack: Stack) -> Services:
-    """The workers that run, by service; a service whose workers rest has none."""
+    """The running workers, by service; a stopped service has none."""
     names = dict.fromkeys(worker.service for worker in stack.workers)
     return {
         name: [{"url": worker.url, "pid": worker.pid} for worker in stack.workers_of(name) if worker.running]
@@ -205,7 +205,7 @@ def _services(stack: Stack) -> Services:
 
 
 def _end_recorded(root: Path) -> bool:
-    """Ends what an `up` that was killed left behind. False when nothing was."""
+    """Ends what a killed `up` left behind. False when there was nothing."""
     record = _read(root)
     ended = end(record.children, _ORPHAN_GRACE_S) if record else []
     _file(root).unlink(missing_ok=True)
@@ -214,7 +214,7 @@ def _end_recorded(root: Path) -> bool:
 
 def _on_end_signals(action: signal._HANDLER) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's background leave it
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background command, ignores it
             signal.signal(number, action)
 
 

@@ -24,18 +24,18 @@ READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05
 _TAIL_LINES = 15
-_ROUTINE = re.compile(r'"level": "info"|\[info +\]')  # a worker that fails says much while it stops
+_ROUTINE = re.compile(r'"level": "info"|\[info +\]')  # a worker that fails logs much while it stops
 _HOST = "127.0.0.1"
 
-# Below every system's ephemeral range and beside the embedded brokers' own: no client's socket takes a port meanwhile.
+# Below every system's ephemeral range, so that no client's socket takes a port meanwhile, and not the brokers' range.
 _PORTS = range(30_000, 32_768)
-_given: set[int] = set()  # a worker listens only seconds after it was given a port
+_given: set[int] = set()  # a worker begins to listen seconds after it is given a port
 
 Command = Callable[[str], Sequence[str]]
 
 
 def faust_command(service: str) -> list[str]:
-    """What runs one worker of `service` with the settings of its environment."""
+    """The command of one worker of `service`, with the settings of its environment."""
     return [sys.executable, "-m", "faust", "-A", f"services.{service}.app", "worker", "--without-web", "-l", "info"]
 
 
@@ -78,7 +78,7 @@ class Worker:
         return self._process.exit_code if self._process else None
 
     def change(self, **settings: object) -> None:
-        """Settings that it has from its next start on."""
+        """Changes settings from its next start on."""
         self._settings = self._settings.model_copy(update=settings)
 
     def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
@@ -88,7 +88,7 @@ class Worker:
 
     def spawn(self) -> None:
         """Starts the process without waiting for it."""
-        self._bury()
+        self._kill()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._process = Child(self.command, self.log, CHECKOUT, environment | self._settings.environment())
@@ -97,7 +97,7 @@ class Worker:
         """Returns when GET /readyz answers 200. Raises StageFailed as soon as the process is dead."""
         deadline = time.monotonic() + deadline_s
         while True:
-            if self.exit_code is not None:  # asked first: another process may answer at its port
+            if self.exit_code is not None:  # checked first: another process may answer at its port
                 raise self._failed(f"{self.name} ended with {self.exit_code} before it was ready")
             if self.is_ready():
                 break
@@ -110,8 +110,8 @@ class Worker:
         return is_ready(self.url)
 
     def kill(self) -> None:
-        """SIGKILL, as a machine that loses power."""
-        self._bury()
+        """SIGKILL, like a machine that loses power."""
+        self._kill()
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
         """SIGTERM, and SIGKILL when it takes too long."""
@@ -128,7 +128,7 @@ class Worker:
         """Waits for its end, and forces it at the deadline."""
         if self._process:
             self._process.wait(deadline_s)
-        self._bury()
+        self._kill()
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
@@ -137,7 +137,7 @@ class Worker:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def _bury(self) -> None:
+    def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -146,25 +146,25 @@ class Worker:
         lines = self.log.read_text(errors="replace").splitlines()
         tail = ([line for line in lines if not _ROUTINE.search(line)] or lines)[-_TAIL_LINES:]
         quoted = "\n".join(f"    {line}" for line in tail)
-        return StageFailed(f"{problem}; its log ends:\n{quoted}", "mend what the log says, then run again", self.log)
+        return StageFailed(f"{problem}; its log ends:\n{quoted}", "resolve what the log says, then run again", self.log)
 
 
 def is_ready(url: str) -> bool:
-    """Whether the worker at `url` has its partitions, and every row of theirs."""
+    """Whether the worker at `url` has its partitions, and all of their rows."""
     with suppress(httpx.HTTPError):
         return httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False).status_code == httpx.codes.OK
     return False
 
 
 def free_port(candidates: Iterable[int] = ()) -> int:
-    """The first of the candidates on loopback that nothing listens on; without, any such port, and each only once."""
+    """The first of the candidates that nothing on loopback listens on; without them, any such port, never twice."""
     for port in candidates or _not_given():
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((_HOST, port))
             _given.add(port)
             return port
-    raise StageFailed("no port is free", f"end what listens on {_HOST}")
+    raise StageFailed("no port is free", f"stop something that listens on {_HOST}")
 
 
 def _not_given() -> list[int]:

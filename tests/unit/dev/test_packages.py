@@ -64,7 +64,7 @@ def test_an_unknown_failure_is_quoted() -> None:
 
 
 def test_silence_is_said_to_be_silence() -> None:
-    assert diagnose("", GIGABYTE)[0] == "it failed without a word"
+    assert diagnose("", GIGABYTE)[0] == "it failed without any output"
 
 
 def test_a_full_disk_is_named_even_when_the_log_had_no_room_either() -> None:
