@@ -76,7 +76,7 @@ def _service(asked: _Asked) -> Iterator[Line]:
     cluster = asked.cluster
     if cluster is None:
         if not asked.refusals:
-            yield Line("workers", "none answers: what it reads waits", wrong=True)
+            yield Line("workers", "none answers: its records wait", wrong=True)
         return
     owned = _owned(cluster)
     for member in cluster.members:
@@ -156,7 +156,7 @@ def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:
     else:
         cost = f"writes to {scarce} partitions until it is back" if scarce else "nothing"
     out_of_sync = f"; {missing} partitions have fewer than {settings.replication} copies in sync" if missing else ""
-    return Line("at risk", f"with the next broker: {cost}{out_of_sync}", bool(missing))
+    return Line("at risk", f"if one more broker fails: {cost}{out_of_sync}", bool(missing))
 
 
 def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | None]) -> Line:
@@ -165,8 +165,8 @@ def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | 
     finite_s = {name: kept / 1000 for name, kept in kept_ms.items() if kept != KEPT_FOR_EVER}
     due = list(_due(finite_s, [cluster for cluster in clusters.values() if cluster]))
     unknown = [name for name, cluster in clusters.items() if finite_s and cluster is None]
-    untold = f"; unknown of {', '.join(unknown)}, which no worker tells" if unknown else ""
-    text = f"is to remove unread records of {', '.join(due) or 'no topic'}{untold}"
+    untold = f"; unknown for {', '.join(unknown)}, where no worker answers" if unknown else ""
+    text = f"about to remove unread records of {', '.join(due) or 'no topic'}{untold}"
     return Line("retention", text, bool(due or unknown))
 
 

@@ -177,7 +177,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
         assert CliRunner().invoke(cli.cli, ["stop", "accounts"]).output == f"stopped {worker['url']}\n"
         assert not is_ready(worker["url"])
-        assert status_lines("accounts") == ["! accounts     workers    none answers: what it reads waits"]
+        assert status_lines("accounts") == ["! accounts     workers    none answers: its records wait"]
         assert CliRunner().invoke(cli.cli, ["start", "accounts"]).output == f"ready {worker['url']}\n"
         assert is_ready(worker["url"])
 

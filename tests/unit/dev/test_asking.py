@@ -60,7 +60,7 @@ def test_who_brings_no_token_or_one_with_too_little_is_told_what_to_give(
 ) -> None:
     with pytest.raises(StageFailed, match="a bearer token is needed") as refused:
         ask("http://worker/cluster")
-    assert "put into ONEFOLD_TOKEN a bearer token with operations:read" in refused.value.fix
+    assert "set ONEFOLD_TOKEN to a bearer token with operations:read" in refused.value.fix
     monkeypatch.setenv("ONEFOLD_TOKEN", guarded.token("accounts", ["operations:read"], "joe"))
     with pytest.raises(StageFailed, match="needs the scope operations:write") as refused:
         ask("http://worker/dead-letters/x/retry", "POST")
@@ -93,7 +93,7 @@ def test_an_error_that_is_none_of_a_workers_is_told_by_its_number(answers: dict[
 
 def test_what_is_no_worker_at_all_is_told_too(answers: dict[str, Answer]) -> None:
     answers["page"] = lambda _: httpx.Response(200, text="<html>It works!</html>")
-    with pytest.raises(StageFailed, match="http://page/cluster says: 200 OK, not as a worker would"):
+    with pytest.raises(StageFailed, match="http://page/cluster says: 200 OK, which is not a worker's answer"):
         ask("http://page/cluster")
 
 

@@ -34,13 +34,13 @@ CLUSTER = Settings(replication=3, min_isr=2)
 )
 def test_three_brokers(in_sync: list[int], told: str, wrong: bool) -> None:
     line = next_loss(in_sync, CLUSTER)
-    assert line.text.startswith(f"with the next broker: {told}")
+    assert line.text.startswith(f"if one more broker fails: {told}")
     assert line.wrong == wrong
 
 
 def test_one_broker_is_no_alarm_but_no_safety() -> None:
     line = next_loss([1, 1], Settings())
-    assert line.text == "with the next broker: the records of 2 partitions, which have no second copy"
+    assert line.text == "if one more broker fails: the records of 2 partitions, which have no second copy"
     assert not line.wrong
 
 
@@ -142,7 +142,7 @@ def test_retention_is_an_alarm_when_half_of_it_is_used_up(
 def test_what_nobody_tells_of_retention_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, line = report_of(monkeypatch, {}, A, topology=BRIEF)
     assert line.startswith("!")
-    assert line.endswith("is to remove unread records of no topic; unknown of accounts, which no worker tells")
+    assert line.endswith("about to remove unread records of no topic; unknown for accounts, where no worker answers")
 
 
 @pytest.mark.parametrize("wrong", [False, True])
