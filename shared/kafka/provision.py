@@ -1,4 +1,4 @@
-"""Creates the declared topics and checks the ones that exist; the brokers never create any by themselves."""
+"""Creates the declared topics and checks the existing ones; the brokers never create any by themselves."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _TRANSIENT = frozenset(
 
 
 class ProvisionError(OnefoldError):
-    """The brokers can't be asked or refuse to create a declared topic, or two services declare one differently.
+    """The brokers don't answer or refuse to create a declared topic, or two services declare one differently.
 
-    Operator action: see that the brokers run, and are at least ONEFOLD_REPLICATION, then provision again.
+    Operator action: check that at least ONEFOLD_REPLICATION brokers run, then provision again.
     """
 
 
 class TopicsMissing(OnefoldError):
-    """Topics that a service needs are not there, or this principal may not see them.
+    """Topics that a service needs do not exist, or this principal may not see them.
 
-    Operator action: run `provision`; where the brokers ask who comes, `grant`, too.
+    Operator action: run `provision`, and `grant` where the brokers use ACLs.
     """
 
 
 class TopologyMismatch(OnefoldError):
-    """A topic exists with other settings than declared; nothing was changed.
+    """A topic exists with settings other than declared; nothing was changed.
 
     Operator action: do what the line of each difference says, then provision again.
     """
@@ -64,20 +64,20 @@ class TopologyMismatch(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic's settings, as declared or as found. replication: of its least replicated partition."""
+    """A topic's settings, declared or found. replication: that of its least replicated partition."""
 
     partitions: int
     replication: int
     config: Mapping[str, str]
 
     def settings(self) -> dict[str, str]:
-        """Every setting by Kafka's name for it."""
+        """Every setting, by Kafka's name."""
         return {"partitions": str(self.partitions), "replication": str(self.replication), **self.config}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One setting of one topic that is not as declared, and what to do about it."""
+    """One setting of one topic that differs from its declaration, and what to do about it."""
 
     topic: str
     setting: str
@@ -91,7 +91,7 @@ class Difference:
                 return "run `provision`"
             case "partitions":
                 unwritten = f"declare {self.found} only if nothing was ever written to the service's topics"
-                return f"move on to the topic's next version, for keys must not move; {unwritten}"
+                return f"move to the topic's next version, because keys must stay in their partitions; {unwritten}"
             case "replication":
                 return f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
             case "min.insync.replicas":
@@ -107,13 +107,13 @@ class Difference:
         return f"kafka-configs --bootstrap-server … --alter --topic {self.topic} {setting}"
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.found}, declared is {self.declared}; fix: {self.fix}"
+        return f"{self.topic}: {self.setting} is {self.found}, declared as {self.declared}; fix: {self.fix}"
 
 
 def load_topologies() -> list[Topology]:
-    """The TOPOLOGY of every folder of `services` that has a topology.py, by name.
+    """The TOPOLOGY of every folder of `services` that has a topology.py, sorted by folder.
 
-    Raises ProvisionError when a service reads a topic of another one that has more or fewer partitions.
+    Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
     """
     services = importlib.import_module("services")
     folders = sorted(module.name for module in pkgutil.iter_modules(services.__path__) if module.ispkg)
@@ -126,44 +126,44 @@ def load_topologies() -> list[Topology]:
             if topic.kind != "commands" and owner.partitions != topology.partitions:
                 raise ProvisionError(
                     f"{topology.service} has {topology.partitions} partitions and reads {topic.name}, which has "
-                    f"{owner.partitions}; fix: give the newer of the two the other's `partitions`"
+                    f"{owner.partitions}; fix: give the newer service the `partitions` of the other"
                 )
     return topologies
 
 
 def neighbours_of(topology: Topology) -> list[Topic]:
-    """The topics that its topology.py names beside its own: facts to read, commands to write."""
+    """The other services' topics that its topology.py names: facts to read, commands to write."""
     own = topology.all_topics()
     return [topic for topic in topics_named_in(f"services.{topology.service}") if topic not in own]
 
 
 def topics_named_in(package: str) -> list[Topic]:
-    """By the topology.py of a service's package: of its own, and of its neighbours."""
+    """All topics that the topology.py of a service's package names: its own and its neighbours'."""
     named = vars(importlib.import_module(f"{package}.topology")).values()
     return [each for each in named if isinstance(each, Topic)]
 
 
 def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:
-    """What each topic must be, by name. Raises ProvisionError if two services disagree on one."""
+    """The declared settings of each topic, by name. Raises ProvisionError if two services disagree on a topic."""
     specs: dict[str, TopicSpec] = {}
     for topology in topologies:
         for topic in topology.all_topics():
             config = {
                 "cleanup.policy": topic.cleanup,
                 "retention.ms": str(topic.retention_ms),
-                "retention.bytes": "-1",  # else the brokers' own limit, where they have one
+                "retention.bytes": "-1",  # else the brokers' own limit, if they have one
                 "min.insync.replicas": str(settings.min_isr),
                 "unclean.leader.election.enable": "false",
             }
             spec = TopicSpec(topology.partitions, settings.replication, config)
             if specs.setdefault(topic.name, spec) != spec:
-                twice = f"{topic.name} is declared twice, and differently by {topology.service}"
-                raise ProvisionError(f"{twice}; fix: declare it alike, or in one of them only")
+                twice = f"{topic.name} is declared twice, with other settings by {topology.service}"
+                raise ProvisionError(f"{twice}; fix: declare it identically, or in one service only")
     return specs
 
 
 def differences(declared: Mapping[str, TopicSpec], found: Mapping[str, TopicSpec]) -> list[Difference]:
-    """Every declared setting that is found otherwise and every topic that is missing."""
+    """Every setting that differs from its declaration, and every missing topic."""
     return [difference for name, spec in declared.items() for difference in _compare(name, spec, found.get(name))]
 
 
@@ -179,12 +179,12 @@ def _compare(name: str, declared: TopicSpec, found: TopicSpec | None) -> list[Di
 
 
 def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
-    """What the brokers have of `names`, without the missing ones. Raises ProvisionError if none answers."""
+    """The settings of those `names` that exist on the brokers. Raises ProvisionError if no broker answers."""
     return _Topics(bootstrap).found(frozenset(names))
 
 
 def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
-    """Of each partition of `names`, in no order. Raises ProvisionError if no broker answers."""
+    """The number of in-sync copies of each partition of `names`. Raises ProvisionError if no broker answers."""
     present = _Topics(bootstrap).present()
     topics = [present[name] for name in names if name in present]
     return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
@@ -194,15 +194,15 @@ def require_topics(names: Iterable[str], partitions: int, bootstrap: str) -> Non
     """Raises TopicsMissing; TopologyMismatch for another number of partitions; ProvisionError if no broker answers."""
     needed, present = sorted(set(names)), _Topics(bootstrap).present()
     if missing := [name for name in needed if name not in present]:
-        raise TopicsMissing(f"not there, or not shown to this principal: {', '.join(missing)}; fix: run `provision`")
+        raise TopicsMissing(f"missing, or hidden from this principal: {', '.join(missing)}; fix: run `provision`")
     found = {name: len(present[name].partitions) for name in needed}
     _refuse([Difference(name, "partitions", f"{partitions}", f"{n}") for name, n in found.items() if n != partitions])
 
 
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:
-    """Creates what is missing and checks everything; returns the names that this call created.
+    """Creates the missing topics and checks all; returns the names that this call created.
 
-    Several processes may do it at once. Raises TopologyMismatch, before creating anything, if what exists
+    Several processes may do this at once. Raises TopologyMismatch, before it creates anything, if an existing topic
     differs; ProvisionError if the brokers refuse or do not answer.
     """
     declared = declared_topics(topologies, settings)
@@ -226,7 +226,7 @@ def _without_missing(found: list[Difference]) -> list[Difference]:
 
 
 def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], deadline: float) -> list[Difference]:
-    """What differs once every topic is known to the brokers, which learn of a new one a little later."""
+    """What differs once all brokers know every topic; they learn of a new one with a delay."""
     while True:
         found = differences(declared, topics.found(declared.keys()))
         if found == _without_missing(found) or time.monotonic() > deadline:
@@ -235,11 +235,11 @@ def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], dea
 
 
 class _Topics:
-    """The brokers' topics, read and created. Every method raises ProvisionError."""
+    """Reads and creates the brokers' topics. Every method raises ProvisionError."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        # every failure is raised with its reason; librdkafka would also print one line per connection attempt
+        # failures are raised with their reason; librdkafka would also print a line per connection attempt
         self._reasons: list[str] = []
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0, "error_cb": self._note})
 
@@ -247,7 +247,7 @@ class _Topics:
         try:
             return self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
         except KafkaException as error:
-            self._admin.poll(0)  # hands over what went wrong meanwhile
+            self._admin.poll(0)  # delivers the errors that happened meanwhile
             silent = f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s"
             raise ProvisionError(": ".join([silent, *self._reasons[:1]])) from error
 
@@ -261,7 +261,7 @@ class _Topics:
         return {name: _spec(present[name], config) for name, config in configs.items() if present[name].partitions}
 
     def create(self, specs: Mapping[str, TopicSpec], deadline: float) -> list[str]:
-        """The names created by this call; another process may have been first with the others."""
+        """The names created by this call; another process may have created the others first."""
         created: list[str] = []
         waiting = dict(specs)
         while waiting:
@@ -274,7 +274,7 @@ class _Topics:
         return created
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """The effective settings of each topic; one that the asked broker does not know yet is left out."""
+        """The effective settings of each topic; a topic that the broker does not know yet is left out."""
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]

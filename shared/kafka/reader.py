@@ -1,4 +1,4 @@
-"""Committed records of partitions that the caller chooses, from offsets that the caller chooses, in no group."""
+"""Reads committed records of the partitions, and from the offsets, that the caller chooses; it joins no group."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _READER = {
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # what retention removed is missing, not passed over
+    "auto.offset.reset": "error",  # records that retention removed are an error, not skipped
     "check.crcs": True,
-    # Few megabytes wait here, mostly in the processor's cache; by default 64. A longer record comes all the same.
+    # Only a few megabytes wait here, mostly in the CPU's cache; by default 64. A longer record is still fetched.
     "max.partition.fetch.bytes": 128 << 10,
     "queued.min.messages": 5_000,
     "queued.max.messages.kbytes": 4 << 10,
-    "fetch.queue.backoff.ms": 1,  # 1 s by default, in which all that waits here is handled
-    "fetch.wait.max.ms": 100,  # so long a resumed partition, or the news of an end, can wait for other records
+    "fetch.queue.backoff.ms": 1,  # 1 s by default, long enough to run out of fetched records
+    "fetch.wait.max.ms": 100,  # how long a resumed partition, or the news of an end, can wait for other records
     "fetch.error.backoff.ms": 100,
-    "topic.metadata.refresh.interval.ms": int(ANSWER_S * 1000),  # else it would ask the same broker again
+    "topic.metadata.refresh.interval.ms": int(ANSWER_S * 1000),  # else it would ask a silent broker again
     "logger": logging.getLogger("librdkafka"),
 }
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker that was just started knows less than its clients
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker that has just started knows less than its clients
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.UNKNOWN,
@@ -61,21 +61,21 @@ class ReadRecord(Struct, frozen=True, gc=False):
 
 
 class OffsetGone(Exception):
-    """The log does not have the offset that was to be read, or no longer; or it can't be gone back to just now."""
+    """The log does not have the next offset to read, or no longer; or a seek to it is not possible at the moment."""
 
 
 class ReadRefused(Exception):
-    """Records can't be read, and to read on could leave some out.
+    """Records can't be read, and to continue could skip some.
 
     Operator action: do what the message says, then start the worker again.
     """
 
 
 class Reader:
-    """For use on one event loop, by one task. librdkafka fetches and parses outside the interpreter's lock."""
+    """For one task on one event loop. librdkafka fetches and parses outside the interpreter lock."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
-        """group: librdkafka looks for its coordinator, though nothing is read or committed there."""
+        """group: librdkafka needs one and looks for its coordinator, but the reader neither joins it nor commits."""
         self._consumer = Consumer({**client_config(bootstrap), **_READER, "group.id": group})
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._positions: dict[Partition, int] = {}
@@ -83,7 +83,7 @@ class Reader:
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Read these partitions from now on, each from its offset, and nothing else."""
-        self.resume(*self._paused)  # librdkafka would let them rest when they are assigned again
+        self.resume(*self._paused)  # librdkafka keeps partitions paused across assignments
         self._positions = dict(positions)
         self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in positions.items()])
 
@@ -91,11 +91,11 @@ class Reader:
         return set(self._positions)
 
     def seek(self, tp: Partition, offset: int) -> None:
-        """Go on there. Only once something has been read of the partition, or its end. Raises OffsetGone."""
+        """Continue at `offset`. Only after a record or the end of the partition was read. Raises OffsetGone."""
         self._positions[tp] = offset
         try:
             self._consumer.seek(TopicPartition(*tp, offset))
-        except KafkaException as refusal:  # the partition is not being read, as when its leader has just moved
+        except KafkaException as refusal:  # the partition is not being fetched, as after its leader has moved
             raise OffsetGone(f"{tp[0]}/{tp[1]}: {refusal}") from refusal
 
     def pause(self, *tps: Partition) -> None:
@@ -104,7 +104,7 @@ class Reader:
         self._consumer.pause(_places(new))
 
     def resume(self, *tps: Partition) -> None:
-        old = self._paused & set(tps)  # what is fetched of others would be dropped, and fetched again
+        old = self._paused & set(tps)  # for others, librdkafka would drop the fetched records and fetch them again
         self._paused -= old
         self._consumer.resume(_places(old))
 
@@ -112,7 +112,7 @@ class Reader:
         return set(self._paused)
 
     def position(self, tp: Partition) -> int:
-        """The next offset to read. At the partition's end it has passed what is no record, too."""
+        """The next offset to read. At the partition's end, offsets without a record are passed, too."""
         return self._positions[tp]
 
     def highwater(self, tp: Partition) -> int:
@@ -124,9 +124,9 @@ class Reader:
         return max(0, end)
 
     async def getmany(self, timeout_ms: int, max_records: int) -> dict[Partition, list[ReadRecord]]:
-        """What is there, by partition, or what comes first. Once cancelled, only `stop` may follow.
+        """The fetched records by partition; if none, the first to arrive. If cancelled, only `stop` may follow.
 
-        Raises OffsetGone or ReadRefused, after which partitions have to be assigned anew.
+        Raises OffsetGone or ReadRefused, after which partitions have to be assigned again.
         """
         messages = self._consumer.consume(max_records, 0)
         if not messages:
@@ -141,7 +141,7 @@ class Reader:
         self._consumer.close()
 
     def _by_partition(self, messages: Sequence[Any]) -> dict[Partition, list[ReadRecord]]:
-        """Each offset once, in order, whatever librdkafka reads again when leaders move."""
+        """Each offset once, in order, even if librdkafka reads some again when leaders move."""
         found: dict[Partition, list[ReadRecord]] = {}
         records: list[ReadRecord] = []
         place, position = ("", -1), 0
@@ -170,8 +170,8 @@ class Reader:
             self._positions[tp] = max(self._positions[tp], message.offset())
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise OffsetGone(f"{tp[0]}/{tp[1]}: {error.str()}")
-        elif not error.fatal() and (message.topic() is None or error.code() in _PASSING):
-            log.info("the brokers are asked again", reason=f"{error.str()} ({error.name()})")
+        elif not error.fatal() and (message.topic() is None or error.code() in _TRANSIENT):
+            log.info("reading from the brokers is tried again", reason=f"{error.str()} ({error.name()})")
         else:
             fix = _FIXES.get(error.code(), "start the worker again")
             raise ReadRefused(f"{message.topic()}: {error.str()} ({error.name()}). Fix: {fix}")

@@ -1,11 +1,12 @@
-"""Views from their start: a group's positions and the views' changelogs go back, and the log stays as it is.
+"""Computes views again from the first event: resets a group's positions and empties the views' changelogs.
 
-Stopped at any point, what it leaves is whole, and doing it again completes it. The views' own sources are rewound
-first: a row skips what it already holds. Then the changelogs are emptied. Only then, in one transaction, is the topic
-before the copies rewound, are the copies so far skipped, and is that noted for `parity` and `rebuild`.
+The log stays as it is. Stopped at any point, this leaves a consistent state, and running it again completes it. The
+views' own sources are rewound first: a row skips the records it already includes. Then the changelogs are emptied. Only
+then, in one transaction, the topic before the copies is rewound, the copies made so far are skipped, and both are noted
+for `parity` and `rebuild`.
 
-A changelog's records are deleted, not followed by tombstones. Compaction forgets those in time, so a store that was
-away for longer would keep its rows; a changelog that begins behind a store's position tells the engine to wipe it.
+A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
+was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PAUSE_S = 0.2
 
 
 class HistoryIsCut(OnefoldError):
-    """Retention has removed the source's first records: read again, the view would be of the rest only.
+    """Retention has removed the source's first records: a view computed again would lack them.
 
     Operator action: rebuild the view from the archive, which has them; nothing was changed.
     """
@@ -57,7 +58,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """One partition of a changelog that has records, the first at `start` and the last before `end`."""
+    """One partition of a changelog to be emptied: its records are from `start` up to, not including, `end`."""
 
     changelog: str
     partition: int
@@ -67,10 +68,10 @@ class Emptied:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done to the brokers. members: who is in the group now, and so is in the way.
+    """What is to be done on the brokers. members: of the group now; they must stop first.
 
-    positions: of the group, until a worker goes on. moves: where it will be in the end. rewound: the beginnings of the
-    views' own sources. notes: what `parity` and `rebuild` will read of it in the topic `parking`.
+    positions: the group's present ones, which only a worker changes. moves: to its final positions. rewound: the starts
+    of the views' own sources. notes: for `parity` and `rebuild`, written to the topic `parking`.
     """
 
     group: str
@@ -93,7 +94,7 @@ class Reprocessing:
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def plan(self, topology: Topology, replay: Replay) -> Plan:
-        """What `replay` takes as things are now; changes nothing. Raises HistoryIsCut."""
+        """The steps of `replay` as things are now; changes nothing. Raises HistoryIsCut."""
         group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
         noted = self._noted(topology, replay)
         again = self._starts(replay.again, noted)
@@ -114,7 +115,7 @@ class Reprocessing:
         )
 
     def carry_out(self, plan: Plan) -> None:
-        """Raises GroupIsLive when a worker is in the group, or was in it meanwhile."""
+        """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
         self._refuse_changes(plan.group, plan.positions)
         if plan.rewound:
             self._move(plan.group, plan.rewound)
@@ -126,23 +127,23 @@ class Reprocessing:
         self._brokers.begin(plan.group, _by_topic(later), notes)
 
     def empty(self, changelog: str) -> None:
-        """Deletes what it has, while nobody writes it."""
+        """Deletes the changelog's records; nobody may write it meanwhile."""
         self._empty(changelog, self._filled(changelog))
 
     def refuse_members(self, group: str) -> None:
-        """Raises GroupIsLive, naming who lives."""
+        """Raises GroupIsLive, naming the members, if there are any."""
         if members := self._brokers.members(group):
             raise GroupIsLive(
                 f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
-                "One that was killed counts until its session times out"
+                "A killed worker counts until its session times out"
             )
 
     def _refuse_changes(self, group: str, positions: Mapping[Partition, int]) -> None:
-        """Raises GroupIsLive. A worker that came and went can have written rows of what it restored before."""
+        """Raises GroupIsLive. A worker that came and went may have written rows from what it restored before."""
         self.refuse_members(group)
         if self._positions(group) != positions:
             raise GroupIsLive(
-                f"a worker of the group {group} came and went meanwhile: keep everything stopped that starts one, "
+                f"a worker of the group {group} came and went meanwhile: stop whatever starts workers, "
                 "then do this again"
             )
 
@@ -153,11 +154,11 @@ class Reprocessing:
         starts = self._each(topics, self._brokers.starts)
         for tp, start in starts.items():
             if start > noted.get(tp, 0):
-                raise HistoryIsCut(f"{tp[0]}/{tp[1]} begins at offset {start}: what was before is gone")
+                raise HistoryIsCut(f"{tp[0]}/{tp[1]} begins at offset {start}: the records before it were removed")
         return {tp: noted.get(tp, start) for tp, start in starts.items()}
 
     def _noted(self, topology: Topology, replay: Replay) -> dict[Partition, int]:
-        """Where copies begin that were made anew: the earlier ones count no more."""
+        """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
         sources = {table.name: table.source.name for table in replay.tables}
         return {
             (sources[view], partition_of_id(wish.id)): wish.offset
@@ -177,7 +178,7 @@ class Reprocessing:
         self._brokers.commit(group, _by_topic(positions))
 
     def _empty(self, changelog: str, parts: Iterable[Emptied]) -> None:
-        """Deletes the records; the broker does that only while the topic is also of the kind that deletes."""
+        """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
         ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
         try:
             if ends:
@@ -196,7 +197,7 @@ class Reprocessing:
             raise explained(self._bootstrap, failure) from failure
 
     def _delete(self, ends: list[TopicPartition]) -> None:
-        """The partitions' leaders learn of the topic's new policy a little later than it is set."""
+        """Retries until the partitions' leaders have learned of the topic's new policy."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Committed records between two offsets of a partition, read by whichever process they are needed in."""
+"""Committed records between two offsets of a partition, read by any process that needs them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from shared.kafka.access import client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
 
 _RECORDS_A_CHUNK = 2_000
-_WAIT_S = 0.05  # for a chunk to be full; also how long the last one takes
+_WAIT_S = 0.05  # for a full chunk; the last one always takes this long
 _READER = {
-    "group.id": "nobody",  # has to be named, is never joined
+    "group.id": "nobody",  # required, but never joined
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # what retention removed is missing, not passed over
+    "auto.offset.reset": "error",  # records that retention removed are an error, not skipped
     "max.partition.fetch.bytes": 8 << 20,
     "queued.max.messages.kbytes": 16 << 10,
     "log_level": 0,
 }
-# librdkafka looks for the coordinator of its group, also where nothing is committed
-_OF_THE_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
+# librdkafka looks for its group's coordinator although nothing is committed
+_GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 
 
 class Span(NamedTuple):
@@ -49,9 +49,9 @@ class Chunk(NamedTuple):
 
 
 def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADLINE_S) -> Iterator[Chunk]:
-    """The records of `span`, below which nothing is open any more. client: `client_config` of its brokers.
+    """The records of `span`, below whose end no transaction may be open. client: `client_config` of its brokers.
 
-    deadline_s: how long the brokers may tell nothing. Raises BrokersUnavailable.
+    deadline_s: how long to wait without any progress. Raises BrokersUnavailable.
     """
     with closing(Consumer({**client, **_READER})) as consumer:
         consumer.assign([TopicPartition(span.topic, span.partition, span.start)])
@@ -66,11 +66,11 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
             if (reached := max(ends, default=position)) > position:
                 position, heard_at = reached, time.monotonic()
             elif time.monotonic() > heard_at + deadline_s:
-                raise BrokersUnavailable(f"{span.topic}/{span.partition}: no broker tells of offset {position}")
+                raise BrokersUnavailable(f"{span.topic}/{span.partition}: no broker answers for offset {position}")
 
 
 def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(partition, key, value) of all that is committed by now in a small topic, each partition in its order."""
+    """(partition, key, value) of all records committed so far in a small topic, each partition in order."""
     ends = brokers.settled_ends(topic)
     for partition, start in brokers.starts(topic).items():
         span = Span(topic, partition, start, ends[partition])
@@ -79,12 +79,12 @@ def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, 
 
 
 def _end(message: Any, client: Mapping[str, Any]) -> int:
-    """The end of the partition, when it is what the message tells of."""
+    """The partition's end if that is what the message reports; -1 for errors that do not concern reading."""
     error = message.error()
     if error.code() == KafkaError._PARTITION_EOF:
         offset: int = message.offset()
         return offset
-    if error.code() in _OF_THE_GROUP:
+    if error.code() in _GROUP_ERRORS:
         return -1
     raise explained(client["bootstrap.servers"], KafkaException(error))
 

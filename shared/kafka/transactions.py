@@ -1,4 +1,4 @@
-"""One Kafka transaction per batch: records and the source offsets they come from, or nothing of either."""
+"""One Kafka transaction per batch: its records and its source offsets are committed together or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOST_MEMBERSHIP = frozenset(
     }
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-_HOPELESS: Mapping[int, str] = {
+_FIXES: Mapping[int, str] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`: a topic it writes to does not exist",
     KafkaError._UNKNOWN_TOPIC: "run `provision`: a topic it writes to does not exist",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
@@ -40,11 +40,11 @@ _HOPELESS: Mapping[int, str] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this service's principal IDEMPOTENT_WRITE",
     KafkaError.MSG_SIZE_TOO_LARGE: "make the event or the row smaller, or raise the topic's max.message.bytes",
     KafkaError.RECORD_LIST_TOO_LARGE: "make the event or the row smaller, or raise max.message.bytes",
-    KafkaError._FENCED: "name them differently: two workers share one ONEFOLD_INSTANCE",
-    KafkaError.INVALID_PRODUCER_EPOCH: "name them differently: two workers share one ONEFOLD_INSTANCE",
+    KafkaError._FENCED: "two workers share one ONEFOLD_INSTANCE, so name them differently",
+    KafkaError.INVALID_PRODUCER_EPOCH: "two workers share one ONEFOLD_INSTANCE, so name them differently",
 }
 
-BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses
+BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class TransactionAborted(Exception):
-    """Nothing of the batch happened, or only the broker knows: start again from the committed offsets.
+    """The batch was not committed, or its result is unknown: start again from the committed offsets.
 
     lost_membership: the group has moved on, so another worker may own the partitions.
     """
@@ -68,14 +68,14 @@ class TransactionAborted(Exception):
 
 
 class TransactionRefused(Exception):
-    """Trying again can't help; nothing of the batch happened.
+    """The batch was not committed, and trying again can't help.
 
     Operator action: do what the message says, then start the worker again.
     """
 
 
 class TransactionalProducer:
-    """Writes batches exactly once, each with `send` and `commit`. Blocking and not thread-safe: use one thread."""
+    """Writes each batch exactly once, with `send` and `commit`. Blocking and not thread-safe: use one thread."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._config = producer_config(
@@ -85,64 +85,64 @@ class TransactionalProducer:
             queue_buffering_max_messages=1_000_000,
             queue_buffering_max_kbytes=256 * 1024,
             linger_ms=1,
-            # A commit that waits for the group's coordinator is woken when a connection opens or closes, else never:
-            # not even if that broker left the cluster (librdkafka issues 5511, 5456). So idle connections are closed.
+            # A commit that waits for the group's coordinator wakes only when a connection opens or closes, not even
+            # when that broker leaves the cluster (librdkafka issues 5511, 5456). So idle connections are closed.
             connections_max_idle_ms=3_000,
             enable_sparse_connections=False,
         )
         self._producer: Producer | None = None
         self._began = 0.0
-        self._last = _Last()
-        self._suspicious = False
+        self._last = _LastDeliveries()
+        self._report_all = False
 
     def send(self, records: Sequence[Record]) -> None:
         """Begin a transaction with `records`. Raises as `commit` does."""
-        self._began, self._last = elapsed_s(), _Last()
-        with self._or_nothing():
-            producer = self._opened()
+        self._began, self._last = elapsed_s(), _LastDeliveries()
+        with self._aborting_on_failure():
+            producer = self._initialised()
             producer.begin_transaction()
             failpoints.reached("before_produce")
-            _produce(producer, records, self._last, report_all=self._suspicious)
+            _produce(producer, records, self._last, report_all=self._report_all)
             failpoints.reached("after_produce")
 
     def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
-        """Commit what was sent, and with it `offsets` for the group member.
+        """Commit the sent records, and with them `offsets` for the group member.
 
         offsets: the next offset to read, by source partition. member: from `group_metadata`.
         Returns the offset of the last record written to each partition.
         Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
         """
-        with self._or_nothing():
-            producer = self._opened()
+        with self._aborting_on_failure():
+            producer = self._initialised()
             unsent = producer.flush(CALL_TIMEOUT_S)
             if self._last.error is not None:
                 raise KafkaException(self._last.error)
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
-            # Only now: a record that is still queued here could land behind the generation check.
+            # Only after the flush: a record that is still queued here could be written after the generation check.
             failpoints.reached("before_offsets")
             positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
             _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
             failpoints.reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
-        self._suspicious = False
+        self._report_all = False
         return self._last.offsets
 
     @contextmanager
-    def _or_nothing(self) -> Iterator[None]:
-        """Whatever fails inside ends the transaction."""
+    def _aborting_on_failure(self) -> Iterator[None]:
+        """Abort the transaction if anything inside fails."""
         try:
             yield
         except KafkaException as failure:
-            self._suspicious = True
+            self._report_all = True
             expired = elapsed_s() - self._began > TRANSACTION_TIMEOUT_MS / 1000
             self._abort()
-            raise _explained(failure.args[0], expired) from failure
+            raise _typed(failure.args[0], expired) from failure
         except BaseException:
             self._abort()
             raise
 
-    def _opened(self) -> Producer:
+    def _initialised(self) -> Producer:
         if self._producer is None:
             producer = Producer(self._config)
             _retried(lambda: producer.init_transactions(CALL_TIMEOUT_S))
@@ -150,18 +150,18 @@ class TransactionalProducer:
         return self._producer
 
     def _abort(self) -> None:
-        """End the transaction; when even that fails, a new producer settles it by taking over the id."""
+        """End the transaction. If that fails, too, a new producer ends it by taking over the transactional id."""
         if self._producer is None:
             return
         try:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as failure:
-            log.warning("abort failed, a new producer settles the transaction", reason=str(failure))
+            log.warning("abort failed, a new producer will end the transaction", reason=str(failure))
             self._producer = None
 
 
-class _Last:
-    """Where the last record of each partition landed, and the first failure."""
+class _LastDeliveries:
+    """The offset of the last record in each partition, and the first failure."""
 
     def __init__(self) -> None:
         self.offsets: dict[Partition, int] = {}
@@ -174,11 +174,11 @@ class _Last:
             self.offsets[message.topic(), message.partition()] = message.offset()  # type: ignore[index,assignment]
 
 
-def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_all: bool) -> None:
-    """Hand all records to librdkafka, as its queue has room; one that fails makes the transaction's next call fail.
+def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliveries, report_all: bool) -> None:
+    """Hand all records to librdkafka as its queue has room; a failed record makes the transaction's next call fail.
 
-    A delivery report for every record would halve the speed, and order within a partition is kept, so only the
-    last record of each partition asks for one; after a failure all do, because that call's own error has no cause.
+    A delivery report for every record would halve the speed. Order within a partition is kept, so only the last record
+    of each partition asks for a report; after a failure all do, because that next call's error does not name the cause.
     """
     latest = {(record.topic, record.partition): index for index, record in enumerate(records)}
     reported = range(len(records)) if report_all else set(latest.values())
@@ -200,16 +200,16 @@ def _produce(producer: Producer, records: Sequence[Record], last: _Last, report_
 
 
 def producer_id(group: str, instance: str) -> str:
-    """The transactional id of a worker: as groups have no underscore, those of two never meet, nor begin alike."""
+    """The transactional id of a worker. Groups have no underscore, so the ids of two groups never share a prefix."""
     return f"{group}_{instance}"
 
 
 def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:
-    """What librdkafka's consumer_group_metadata() gives for this member of the group, in its own bytes.
+    """The bytes that librdkafka's consumer_group_metadata() gives for this member of the group.
 
     The broker refuses a transaction of any generation but the current one: that is the fence of promise 1.
-    Taken when partitions are assigned, so a batch of an earlier assignment can't ride on a later generation.
-    Raises ValueError for what a consumer outside any group has: the broker fences nothing by that.
+    Taken when partitions are assigned, so that a batch of an earlier assignment can't use a later generation.
+    Raises ValueError for the values of a consumer outside any group, for which the broker would fence nothing.
     """
     if generation < 0 or not member_id:
         raise ValueError(f"{member_id!r} in generation {generation} is no member of a group")
@@ -218,7 +218,7 @@ def group_metadata(group: str, generation: int, member_id: str, instance_id: str
 
 
 def _retried(call: Callable[[], object]) -> None:
-    """librdkafka resumes a timed-out transaction call when it is made again."""
+    """Repeat a transaction call that timed out: librdkafka resumes it."""
     for attempt in range(1, COMMIT_ATTEMPTS + 1):
         try:
             call()
@@ -230,15 +230,17 @@ def _retried(call: Callable[[], object]) -> None:
             log.info("transaction call is tried again", reason=error.str())
 
 
-def _explained(error: KafkaError, expired: bool) -> Exception:
-    """expired: so old a transaction is aborted by its coordinator, whose word for that is the one for a twin."""
+def _typed(error: KafkaError, expired: bool) -> Exception:
+    """expired: the transaction is so old that its coordinator aborts it, with the same error as for a twin."""
     code = error.code()
     if code in _LOST_MEMBERSHIP:
         return TransactionAborted(error.str(), lost_membership=True)
     if code in _FENCED and expired:
-        return TransactionAborted(f"open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})")
-    if code in _HOPELESS:
-        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: {_HOPELESS[code]}")
+        return TransactionAborted(
+            f"the transaction was open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})"
+        )
+    if code in _FIXES:
+        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: {_FIXES[code]}")
     if error.fatal():
         return TransactionRefused(f"{error.str()} ({error.name()}). Fix: start the worker again")
     return TransactionAborted(f"{error.str()} ({error.name()})")

@@ -1,4 +1,4 @@
-"""What operators wished, as it lies in the topic."""
+"""Operators' wishes and their notes, read from the topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.topology import Topology
 
 
 def wishes(brokers: Brokers, topology: Topology) -> Iterator[Wish]:
-    """All that are committed by now, each partition's in their order. Raises BrokersUnavailable."""
+    """All committed so far, in order within each partition. Raises BrokersUnavailable."""
     for _, _, value in read_all(brokers, topology.parking.name):
-        with suppress(ValidationError):  # the engine has made a dead letter of it
+        with suppress(ValidationError):  # the engine has written a dead letter for it
             yield Wish.model_validate_json(value or b"")

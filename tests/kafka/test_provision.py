@@ -82,7 +82,7 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
         Difference("b", "topic", "present", "missing"),
     ]
     assert str(Difference("a", "retention.ms", "-1", "604800000")) == (
-        "a: retention.ms is 604800000, declared is -1; "
+        "a: retention.ms is 604800000, declared as -1; "
         "fix: kafka-configs --bootstrap-server … --alter --topic a --add-config retention.ms=-1, "
         "or declare 604800000 if its topology.py names the topic"
     )
@@ -102,7 +102,7 @@ def test_a_fix_is_one_that_can_be_done(setting: str, declared: str, found: str, 
 
 def test_keys_are_not_moved_by_a_fix() -> None:
     assert Difference("a", "partitions", "8", "12").fix == (
-        "move on to the topic's next version, for keys must not move; "
+        "move to the topic's next version, because keys must stay in their partitions; "
         "declare 12 only if nothing was ever written to the service's topics"
     )
 
@@ -128,7 +128,7 @@ def test_a_worker_does_not_start_beside_a_topic_with_other_partitions(monkeypatc
     present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
     monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
     require_topics(["a"], 8, "127.0.0.1:1")
-    with pytest.raises(TopologyMismatch, match="b: partitions is 12, declared is 8; fix: "):
+    with pytest.raises(TopologyMismatch, match="b: partitions is 12, declared as 8; fix: "):
         require_topics(["a", "b"], 8, "127.0.0.1:1")
 
 

@@ -57,5 +57,5 @@ def test_what_retention_removed_is_missed(bootstrap: str, topic: str, put: Calla
 
 def test_an_end_that_is_never_reached_is_told_of(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a")
-    with pytest.raises(BrokersUnavailable, match=f"{topic}/0: no broker tells of offset 2"):
+    with pytest.raises(BrokersUnavailable, match=f"{topic}/0: no broker answers for offset 2"):
         list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=0.5))
