@@ -125,7 +125,7 @@ class PartitionFold:
                 if after is not before:
                     now[key] = after
             except Exception as error:  # whatever it is, it concerns this key, and the others go on
-                problems.setdefault(key or _NO_KEY, (offset, _told(error)))
+                problems.setdefault(key or _NO_KEY, (offset, _described(error)))
 
     def _take_later(self, record: _Record) -> None:
         key = record[1]
@@ -173,7 +173,7 @@ def _advance_view(model: ReadModel[Any, Any]) -> Advance:
     return advance
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return str(error) if isinstance(error, SequenceBroken) else f"{type(error).__name__}: {error}"
 
 

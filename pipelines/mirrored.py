@@ -50,7 +50,7 @@ class MirroredRebuild(Rebuild):
         positions |= {topic: self._not_due(topic) for topic in self._timers()}
         return positions | {table.table.source.name: self._undecided(table) for table in self._aggregates()}
 
-    def _stands(self, plan: Plan) -> bool:
+    def _still_holds(self, plan: Plan) -> bool:
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
@@ -103,7 +103,7 @@ class MirroredRebuild(Rebuild):
         if not sent:
             return []
         known = [
-            self._all(topic.name).select(_field(_ID_IN[topic.kind]).alias("command_id")) for topic in self._spoken()
+            self._all(topic.name).select(_field(_ID_IN[topic.kind]).alias("command_id")) for topic in self._exchanged()
         ]
         union = partial(reduce, DataFrame.unionByName)
         missing = union(sent).join(union(known), "command_id", "left_anti")
@@ -116,7 +116,7 @@ class MirroredRebuild(Rebuild):
         events = sources.topic(self._spark, self._brokers.bootstrap, source, starts, ends)
         return events.then(partial(_answers, self._package, number), _SENT).frame
 
-    def _spoken(self) -> set[Topic]:
+    def _exchanged(self) -> set[Topic]:
         """The commands and events of the service, and of the neighbours that its topology names."""
         return {each for each in topics_named_in(self._package) if each.kind in _ID_IN}
 

@@ -166,10 +166,10 @@ class Rebuild:
     def _refuse_changes(self, plan: Plan) -> None:
         """Minutes pass between the plan and the positions, and a supervisor may start a worker meanwhile."""
         self._refuse_successors()
-        if not self._stands(plan):
+        if not self._still_holds(plan):
             raise HistoryMoved(f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again")
 
-    def _stands(self, plan: Plan) -> bool:
+    def _still_holds(self, plan: Plan) -> bool:
         """Whether nothing has happened since that the new version would repeat."""
         if not self._writes_facts(plan.positions):
             return True  # views may go on

@@ -107,7 +107,7 @@ def _noun(name: str, singular: str | None, old: Noun) -> Noun:
         if singular is not None:
             raise StageFailed(f"{old.plural} has only views: nothing in it has a singular name", "leave out --singular")
         return Noun(name, None)
-    one = singular or _one_of(name)
+    one = singular or _singular_of(name)
     if one is None or one == name:
         raise StageFailed(f"what is one of {name} called?", f"say --singular WORD, other than {name}")
     return Noun(name, _legal(one))
@@ -120,7 +120,7 @@ def _legal(word: str) -> str:
     return word
 
 
-def _one_of(name: str) -> str | None:
+def _singular_of(name: str) -> str | None:
     """`bookings` → `booking`, `deliveries` → `delivery`, `boxes` → `box`; None when it is not plain."""
     for ending, one in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
         if name.endswith(ending):

@@ -105,7 +105,7 @@ class History(Queries):
 
     async def _page(self, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
         deadline = asyncio.get_running_loop().time() + query.wait
-        await self._reach(partition, query.min_position, deadline)
+        await self._wait_for_position(partition, query.min_position, deadline)
         row = self._node.read(self._table, partition, aggregate_id.encode())
         headers = self._as_owner(partition)
         if row is None or row.sequence == 0:
@@ -136,7 +136,7 @@ class History(Queries):
         """The aggregate's past, at least up to the event `last`. Raises NotReady."""
         past = _Past(self._node, self._decider, aggregate_id, partition, last)
         deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
-        if not await self._comes_true(past.is_whole, partition, deadline):
+        if not await self._wait_until(past.is_whole, partition, deadline):
             raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
         return past
 

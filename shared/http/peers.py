@@ -124,8 +124,8 @@ class PeerCalls:
 
 def _refusal(reason: str) -> ASGIApp:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        log.warning("a peer's token is not one of ours", reason=reason)
-        await problem(401, "peer.unknown", "not a request of one of our workers")(scope, receive, send)
+        log.warning("a peer's token was not signed by a worker of ours", reason=reason)
+        await problem(401, "peer.unknown", "not a request from one of our workers")(scope, receive, send)
 
     return refuse
 
@@ -194,7 +194,7 @@ class Peers:
                 allow_redirects=False,
             ) as answer:
                 if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
-                    raise NotReady(f"the owner {owner} does not know us as its peer")
+                    raise NotReady(f"the owner {owner} does not accept us as its peer")
                 kept = {
                     name: value
                     for name, value in answer.headers.items()
@@ -221,7 +221,7 @@ class Peers:
 
     def _checked(self, owner: str, target: str) -> URL:
         if not self._allowed.allow(owner):
-            log.warning("a member names an address that is no allowed peer; it is not called", url=owner)
+            log.warning("a member's address is not an allowed peer, so it is not called", url=owner)
             raise NotReady("the owner of this key is not an allowed peer")
         return URL(owner + target, encoded=True)
 

@@ -111,7 +111,7 @@ class Queries:
 
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
         deadline = asyncio.get_running_loop().time() + reading.wait
-        await self._reach(partition, reading.min_position, deadline)
+        await self._wait_for_position(partition, reading.min_position, deadline)
         until = {}
         if reading.until is not None:
             until["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
@@ -132,7 +132,7 @@ class Queries:
         if not self._node.serves(self._table, partition):
             raise NotReady("the owner of this key has changed")
 
-    async def _reach(self, partition: int, min_position: str | None, deadline: float) -> None:
+    async def _wait_for_position(self, partition: int, min_position: str | None, deadline: float) -> None:
         """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
         if min_position is None:
             return
@@ -142,11 +142,11 @@ class Queries:
         def position() -> int:
             return self._node.position(self._table, partition)
 
-        if not await self._comes_true(lambda: position() >= wanted, partition, deadline):
+        if not await self._wait_until(lambda: position() >= wanted, partition, deadline):
             raise NotReady(f"at offset {position()} of {source}/{partition}, not yet at {wanted}")
 
-    async def _comes_true(self, condition: Callable[[], bool], partition: int, deadline: float) -> bool:
-        """Checks again after each commit; False at the deadline."""
+    async def _wait_until(self, condition: Callable[[], bool], partition: int, deadline: float) -> bool:
+        """Whether `condition` came true by the deadline; checked again after each commit."""
         try:
             async with asyncio.timeout_at(deadline):
                 while not condition():
@@ -189,7 +189,7 @@ class Queries:
         shown = body.model_dump_json().encode()
         # the sequence is not enough: a reprocessed row, or a view of another day or release, has the same
         headers["ETag"] = f'"{row.sequence}-{crc32(shown):08x}"'
-        if _has_it(request, headers["ETag"]):
+        if _is_unchanged(request, headers["ETag"]):
             return Response(status_code=304, headers=headers)
         return Response(shown, media_type="application/json", headers=headers)
 
@@ -215,7 +215,7 @@ class Queries:
         return problem(404, "not_found", f"nothing has the id {aggregate_id!r}", headers=headers)
 
 
-def _has_it(request: Request, etag: str) -> bool:
+def _is_unchanged(request: Request, etag: str) -> bool:
     """Whether If-None-Match names it: in a list, as a weak ETag (from a proxy that compresses), or as `*`."""
     named = ",".join(request.headers.getlist("if-none-match")).split(",")
     return not {etag, "*"}.isdisjoint(each.strip().removeprefix("W/") for each in named)

@@ -85,7 +85,7 @@ def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
     [("bookings", "booking"), ("deliveries", "delivery"), ("boxes", "box"), ("passes", "pass"), ("prices", "price")],
 )
 def test_one_of_many(plural: str, singular: str) -> None:
-    assert scaffold._one_of(plural) == singular
+    assert scaffold._singular_of(plural) == singular
 
 
 @pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
