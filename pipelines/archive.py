@@ -91,7 +91,7 @@ class Archive:
         before, first = self.ends(), brokers.starts(self.topic)
         ends = brokers.settled_ends(self.topic)
         if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
-            raise AnotherLog(f"{self.topic} does not have what is archived of it in {self.path}: {_spans(ahead)}")
+            raise AnotherLog(f"{self.topic} no longer has what is archived of it in {self.path}: {_spans(ahead)}")
         starts = {partition: before.get(partition, 0) for partition in ends}
         if lost := {p: (starts[p], first[p]) for p in ends if starts[p] < first[p]}:
             raise ArchiveBehind(f"{self.topic}: offsets were removed before they were archived: {_spans(lost)}")

@@ -167,7 +167,7 @@ class Rebuild:
         """Minutes pass between the plan and the positions, and a supervisor may start a worker meanwhile."""
         self._refuse_successors()
         if not self._still_holds(plan):
-            raise HistoryMoved(f"a worker of {self._old.group} went on meanwhile: keep them stopped, then do it again")
+            raise HistoryMoved(f"a worker of {self._old.group} ran meanwhile: keep them stopped, then rebuild again")
 
     def _still_holds(self, plan: Plan) -> bool:
         """Whether nothing has happened since that the new version would repeat."""
