@@ -48,7 +48,7 @@ class Connection:
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:
-    """Returns what says whether the time is not over yet."""
+    """A function that is true until so many seconds have passed."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() < until
 

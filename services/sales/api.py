@@ -40,7 +40,7 @@ class SkuView(BaseModel):
 
 
 class DayView(BaseModel):
-    """late: orders that were confirmed after the grace period; they count in nothing else here."""
+    """late: orders that were reported after the grace period; they count in nothing else here."""
 
     day: date
     orders: int

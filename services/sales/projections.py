@@ -1,4 +1,4 @@
-"""How a confirmed order changes each view, and how Spark's figures become one."""
+"""How one more confirmed order changes each view, and how Spark's figures are kept."""
 
 from typing import Any
 

@@ -222,7 +222,9 @@ def token(
     owner: Annotated[str, typer.Option(help="The id of the aggregate its bearer owns.")] = "nobody",
     scope: Annotated[list[str] | None, typer.Option(help="Instead of all; can be repeated.")] = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="How long it is valid.")] = 60.0,
-    settings: Annotated[bool, typer.Option("--settings", help="Show the settings of a worker that takes it.")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="Show instead the settings that make a worker ask for it.")
+    ] = False,
 ) -> None:
     """Issue a bearer token for SERVICE, signed with this checkout's own key: for development only."""
     _check_known(service)

@@ -41,7 +41,7 @@ _PORTS_A_SERVICE = 10
 _MADE = re.compile(r"\.|__pycache__$")
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
-_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # paths of every worker begin so
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths
 
 Span = tuple[int, int]
 

@@ -12,7 +12,7 @@ _HOSTS = ("broker", "localhost")
 
 
 def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
-    """Fills `folder` with ca.pem, broker.pem, peers and passwords/SERVICE; existing files stay. Returns the new."""
+    """Fills `folder` with ca.pem, broker.pem, peers and passwords/SERVICE; existing files stay. Returns new ones."""
     passwords = folder / "passwords"
     passwords.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # a container's user, unknown here, gets its files by a mount

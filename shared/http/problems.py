@@ -58,7 +58,7 @@ def too_many(error: TooMany) -> JSONResponse:
 
 def on_bug(path: str, error: Exception) -> JSONResponse:
     log.error("unhandled error", path=path, exc_info=error)
-    return problem(500, "internal", "a bug on our side, which the log has; a command may have taken effect")
+    return problem(500, "internal", "a bug on our side, recorded in the worker's log; a command may have taken effect")
 
 
 def install(api: FastAPI) -> None:

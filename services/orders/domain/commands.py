@@ -20,7 +20,7 @@ class LineWish(BaseModel):
 
 
 class PlaceOrder(Command):
-    """`placed_at` is when the customer ordered, which may be long before the command arrives."""
+    """`placed_at` is when the customer ordered, which may be long before the order is reported."""
 
     TYPE = "order.place"
 

@@ -22,7 +22,7 @@ class Totals(State):
 
 
 class DaySales(Totals):
-    """`late` counts the orders confirmed after the grace period; the day's own totals do not include them."""
+    """`late` counts the orders reported after the grace period; the day's own totals do not include them."""
 
     late: Totals = Totals()
 

@@ -1,4 +1,4 @@
-"""Windows over event time: when a customer ordered, not when the event arrived."""
+"""Windows over event time: when a customer ordered, not when the order was reported or processed."""
 
 from datetime import UTC, datetime, time, timedelta
 
@@ -22,7 +22,7 @@ def hour_of_week(event: OrderConfirmed) -> str:
 
 
 def is_late(envelope: EventEnvelope[OrderConfirmed]) -> bool:
-    """Whether the order was confirmed more than GRACE after its day had ended.
+    """Whether the order was reported more than GRACE after its day had ended.
 
     Both times are the event's own, so a replay, or the same events in another order, gives the same result.
     """
