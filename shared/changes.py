@@ -1,4 +1,4 @@
-"""What a table's changelog says, one record at a time."""
+"""The changes of a table, as its changelog records them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shared.es.row import Row
 
 
 class Change(NamedTuple):
-    """The row of `key` from this record of the changelog on; None when it was deleted."""
+    """The new row of `key` as of this changelog record; None when it was deleted."""
 
     partition: int
     offset: int
@@ -18,7 +18,7 @@ class Change(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """begins: the offset behind which it begins, by partition. changes: oldest first in each partition, endless."""
+    """begins: the offset behind which the feed starts, by partition. changes: oldest first per partition, endless."""
 
     begins: Mapping[int, int]
     changes: AsyncIterator[Sequence[Change]]

@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that one ends."""
+"""A process that ends with the process that started it, however that one ends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# This shell becomes the child. The one beside it waits for the end of the input, which comes however the parent dies.
-# It belongs to the child's group, so that nobody else can have got the child's id when the last signal is sent.
+# This shell becomes the child. The subshell waits for the end of the input, which comes however the parent dies.
+# It belongs to the child's group, so that no other process can have the child's id when the last signal is sent.
 _END_WITH_PARENT = """
 exec 3<&0
 (
@@ -26,7 +26,7 @@ exec "$@" 3<&- </dev/null
 
 
 class Child:
-    """Runs from here on, in a group of its own: Ctrl-C in a terminal is for the parent, which ends its children."""
+    """Starts at once, in a group of its own: Ctrl-C in a terminal reaches only the parent, which ends its children."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class Child:
         inherited: Sequence[int] = (),
         grace_s: int = 30,
     ) -> None:
-        """log: what it prints is appended. inherited: descriptors, from 10 on.
+        """log: gets the output, appended. inherited: descriptors, numbered from 10.
 
-        grace_s: how long after its parent it is killed, where SIGTERM does not end it.
+        grace_s: after its parent's end, the time from SIGTERM to SIGKILL.
         """
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -59,24 +59,24 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """None while it runs; negative if a signal ended it."""
         return self._process.poll()
 
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def terminate(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Without waiting; reaches a paused one, too."""
+        """Sends the signal without waiting; a paused process gets it, too."""
         self._process.send_signal(number)
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, deadline_s: float | None = None) -> None:
-        """Until it has ended, or the deadline has come."""
+        """Waits until it has ended, or for `deadline_s`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(deadline_s)
 
     def kill(self) -> None:
-        """SIGKILL for it and the shell beside it; returns when it has ended."""
+        """SIGKILL to the child and its subshell; returns once the child has ended."""
         # EPERM is how macOS says that none of the group is left
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

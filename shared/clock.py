@@ -1,4 +1,4 @@
-"""The time that passes for the brokers, too, while this machine is suspended."""
+"""A clock that also runs while this machine is suspended, as the brokers' clocks do."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import time
 
 
 def elapsed_s() -> float:
-    """Seconds since some moment; on Linux `time.monotonic` leaves out those of a laptop or VM that sleeps."""
+    """Seconds since some moment; on Linux `time.monotonic` would stop while a laptop or VM sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()

@@ -1,4 +1,4 @@
-"""Steps of a flush at which a worker kills or freezes itself when ONEFOLD_FAILPOINT says so: for tests, in dev only."""
+"""Steps of a flush at which a worker kills or freezes itself if ONEFOLD_FAILPOINT says so: for tests, in dev only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _times = count(1)
 
 
 def arm(failpoint: str | None) -> None:
-    """failpoint: `after_produce:kill:20` kills this process the 20th time it is there; stop freezes it."""
+    """failpoint: `after_produce:kill:20` kills this process the 20th time it reaches that step; `stop` freezes it."""
     global _armed
     if failpoint is not None:
         step, action, times = failpoint.split(":")
@@ -27,8 +27,8 @@ def arm(failpoint: str | None) -> None:
 
 
 def reached(step: str) -> None:
-    """Does what is armed for this step, nearly always nothing."""
+    """Does what is armed for this step: nearly always nothing."""
     if _armed is None or _armed[0] != step or next(_times) != _armed[2]:
         return
     log.warning("failpoint reached", step=step, action=_armed[1])
-    signal.pthread_kill(threading.get_ident(), ACTIONS[_armed[1]])  # sent to the process, it would stop a little later
+    signal.pthread_kill(threading.get_ident(), ACTIONS[_armed[1]])  # a signal to the process would act a little later

@@ -1,6 +1,6 @@
 """Secondary indexes of a table: keys in the store that sort as the values of a field do.
 
-An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control characters, so no row is in its way.
+An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control characters, so no row has such a key.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _ALL_BITS = 2**64 - 1
 
 
 def prefix(field: str) -> bytes:
-    """What all entries of a field begin with."""
+    """The prefix of all entries of a field."""
     return b"\x01" + field.encode() + b"\x00"
 
 
 def sortable(value: Value) -> bytes:
-    """Bytes that compare as the values do: null, booleans, integers (beyond 64 bits all alike), strings, then floats.
+    """Bytes that compare as the values do: null, booleans, integers (clamped to 64 bits), strings, then floats.
 
-    Raises TypeError for what has no such order, as a list.
+    Raises TypeError for values without such an order, such as lists.
     """
     if value is None:
         return b"0"
@@ -38,7 +38,7 @@ def sortable(value: Value) -> bytes:
     if isinstance(value, str):
         return b"3" + value.encode().replace(b"\x00", b"\x01")
     if isinstance(value, float):
-        bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")  # there is one zero
+        bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")  # + 0.0 turns -0.0 into 0.0
         return b"4" + (bits ^ (_ALL_BITS if bits & _SIGN else _SIGN)).to_bytes(_NUMBER_BYTES, "big")
     raise TypeError(f"an index holds null, booleans, numbers or text, not a {type(value).__name__}")
 
@@ -48,12 +48,12 @@ def entry(field: str, value: Value, key: bytes) -> bytes:
 
 
 def entry_at(field: str, value: bytes, key: bytes) -> bytes:
-    """value: sortable."""
+    """value: from `sortable`."""
     return prefix(field) + value + b"\x00" + key
 
 
 def key_of(entry: bytes, field: str) -> bytes:
-    """The row's key in an entry of `field`."""
+    """The row's key, from an entry of `field`."""
     rest = entry[len(prefix(field)) :]
     match rest[:1]:
         case b"1":
@@ -65,13 +65,13 @@ def key_of(entry: bytes, field: str) -> bytes:
 
 
 def place_of(entry: bytes, field: str) -> tuple[bytes, bytes]:
-    """The sortable value and the row's key in an entry of `field`."""
+    """The sortable value and the row's key, from an entry of `field`."""
     key = key_of(entry, field)
     return entry[len(prefix(field)) : -len(key) - 1], key
 
 
 def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[bytes]:
-    """The entries of an encoded row; none of a deleted one. A field that the state lacks counts as null."""
+    """The entries of an encoded row; none for a deleted one. A field that the state lacks counts as null."""
     if row is None:
         return
     state: dict[str, Any] = from_json(row)["state"]

@@ -1,4 +1,4 @@
-"""Log lines of a process on standard error: readable in a terminal, one JSON object a line elsewhere."""
+"""A process's log on standard error: readable lines in a terminal, elsewhere one JSON object per line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMMON: tuple[Processor, ...] = (
 
 
 def configure_logging(settings: Settings) -> None:
-    """Sends what structlog and the standard library log through one formatter."""
+    """Sends the logs of structlog and of the standard library through one formatter."""
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_COMMON, ProcessorFormatter.wrap_for_formatter],
         logger_factory=LoggerFactory(),
@@ -42,7 +42,7 @@ def configure_logging(settings: Settings) -> None:
 
 
 def logging_config(settings: Settings) -> dict[str, Any]:
-    """The same for `logging.config.dictConfig`; Faust's worker replaces the handlers, so its app takes this too."""
+    """The same for `logging.config.dictConfig`; Faust's worker replaces the handlers, so its app needs this too."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -61,7 +61,7 @@ def logging_config(settings: Settings) -> dict[str, Any]:
 
 
 def _rendering(log_format: str) -> list[Processor]:
-    # tracebacks without local variables: they hold keys, amounts and names of customers
+    # tracebacks without local variables, which hold customers' keys, amounts and names
     terminal = sys.stderr.isatty()
     if log_format == "console" or (log_format == "auto" and terminal):
         return [ConsoleRenderer(colors=terminal, exception_formatter=plain_traceback)]

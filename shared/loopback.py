@@ -1,4 +1,4 @@
-"""Workers of this machine are asked directly, also where the environment names a proxy for everything."""
+"""Workers on this machine are called directly, even if the environment names a proxy for everything."""
 
 from __future__ import annotations
 

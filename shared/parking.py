@@ -1,4 +1,4 @@
-"""What is known of records that could not be handled, and what an operator can want done with them. Pure."""
+"""What is known of records that could not be handled, and what operators can have done with them. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Failure(NamedTuple):
 
 
 class Parked(BaseModel):
-    """All that is parked of one key for one processor.
+    """All parked records of one key for one processor.
 
     offset, code, reason: of the first record, which was tried `attempts` times. behind: the offsets that follow it.
     """
@@ -40,14 +40,14 @@ class Parked(BaseModel):
         return (self.offset, *self.behind)
 
     def with_behind(self, offset: int) -> Parked:
-        """The same with this record too, once. Read again, it may lie between two that are parked."""
+        """The same with this record added, once. A record that is read again may lie between two parked ones."""
         at = bisect_left(self.behind, offset)
         if offset in (self.offset, *self.behind[at : at + 1]):
             return self
         return self.model_copy(update={"behind": (*self.behind[:at], offset, *self.behind[at:])})
 
     def without(self, first: int) -> Parked | None:
-        """What is left when so many from the first on are done or dropped; the next was not tried yet."""
+        """What is left when the first `first` records are handled or dropped; the next one was not tried yet."""
         if not first:
             return self
         if first > len(self.behind):
@@ -56,7 +56,7 @@ class Parked(BaseModel):
         return self.model_copy(update={**rest, "code": "behind", "reason": "", "attempts": 0})
 
     def failed(self, failure: Failure) -> Parked:
-        """The same after one more vain attempt at the first record."""
+        """The same after one more failed attempt at the first record."""
         reason = failure.reason[:REASON_MAX_CHARS]
         return self.model_copy(update={"code": failure.code, "reason": reason, "attempts": self.attempts + 1})
 
@@ -65,13 +65,14 @@ PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
 class Wish(BaseModel):
-    """What an operator wants done with a parked key: try it all again in order, or drop its first record.
+    """What an operator wants done with a parked key: try all its records again in order, or drop the first one.
 
-    offset: of the first record as the operator saw it; another one is never dropped in its stead.
+    offset: of the first record as the operator saw it; no other record is dropped in its place.
 
-    The other actions are notes of what was done, which the engine passes over; they lie here so that wishes and notes
-    have one order. `dropped`: the engine did discard that record. `reprocess`: a view is computed anew, so what was
-    dropped before is read again; the id names a partition of the view, no key, `offset` the first record that counts.
+    The other actions are notes of what was done, which the engine skips; they share the topic so that wishes and notes
+    have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records that
+    were dropped before are read again; the id names a partition of the view, not a key, and `offset` is the first
+    record that counts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +94,7 @@ class Wish(BaseModel):
 
     @property
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value of its record, which lies in the partition that the id names."""
+        """Key and value of its record, which belongs in the partition that the id names."""
         return self.id.encode(), self.model_dump_json().encode()
 
 

@@ -1,4 +1,4 @@
-"""What a policy answers an event with, and its bytes: their ids derive from the event's, so none is sent twice."""
+"""The commands with which a policy answers an event. Their ids derive from the event's, so none takes effect twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Send(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A command as it travels."""
+    """An encoded command, ready to be written."""
 
     topic: str
     key: bytes
@@ -30,11 +30,12 @@ class Sent(NamedTuple):
 
 
 class Reaction:
-    """A policy with what it reads and what it sends. events: those it answers.
+    """A policy with what it reads and what it sends. events: the types it answers.
 
-    commands: every type it can send, by the topic it goes to.
-    name: part of its commands' ids, so the same in every release. Who answers the same event with commands on the same
-    topic, in this service or another, needs another name: ids that meet are taken for a repeat.
+    commands: every type it can send, by target topic.
+    name: part of its commands' ids, so it must be the same in every release. If another policy, in this service or
+    another, answers the same event with commands on the same topic, one needs another name: equal ids are taken for a
+    repeat.
     """
 
     def __init__(
@@ -56,17 +57,17 @@ class Reaction:
         self._codecs = {topic.name: CommandCodec[Command](types) for topic, types in commands.items()}
 
     def meets(self, other: Reaction) -> bool:
-        """Whether one event can make both send commands with one id."""
+        """Whether one event can make both send commands with the same id."""
         same = self.source == other.source and self.name == other.name
         return same and bool(self._types & other._types) and bool(self.commands.keys() & other.commands.keys())
 
     def sends(self, event: bytes | None) -> Iterator[Sent]:
-        """The commands that `event` leads to, as they travel: the same for whoever asks, however often.
+        """The encoded commands that `event` leads to, the same every time.
 
-        Raises BadMessage, UnknownType for an event it does not answer.
+        Raises BadMessage, or UnknownType for an event that the policy does not answer.
         """
         envelope = self._decode(event)
-        # the source too: events of two services can have one id, when their aggregates and their commands have
+        # with the source, because events of two services have the same id if their aggregate and command ids are equal
         origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))
         for index, send in enumerate(self.react(envelope)):
             command_id = derived_id(*origin, send.topic.name, send.aggregate_id, str(index))

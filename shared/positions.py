@@ -1,6 +1,6 @@
-"""How far something is: `topic/partition@offset`, the last record it includes; several are separated by commas.
+"""Positions as text: `topic/partition@offset`, the last record included; several are separated by commas.
 
-An offset of -1 includes none.
+An offset of -1 includes no record.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple
 from shared.es.row import Outcome
 
 Partition = tuple[str, int]
-"""A topic's name, and a number."""
+"""A topic's name and a partition number."""
 
 _ONE = r"([a-zA-Z0-9._-]{1,249})/([0-9]{1,6})@(-1|[0-9]{1,18})"
 _POSITION = re.compile(_ONE)
 
 POSITIONS = rf"^{_ONE}(,{_ONE})*$"
-"""What `parse_positions` reads, as a pattern."""
+"""The pattern of what `parse_positions` reads."""
 
 
 class Committed(NamedTuple):
-    """A command's outcome, and the last offset by partition that its transaction read or wrote."""
+    """A command's outcome, and the last offset that its transaction read or wrote in each partition."""
 
     outcome: Outcome
     positions: Mapping[Partition, int]

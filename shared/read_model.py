@@ -1,4 +1,4 @@
-"""A read model as data: the function that folds events into it, and what that needs. The engine and Spark run it."""
+"""A read model as data: the function that folds events into it, with its types. The engine and Spark run it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class ReadModel(Generic[E, V]):
     """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
 
     project  the view of a key after an event. Pure and total, like `evolve`.
-    state    the view's type as pydantic reads it.
+    state    the type of the view, for pydantic to read.
     """
 
     table: Table

@@ -1,4 +1,4 @@
-"""What is read again when views are computed from their start, and which can't be without doing something twice."""
+"""What is read again when views are computed from their start, and which views can't be without repeating an effect."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Replayable(Protocol):
     def table(self) -> Table | None: ...
     @property
     def repeatable(self) -> bool:
-        """Whether nothing but rows and copies comes of a record."""
+        """Whether a record leads to nothing but rows and copies."""
 
     @property
     def copies(self) -> Sequence[Topic]:
-        """Topics of its own that it writes the records to."""
+        """The service's own topics that it copies the records to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """tables: to be emptied. sources: the topics that feed the views among them.
 
-    again: topics that are read from their first record, once all is emptied. skipped: topics of copies, read on from
-    their present end, for the copies are made anew behind it.
+    again: topics that are read from their first record, once the tables are empty. skipped: topics of copies, read from
+    their present end, because the copies are written again behind it.
     """
 
     tables: tuple[Table, ...]
@@ -48,7 +48,7 @@ class Replay:
 
 
 def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None) -> Replay:
-    """Of one table from its own source; or, for None, of all tables from the topics that no reader here copies to.
+    """The replay of one table from its own source; for None, of all tables from all sources except topics of copies.
 
     Raises NotReplayable.
     """
@@ -63,20 +63,20 @@ def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Rep
         raise NotReplayable(f"{topology.service} has no table {name}; {_named(views)}")
     if name not in views:
         raise NotReplayable(
-            f"{topology.service}/{name} is an aggregate's table: its source {found.source.name} is commands, and to "
-            f"decide them again would write and send everything twice. Raise `version` in its topology.py: "
+            f"{topology.service}/{name} is an aggregate's table: its source {found.source.name} holds commands, and "
+            f"deciding them again would write and send everything twice. Raise `version` in its topology.py: "
             f"`rebuild {topology.service}` then folds its next version from the events"
         )
     for reader in (reader for reader in readers if reader.source == found.source):
         if not reader.repeatable:
             raise NotReplayable(
-                f"{found.source.name} is also read by a policy of {topology.service}, in the same group: it would "
+                f"{found.source.name} is also read by a policy of {topology.service}, in the same group, which would "
                 f"send its commands again. Give the view a service of its own"
             )
         if reader.copies:
             raise NotReplayable(
-                f"{found.source.name} is also copied to {_names(reader.copies)}, where everything would lie twice. "
-                f"Name {topology.service}, to compute all its views from their start"
+                f"{found.source.name} is also copied to {_names(reader.copies)}, where every copy would be written "
+                f"twice. Name {topology.service} instead, to compute all its views from their start"
             )
     return Replay((found,), (found.source,), (found.source,))
 
@@ -89,7 +89,7 @@ def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:
     read = dict.fromkeys(reader.source for reader in readers)
     sources = dict.fromkeys(table.source for table in topology.tables)
     again = tuple(topic for topic in read if topic not in copies)
-    # what is parked is met again as well, the parked copies as other records
+    # parked records are read again, too, parked copies as new records
     return Replay(topology.all_tables(), tuple(sources), again, tuple(copies))
 
 

@@ -1,4 +1,4 @@
-"""What a process is told by its environment: ONEFOLD_* variables, read once at its start."""
+"""A process's settings: the ONEFOLD_* variables of its environment, read once at its start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from shared.es.errors import OnefoldError
 PREFIX = "ONEFOLD_"
 # by shared.kafka.jars, for the embedded broker, and by shared.dev.asking
 _READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY", "ONEFOLD_TOKEN"})
-# Kubernetes tells every pod where the Service `orders` is; ORDERS_PORT is a URL
-_OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_\w+=|PORT=\w+://)")
+# Kubernetes sets these in every pod for a Service `orders`; its ORDERS_PORT is a URL
+_KUBERNETES_VARIABLE = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_\w+=|PORT=\w+://)")
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
@@ -41,7 +41,7 @@ class SettingsError(OnefoldError):
 
 
 class Principal(NamedTuple):
-    """Who a process is to the brokers, and how it knows that they are who they say."""
+    """How a process authenticates to the brokers, and the certificate by which it authenticates them."""
 
     user: str
     password: str
@@ -49,9 +49,9 @@ class Principal(NamedTuple):
 
 
 class Settings(BaseSettings):
-    """One process's settings; every default runs on one local broker.
+    """One process's settings; the defaults run on one local broker.
 
-    A field's description is what the refusal of a wrong value says.
+    A field's description appears in the error message for a wrong value.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
@@ -140,7 +140,7 @@ class Settings(BaseSettings):
 
     @property
     def principal(self) -> Principal | None:
-        """None: brokers are reached over plaintext, as nobody."""
+        """None: brokers are reached in plaintext, without authentication."""
         if self.kafka_user is None or self.kafka_ca is None:
             return None
         return Principal(self.kafka_user, self.kafka_password.get_secret_value(), self.kafka_ca)
@@ -174,16 +174,16 @@ class Settings(BaseSettings):
             )
         if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
-        yield from self._no_addresses()
-        yield from self._half_a_principal()
+        yield from self._bad_addresses()
+        yield from self._incomplete_principal()
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):
             if self.auth == "on" and getattr(self, name) is None:
                 yield f"ONEFOLD_AUTH=on needs {PREFIX}{name.upper()}: {Settings.model_fields[name].description}"
 
-    def _no_addresses(self) -> Iterable[str]:
+    def _bad_addresses(self) -> Iterable[str]:
         for broker in self.bootstrap.split(","):
             if not 1 <= int(broker.rpartition(":")[2]) <= 65535:
-                yield f"ONEFOLD_BOOTSTRAP={broker} is no address: ports are 1 to 65535"
+                yield f"ONEFOLD_BOOTSTRAP={broker} is not an address: ports are 1 to 65535"
         networks = [("PEERS", each) for each in self.peers.split(",") if "/" in each]  # the others may be names
         if self.trusted_proxies not in ("", "*"):
             networks += [("TRUSTED_PROXIES", each.strip()) for each in self.trusted_proxies.split(",")]
@@ -193,14 +193,14 @@ class Settings(BaseSettings):
             except ValueError as error:
                 yield f"{PREFIX}{name}={network} would match nobody: {error}"
 
-    def _half_a_principal(self) -> Iterable[str]:
+    def _incomplete_principal(self) -> Iterable[str]:
         password = self.kafka_password.get_secret_value()
         if self.kafka_user is None and (password or self.kafka_ca is not None):
             yield "ONEFOLD_KAFKA_PASSWORD and ONEFOLD_KAFKA_CA need ONEFOLD_KAFKA_USER: without it they are not used"
         if self.kafka_user is not None and not password:
             yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_PASSWORD"
         if self.kafka_user is not None and self.kafka_ca is None:
-            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA: whom would it tell its password?"
+            yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA, to verify the brokers first"
         if self.kafka_ca is not None:
             try:
                 ssl.create_default_context(cafile=self.kafka_ca)
@@ -219,35 +219,35 @@ class Settings(BaseSettings):
         for broker in self.bootstrap.split(","):
             if self.principal is None and not _is_loopback(broker.rpartition(":")[0]):
                 yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: prod needs ONEFOLD_KAFKA_USER"
-        yield from self._open_doors()
+        yield from self._open_access()
 
-    def _open_doors(self) -> Iterable[str]:
+    def _open_access(self) -> Iterable[str]:
         if self.auth == "off":
             yield "ONEFOLD_AUTH=off lets anybody do anything: prod needs on"
         if self.auth_issuer == DEV_ISSUER:
             yield f"ONEFOLD_AUTH_ISSUER={DEV_ISSUER} signs with a key in this checkout: prod needs an issuer of its own"
         if self.auth_jwks is not None and self.auth_jwks.startswith("http://"):
-            yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged on its way: prod needs https or a file"
+            yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged in transit: prod needs https or a file"
         if self.peer_secret.get_secret_value() == DEV_PEER_SECRET:
             yield "ONEFOLD_PEER_SECRET is the one everybody knows: prod needs its own"
         if self.peers == "*":
-            yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod names its networks or hosts"
+            yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod needs networks or hosts"
         if self.rate_limit == 0:
             yield "ONEFOLD_RATE_LIMIT=0 lets one client take everything: prod needs a limit"
 
 
 def load_settings() -> Settings:
-    """The settings this process's environment asks for. Raises SettingsError naming every wrong variable."""
+    """The settings from this process's environment. Raises SettingsError naming every wrong variable."""
     return read_settings(Settings)
 
 
 def read_settings(kind: type[S]) -> S:
-    """What the variables with the prefix of `kind` say. Raises SettingsError naming every wrong or unknown one."""
+    """The settings from the variables with the prefix of `kind`. Raises SettingsError naming every bad variable."""
     prefix = _prefix(kind)
     files = {f"{prefix}{name.upper()}_FILE": name for name in kind.model_fields if _is_secret(kind, name)}
     names = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(prefix))
     known = {prefix + field.upper() for field in kind.model_fields} | files.keys()
-    problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _of_a_platform(prefix, name))]
+    problems = [_unknown(kind, name) for name in names if not (name.upper() in known or _set_by_platform(prefix, name))]
     secrets, unread = _secrets(files)
     problems += unread
     try:
@@ -260,7 +260,7 @@ def read_settings(kind: type[S]) -> S:
 
 
 def _secrets(files: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """By field what the named files hold, and why others can't be read. files: the field by the variable."""
+    """The contents of the named files by field, and why others can't be read. files: the field by variable."""
     found, problems = dict[str, Any](), list[str]()
     for variable, file in os.environ.items():
         name = files.get(variable.upper())
@@ -275,9 +275,9 @@ def _secrets(files: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     return found, problems
 
 
-def _of_a_platform(prefix: str, name: str) -> bool:
-    of_compose = prefix != PREFIX and name == f"{prefix}PORTS"  # on the host, of the service
-    return of_compose or _OF_KUBERNETES.match(f"{name}={os.environ[name]}") is not None
+def _set_by_platform(prefix: str, name: str) -> bool:
+    by_compose = prefix != PREFIX and name == f"{prefix}PORTS"  # the service's ports on the host
+    return by_compose or _KUBERNETES_VARIABLE.match(f"{name}={os.environ[name]}") is not None
 
 
 def _prefix(kind: type[BaseSettings]) -> str:
@@ -288,7 +288,7 @@ def _unknown(kind: type[BaseSettings], variable: str) -> str:
     prefix = _prefix(kind)
     near = difflib.get_close_matches(variable.upper().removeprefix(prefix).lower(), kind.model_fields, n=1)
     names = ", ".join(prefix + name.upper() for name in near or kind.model_fields)
-    return f"{variable} is unknown; allowed {'and near' if near else 'are'}: {names}"  # its value may be a secret
+    return f"{variable} is unknown; {'did you mean' if near else 'allowed are'}: {names}"  # its value may be a secret
 
 
 def _is_secret(kind: type[BaseSettings], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a worker is, as it tells its operators and its peers."""
+"""A worker's status, as it reports it to operators and peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 class ReplicaStatus(BaseModel):
     """One partition of a table held by a worker. Offsets are of the changelog.
 
-    to_restore: records until it is restored. lag_seconds: age of the newest record applied while others wait;
+    to_restore: records left until it is restored. lag_seconds: age of the newest applied record while others wait;
     null before the first.
     """
 
@@ -36,9 +36,9 @@ class SourceStatus(BaseModel):
 
 
 class Status(BaseModel):
-    """One worker. owners: the URL of each partition's owner, by table, as the group last named it.
+    """One worker. owners: the URL of each partition's owner, by table, as of the group's last assignment.
 
-    parked: how many keys wait as dead letters, by partition of those owned here; unknown of an older worker.
+    parked: how many keys are parked in each partition owned here; empty from an older worker, which does not say.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change.
     """
 

@@ -29,17 +29,17 @@ class Topic:
 
     @property
     def kind(self) -> str:
-        """What its records are: commands, events, timers, results, dead, …"""
+        """The kind of its records: commands, events, timers, results, dead, …"""
         return self.name.split(".")[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, fed by exactly one topic: that is what makes it replayable.
+    """Rows by key, fed by exactly one topic, which makes the table replayable.
 
-    indexes: fields of the state that lists filter and order by: booleans, numbers or text; a row without such a field
-    counts as null.
-    keyed_by_id: whether its keys are aggregate ids, so that murmur2 says which partition each belongs to.
+    indexes: fields of the state that lists filter and order by: booleans, numbers or text. A missing field counts as
+    null.
+    keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     """
 
     name: str
@@ -53,12 +53,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Topology:
-    """What a service owns on the broker.
+    """What a service owns on the brokers.
 
-    partitions: of all its topics, and of all that it reads: one worker owns all of a key. For ever: keys would move.
-    version: of how the tables are computed. A new one has changelogs and positions of its own, which `rebuild`
-    fills from history, and leaves those of the old one as they are.
-    history: the aggregate's own events, where its workers answer for its past, too.
+    partitions: of all its topics and all that it reads, so that one worker owns everything of a key. It never changes,
+    because keys would move.
+    version: of how the tables are computed. A new version has its own changelogs and positions, which `rebuild` fills
+    from history; those of the old version stay as they are.
+    history: the aggregate's own events, if its workers answer requests about its past, too.
     """
 
     service: str
@@ -85,17 +86,17 @@ class Topology:
 
     @property
     def next_version(self) -> Topology:
-        """The same service, its `version` raised."""
+        """The same service with its `version` raised by one."""
         return replace(self, version=self.version + 1)
 
     @cached_property
     def dead_letters(self) -> Topic:
-        """The records that could not be handled, with the reason; every version's."""
+        """The records that could not be handled, with the reason; shared by all versions."""
         return Topic(f"{self.service}.dead.v1")
 
     @cached_property
     def parking(self) -> Topic:
-        """What operators want done with parked records, in the partition of the records."""
+        """What operators want done with parked records, in those records' partition."""
         return Topic(f"{self.group}.parking.v1")
 
     @cached_property
@@ -105,15 +106,15 @@ class Topology:
 
     @property
     def chapters(self) -> Table | None:
-        """Where in `history` the events of each aggregate lie: shared.history."""
+        """Where in `history` the events of each aggregate are; see shared.history."""
         return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
 
     def needs_every_record(self, processor: str) -> bool:
-        """Whether its records can't be discarded: after a missing event no later one follows."""
+        """Whether the processor's records can't be discarded: after a missing event, no later one can follow."""
         return self.chapters is not None and processor == self.chapters.name
 
     def all_tables(self) -> tuple[Table, ...]:
-        """The declared tables, and those that the engine keeps beside them."""
+        """The declared tables and those of the engine."""
         return (*self.tables, *filter(None, [self.chapters]), self.parked)
 
     def changelog(self, table: Table) -> Topic:
@@ -121,16 +122,16 @@ class Topology:
         return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")
 
     def is_changelog(self, name: str, table: Table) -> bool:
-        """Whether the table's changelog has this name, in this version or another."""
+        """Whether this is the name of the table's changelog, in this version or another."""
         changelog = rf"{re.escape(self.service)}(-v\d+)?-{re.escape(table.name)}-changelog"
         return re.fullmatch(changelog, name) is not None
 
     def all_topics(self) -> tuple[Topic, ...]:
-        """The declared topics, those every service has, then the tables' changelogs."""
+        """The declared topics, those that every service has, and the tables' changelogs."""
         return (*self.topics, self.dead_letters, self.parking, *(self.changelog(table) for table in self.all_tables()))
 
 
 def _check_name(name: str) -> None:
-    # no underscore: Kafka's metric names cannot tell it from a dot, and its brokers warn of it
+    # no underscore: Kafka's metric names cannot tell it from a dot, so brokers warn about it
     if not _LEGAL_NAME.fullmatch(name):
         raise ValueError(f"not a legal name: {name!r}")

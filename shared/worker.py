@@ -1,4 +1,4 @@
-"""Puts a service's worker together: its pure parts, the engine that runs them and the HTTP side."""
+"""Assembles a service's worker: its pure parts, the engine that runs them, and the HTTP side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.topology import Topology
 
 
 def service_app(topology: Topology, processors: Sequence[Processor], routes: Routes) -> WorkerApp:
-    """The Faust app of one worker, with the settings of this process's environment."""
+    """The Faust app of one worker, with the settings from this process's environment."""
     settings = load_settings()
     configure_logging(settings)
     failpoints.arm(settings.failpoint)

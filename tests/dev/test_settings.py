@@ -84,7 +84,7 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
     lines = refusal(monkeypatch, wrong)
     assert lines[0].startswith("ONEFOLD_COLOUR is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
     assert lines[1:] == [
-        "ONEFOLD_REPLICAS is unknown; allowed and near: ONEFOLD_REPLICATION",
+        "ONEFOLD_REPLICAS is unknown; did you mean: ONEFOLD_REPLICATION",
         "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses settings that can lose data",
         "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
         "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
@@ -102,7 +102,7 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         ({"ONEFOLD_MIN_ISR": "2"}, "ONEFOLD_MIN_ISR=2 is above ONEFOLD_REPLICATION=1"),
         ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
         ({"ONEFOLD_AUTH": "on"}, "ONEFOLD_AUTH=on needs ONEFOLD_AUTH_ISSUER"),
-        ({"ONEFOLD_BOOTSTRAP": "a:1,kafka:99999"}, "ONEFOLD_BOOTSTRAP=kafka:99999 is no address"),
+        ({"ONEFOLD_BOOTSTRAP": "a:1,kafka:99999"}, "ONEFOLD_BOOTSTRAP=kafka:99999 is not an address"),
         ({"ONEFOLD_PEERS": "*.local,10.0.0.1/8"}, "ONEFOLD_PEERS=10.0.0.1/8 would match nobody: 10.0.0.1/8 has host"),
         ({"ONEFOLD_PEERS": "10.0.0.0/33"}, "ONEFOLD_PEERS=10.0.0.0/33 would match nobody"),
         ({"ONEFOLD_TRUSTED_PROXIES": "10.0.0.1/8"}, "ONEFOLD_TRUSTED_PROXIES=10.0.0.1/8 would match nobody"),
@@ -215,7 +215,7 @@ def test_a_secret_may_come_from_a_file(
 def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"ONEFOLD_PEER_SECRET_FILE": "/nowhere", "ONEFOLD_KAFKA_USER_FILE": __file__}
     unknown, unread = refusal(monkeypatch, missing)
-    assert unknown.startswith("ONEFOLD_KAFKA_USER_FILE is unknown; allowed and near: ONEFOLD_KAFKA_USER")
+    assert unknown.startswith("ONEFOLD_KAFKA_USER_FILE is unknown; did you mean: ONEFOLD_KAFKA_USER")
     assert unread == "ONEFOLD_PEER_SECRET_FILE=/nowhere cannot be read: No such file or directory"
 
 

@@ -95,7 +95,7 @@ def test_what_is_wrong_with_the_settings_is_said_without_a_traceback() -> None:
     verb = [sys.executable, "-m", "shared.dev.cli", "topics"]
     run = subprocess.run(verb, env=os.environ | {"ONEFOLD_REPLICAS": "3"}, capture_output=True, text=True)
     assert run.returncode == 1
-    assert run.stderr == "ONEFOLD_REPLICAS is unknown; allowed and near: ONEFOLD_REPLICATION\n"
+    assert run.stderr == "ONEFOLD_REPLICAS is unknown; did you mean: ONEFOLD_REPLICATION\n"
 
 
 def test_an_unknown_service_is_answered_with_those_there_are() -> None:

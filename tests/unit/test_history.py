@@ -72,7 +72,7 @@ def test_a_history_whose_beginning_was_never_read_has_its_events_and_no_states()
 
 @pytest.mark.parametrize("sequence", [1, 2, 4])
 def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
-    with pytest.raises(BadMessage, match=f"sequence {sequence} behind 2"):
+    with pytest.raises(BadMessage, match=f"sequence {sequence} follows 2"):
         continued(written([0, 0])[0], event(sequence), 99, DECIDER)
 
 

@@ -25,7 +25,7 @@ def test_a_misspelt_or_impossible_one_is_named_with_what_is_allowed(monkeypatch:
     with pytest.raises(SettingsError) as refused:
         read_settings(OrdersSettings)
     assert str(refused.value).splitlines() == [
-        "ORDERS_DEADLNE_S is unknown; allowed and near: ORDERS_DEADLINE_S",
+        "ORDERS_DEADLNE_S is unknown; did you mean: ORDERS_DEADLINE_S",
         "ORDERS_DEADLINE_S='0' is not allowed: seconds until an order asks again: above 0, up to 86400",
     ]
 
