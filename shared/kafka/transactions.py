@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -127,6 +127,21 @@ class TransactionalProducer:
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         self._report_all = False
         return self._last.offsets
+
+    def forget_pending(self, partitions: Iterable[Partition], member: bytes) -> None:
+        """Abort a transaction with offsets of `partitions`: the group's coordinator then drops our pending offsets.
+
+        A coordinator that is elected again while it loads its log, as after a quick restart, loads it twice. Offsets
+        whose transaction was aborted meanwhile then stay pending, and no member can read them (Kafka 4.1.2).
+        Raises as `commit` does.
+        """
+        self._began = elapsed_s()
+        with self._aborting_on_failure():
+            producer = self._initialised()
+            producer.begin_transaction()
+            offsets = [TopicPartition(topic, partition, 0) for topic, partition in partitions]
+            _retried(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_TIMEOUT_S))
+            _retried(lambda: producer.abort_transaction(CALL_TIMEOUT_S))
 
     @contextmanager
     def _aborting_on_failure(self) -> Iterator[None]:

@@ -26,6 +26,7 @@ from shared.clock import elapsed_s
 from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
 from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.provision import Difference, TopologyMismatch
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
     Record,
@@ -216,6 +217,7 @@ class Engine(Service):
                     await self._turn_or_heal()
         except (
             TransactionRefused,
+            TopologyMismatch,
             ReadRefused,
             SourceGone,
             NotRebuilt,
@@ -544,9 +546,10 @@ class Engine(Service):
         actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
+        self._refuse_added(sources)
         try:
             await self._version.refuse_to_follow()
-            committed = await self._ask(self._offsets.committed, self.topology.group, sources)
+            committed = await self._ask(self._committed, sources, assignment.member)
             begins = set(committed.values()) == {None}
             if begins:
                 await self._version.refuse_to_repeat()
@@ -573,6 +576,29 @@ class Engine(Service):
         )
         if begins:
             await self._flush()  # before any record, so that a later owner sees that this version has begun
+
+    def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
+        """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
+        declared = self.topology.partitions
+        found = {tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}
+        if found:
+            raise TopologyMismatch(Difference(topic, "partitions", f"{declared}", f"{n}") for topic, n in found.items())
+
+    def _committed(self, sources: Sequence[Partition], member: bytes) -> dict[Partition, int | None]:
+        """Blocking. Raises OffsetsUnknown while a transaction with offsets of `sources` is pending.
+
+        No transaction of this worker is: if the brokers answer anything else, offsets that they wrongly keep pending
+        are cleared.
+        """
+        try:
+            return self._offsets.committed(self.topology.group, sources)
+        except OffsetsUnknown:
+            self._offsets.ends(sources)
+            try:
+                self._producer.forget_pending(sources, member)
+            except TransactionAborted as aborted:
+                log.info("pending offsets not cleared", reason=str(aborted))
+            raise
 
     def _assign_reader(self) -> None:
         """Let the reader read all that is held; sources wait until the tables of their partition are restored."""
@@ -628,7 +654,8 @@ class Engine(Service):
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                log.warning("the broker does not answer, asking again", question=question.__name__, reason=str(failure))
+                name = question.__name__.strip("_")
+                log.warning("the broker does not answer, asking again", question=name, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
         raise OffsetsUnknown("a rebalance or a stop came first")

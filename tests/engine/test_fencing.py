@@ -60,6 +60,18 @@ def test_the_current_generation_may_commit(bootstrap: str, group: str) -> None:
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 1}
 
 
+def test_who_forgets_what_is_pending_keeps_what_is_committed(bootstrap: str, group: str) -> None:
+    with _member(bootstrap, group) as member:
+        producer, ours = TransactionalProducer(bootstrap, group), group_metadata(group, 1, str(member.memberid()))
+        producer.send([])
+        producer.commit({SOURCE: 7}, ours)
+        producer.forget_pending([SOURCE], ours)
+        assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 7}
+        producer.send([])
+        producer.commit({SOURCE: 8}, ours)
+        assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 8}
+
+
 @pytest.mark.parametrize("generation", [0, 2])
 def test_another_generation_may_not(bootstrap: str, group: str, generation: int) -> None:
     with _member(bootstrap, group) as member:

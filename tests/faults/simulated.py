@@ -65,6 +65,7 @@ class Broker:
         self.members: set[str] = set()
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
+        self.stale: set[str] = set()  # transactional ids whose aborted offsets still count as pending
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
         """state: how the transaction ended that a producer of another service wrote it in; None without one."""
@@ -188,6 +189,11 @@ class FakeProducer:
         self.reach("after_commit")
         return self._written
 
+    def forget_pending(self, _partitions: Iterable[Partition], _member: bytes) -> None:
+        self._begin()
+        self._broker.end(self._id, "aborted")
+        self._broker.stale.discard(self._id)
+
     def reach(self, step: str) -> None:
         fault = self.fault
         if fault is None or fault.step != step:
@@ -249,6 +255,8 @@ class FakeOffsets:
         if any(place in transaction.offsets for transaction in self.broker.open.values() for place in wanted):
             self.broker.settle()
             raise OffsetsUnknown("pending")
+        if self.broker.stale and group == self.broker.group:
+            raise OffsetsUnknown("aborted, and still pending")
         broker = self.broker
         known = broker.committed if group == broker.group else broker.others.get(group, {})
         return {TopicPartition(*place): known.get(place) for place in wanted}
