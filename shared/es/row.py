@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 S = TypeVar("S")
 
 OUTCOMES_KEPT = 32
-"""A command repeated after this many others of its aggregate is decided anew."""
+"""A command repeated after this many others of its aggregate is decided again."""
 
 
 UNKNOWN_BODY = ""

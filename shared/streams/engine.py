@@ -145,7 +145,7 @@ class Engine(Service):
         await self._submit(assignment)
 
     async def leave(self) -> None:
-        """Stop answering requests before this worker leaves the group, so that the next owner may answer them."""
+        """Before this worker leaves the group: stop answering requests, so that the next owner may, and release all."""
         self._has_left = True
         self.waiting.end()
         await self.release()
@@ -160,8 +160,8 @@ class Engine(Service):
     def joined(self, assignment: Assignment, sent: float) -> None:
         """The group has counted this worker as a member since `sent` (`elapsed_s`); `assign` follows later.
 
-        In a generation that this worker missed, or under its instance name, another worker may have owned and written
-        its partitions.
+        If this worker missed a generation, or got a new member id, another worker may have owned and written its
+        partitions, so it drops its replicas.
         """
         member_id, generation = self._membership
         if assignment.member_id != member_id or assignment.generation not in (generation, generation + 1):
