@@ -98,7 +98,7 @@ def audit(
         if scope.is_within(before):
             break
     else:
-        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried all {_TRIES} times it was read")
+        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {_TRIES} reads of it")
     events = records_below(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
     events = in_scope(events, scope)
 

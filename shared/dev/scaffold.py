@@ -109,14 +109,14 @@ def _noun(name: str, singular: str | None, old: Noun) -> Noun:
         return Noun(name, None)
     one = singular or _singular_of(name)
     if one is None or one == name:
-        raise StageFailed(f"what is one of {name} called?", f"say --singular WORD, other than {name}")
+        raise StageFailed(f"what is the singular of {name}?", f"give --singular WORD, other than {name}")
     return Noun(name, _legal(one))
 
 
 def _legal(word: str) -> str:
     if not _NAME.fullmatch(word):
-        shape = "take one word of lower-case letters and digits, such as bookings: topics begin with it, too"
-        raise StageFailed(f"{word!r} is no name for a service", shape)
+        shape = "use one word of lower-case letters and digits, such as bookings: topic names begin with it, too"
+        raise StageFailed(f"{word!r} is not a name for a service", shape)
     return word
 
 
@@ -138,7 +138,7 @@ def _check_free(root: Path, new: Noun) -> None:
     for word in new.words:
         if word in python or (word == new.plural and word in packages):
             other = "choose another name" if word == new.plural else "choose another name, or another --singular"
-            raise StageFailed(f"{word} is reserved: Python or a package is called so", other)
+            raise StageFailed(f"{word} is reserved: it is a name of Python or of a package", other)
     for service in sorted(path.parent.name for path in (root / "services").glob("*/__init__.py")):
         if taken := {*new.words} & {service, *_wire_names(root / "services" / service)}:
             raise StageFailed(f"{taken.pop()} is taken: services/{service} or its messages", "choose another name")
@@ -285,7 +285,7 @@ def _ruff(*arguments: str | Path) -> None:
     ruff = Path(sys.executable).with_name("ruff")
     run = subprocess.run([ruff, *arguments, "--no-cache", "--quiet"], capture_output=True, text=True)
     if run.returncode != 0:
-        raise StageFailed(f"ruff rejects the copy:\n{run.stdout}{run.stderr}", "take a shorter name")
+        raise StageFailed(f"ruff rejects the copy:\n{run.stdout}{run.stderr}", "choose a shorter name")
 
 
 def _aligned(text: str) -> str:

@@ -84,7 +84,7 @@ def _operations(document: Json) -> Iterator[Json]:
 
 
 def _never_null(schema: Json) -> Json:
-    """A parameter is present or absent, never null, although FastAPI says so of every optional one."""
+    """A parameter is present or absent, never null, though FastAPI declares every optional one nullable."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return schema

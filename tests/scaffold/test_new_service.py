@@ -90,19 +90,19 @@ def test_one_of_many(plural: str, singular: str) -> None:
 
 @pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
 def test_what_has_no_plain_singular_is_asked_for(plural: str, untouched: Checkout) -> None:
-    with pytest.raises(StageFailed, match="what is one of"):
+    with pytest.raises(StageFailed, match="what is the singular of"):
         new_service(untouched.root, plural, "accounts")
 
 
 REFUSED = [
-    ("Bookings", None, "no name for a service"),
-    ("2wallets", None, "no name for a service"),
-    ("gift_cards", None, "no name for a service"),
-    ("gift-cards", None, "no name for a service"),
-    ("../wallets", None, "no name for a service"),
-    ("", None, "no name for a service"),
-    ("wallets", "a wallet", "no name for a service"),
-    ("wallets", "wallets", "what is one of wallets"),
+    ("Bookings", None, "not a name for a service"),
+    ("2wallets", None, "not a name for a service"),
+    ("gift_cards", None, "not a name for a service"),
+    ("gift-cards", None, "not a name for a service"),
+    ("../wallets", None, "not a name for a service"),
+    ("", None, "not a name for a service"),
+    ("wallets", "a wallet", "not a name for a service"),
+    ("wallets", "wallets", "what is the singular of wallets"),
     ("class", None, "class is reserved"),
     ("match", None, "match is reserved"),
     ("returns", None, "return is reserved"),
