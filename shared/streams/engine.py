@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -549,7 +550,8 @@ class Engine(Service):
         self._refuse_added(sources)
         try:
             await self._version.refuse_to_follow()
-            committed = await self._ask(self._committed, sources, assignment.member)
+            clear = partial(self._clear_pending, sources, assignment.member)
+            committed = await self._ask(self._offsets.committed, self.topology.group, sources, between=clear)
             begins = set(committed.values()) == {None}
             if begins:
                 await self._version.refuse_to_repeat()
@@ -584,21 +586,13 @@ class Engine(Service):
         if found:
             raise TopologyMismatch(Difference(topic, "partitions", f"{declared}", f"{n}") for topic, n in found.items())
 
-    def _committed(self, sources: Sequence[Partition], member: bytes) -> dict[Partition, int | None]:
-        """Blocking. Raises OffsetsUnknown while a transaction with offsets of `sources` is pending.
-
-        No transaction of this worker is: if the brokers answer anything else, offsets that they wrongly keep pending
-        are cleared.
-        """
+    def _clear_pending(self, sources: Sequence[Partition], member: bytes) -> None:
+        """No transaction of this worker is pending: brokers that answer, but not with its offsets, may believe so."""
         try:
-            return self._offsets.committed(self.topology.group, sources)
-        except OffsetsUnknown:
             self._offsets.ends(sources)
-            try:
-                self._producer.forget_pending(sources, member)
-            except TransactionAborted as aborted:
-                log.info("pending offsets not cleared", reason=str(aborted))
-            raise
+            self._producer.forget_pending(sources, member)
+        except (OffsetsUnknown, TransactionAborted) as failure:
+            log.info("pending offsets not cleared", reason=str(failure))
 
     def _assign_reader(self) -> None:
         """Let the reader read all that is held; sources wait until the tables of their partition are restored."""
@@ -644,8 +638,8 @@ class Engine(Service):
                 self._reader.pause(*to_pause)
                 self._reader.resume(*(self._reader.assignment() - to_pause))
 
-    async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """The brokers' answer: they are asked again while they are away or elect leaders.
+    async def _ask(self, question: Callable[..., Any], *args: Any, between: Callable[[], object] | None = None) -> Any:
+        """The brokers' answer: they are asked again while they are away or elect leaders, `between` runs meanwhile.
 
         Raises OffsetsUnknown when a rebalance or a stop comes first.
         """
@@ -654,9 +648,10 @@ class Engine(Service):
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                name = question.__name__.strip("_")
-                log.warning("the broker does not answer, asking again", question=name, reason=str(failure))
+                log.warning("the broker does not answer, asking again", question=question.__name__, reason=str(failure))
             await asyncio.sleep(pause_s)
+            if between is not None and not self._interrupted:
+                await self._in_thread(between)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
         raise OffsetsUnknown("a rebalance or a stop came first")
 
