@@ -215,7 +215,7 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
 
 
 def producer_id(group: str, instance: str) -> str:
-    """The transactional id of a worker. Groups have no underscore, so the ids of two groups never share a prefix."""
+    """The transactional id of a worker. Groups have no underscore, so only this group's ids begin with `<group>_`."""
     return f"{group}_{instance}"
 
 

@@ -27,7 +27,7 @@ class Replica:
 
     Offsets are the changelog's: position is the next to apply, target the end when the partition was taken over,
     end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
-    kept: whether it began with rows from an earlier run. failure: set by a read that found the store broken.
+    kept: whether it began with rows that the local store had. failure: set by a read that found the store broken.
     """
 
     changelog: TopicPartition
