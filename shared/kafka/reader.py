@@ -174,7 +174,7 @@ class Reader:
             log.info("reading from the brokers is tried again", reason=f"{error.str()} ({error.name()})")
         else:
             fix = _FIXES.get(error.code(), "start the worker again")
-            raise ReadRefused(f"{message.topic()}: {error.str()} ({error.name()}). Fix: {fix}")
+            raise ReadRefused(f"{message.topic()}: {error.str()} ({error.name()}); fix: {fix}")
 
 
 def _places(tps: Collection[Partition]) -> list[TopicPartition]:

@@ -255,7 +255,7 @@ def _typed(error: KafkaError, expired: bool) -> Exception:
             f"the transaction was open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})"
         )
     if code in _FIXES:
-        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: {_FIXES[code]}")
+        return TransactionRefused(f"{error.str()} ({error.name()}); fix: {_FIXES[code]}")
     if error.fatal():
-        return TransactionRefused(f"{error.str()} ({error.name()}). Fix: start the worker again")
+        return TransactionRefused(f"{error.str()} ({error.name()}); fix: start the worker again")
     return TransactionAborted(f"{error.str()} ({error.name()})")

@@ -67,5 +67,5 @@ class Watchdog:
             elif now - still.since >= STANDSTILL_S:
                 raise Standstill(
                     f"{tp[0]}/{tp[1]} has stayed at offset {position} for {now - still.since:.0f} s while its end "
-                    f"moved on, now {ends[tp]}. Fix: start the worker again"
+                    f"moved on, now {ends[tp]}; fix: start the worker again"
                 )

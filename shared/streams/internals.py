@@ -119,7 +119,7 @@ class EngineConsumer(driver.Consumer):
             member = self._thread._consumer
             refusal = None if member is None else refusal_in(member._coordinator)
             if refusal is not None and not self.should_stop:
-                reason = f"{refusal!r}. Fix: {_FIXES.get(type(refusal), 'start the worker again')}"
+                reason = f"{refusal!r}; fix: {_FIXES.get(type(refusal), 'start the worker again')}"
                 log.critical("the worker stops: its group does not let it in", reason=reason)
                 raise GroupRefused(reason) from refusal
 

@@ -45,7 +45,7 @@ def test_who_stands_while_records_come_is_noticed() -> None:
     watchdog = Watchdog()
     watchdog.check({PLACE: 5, OTHER: 1}, {PLACE: 5, OTHER: 1}, 0.0)
     watchdog.check({PLACE: 5, OTHER: 2}, {PLACE: 6, OTHER: 2}, STANDSTILL_S - 1)
-    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* now 7\. Fix: start"):
+    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* now 7; fix: start"):
         watchdog.check({PLACE: 5, OTHER: 3}, {PLACE: 7, OTHER: 3}, STANDSTILL_S)
 
 

@@ -120,7 +120,7 @@ def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
         log.must_tell(
             "the worker stops: it makes no progress",
             f"{COMMANDS.name}/0 has stayed at offset",
-            "Fix: start the worker again",
+            "fix: start the worker again",
         )
         assert victim.exit_code != 0
         _replace(victim, faust_command(TOPOLOGY.service))
