@@ -410,7 +410,7 @@ class Engine(Service):
         if partition not in self._parked:
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
             replica = self.replicas.of(self.topology.parked, partition)
-            if self._version.leaves_no_row and replica is not None and not replica.target:
+            if self._version.acts_without_a_row and replica is not None and not replica.target:
                 rows.changed[BEGUN] = None  # a tombstone moves the changelog's end: proof for ever of handled records
         return Parking(rows, self._parked[partition])
 
@@ -549,12 +549,12 @@ class Engine(Service):
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         self._refuse_added(sources)
         try:
-            await self._version.refuse_to_follow()
+            await self._version.refuse_if_superseded()
             clear = partial(self._clear_pending, sources, assignment.member)
             committed = await self._ask(self._offsets.committed, self.topology.group, sources, between=clear)
             begins = set(committed.values()) == {None}
             if begins:
-                await self._version.refuse_to_repeat()
+                await self._version.refuse_if_it_would_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
         except OffsetsUnknown:

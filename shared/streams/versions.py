@@ -44,7 +44,7 @@ class PositionsForgotten(Exception):
 class VersionGuard:
     """Asked at each take-over, before a record is read.
 
-    leaves_no_row: whether some processor sends or copies without a row that remembers it.
+    acts_without_a_row: whether some processor sends or copies without a row that remembers it.
     """
 
     def __init__(self, topology: Topology, sources: Mapping[str, Sequence[Processor]], offsets: Offsets, ask: Ask):
@@ -52,11 +52,11 @@ class VersionGuard:
         self._topology = topology
         self._sources = frozenset(sources)
         self._processors = [each for readers in sources.values() for each in readers]
-        self.leaves_no_row = any(each.table is None for each in self._processors)
+        self.acts_without_a_row = any(each.table is None for each in self._processors)
         self._offsets = offsets
         self._ask = ask
 
-    async def refuse_to_follow(self) -> None:
+    async def refuse_if_superseded(self) -> None:
         """Raises Superseded if the next version has begun. A service of views alone may go on: it writes no topics."""
         if not any(each.writes for each in self._processors):
             return
@@ -68,7 +68,7 @@ class VersionGuard:
                 f"`rebuild {topology.service}`"
             )
 
-    async def refuse_to_repeat(self) -> None:
+    async def refuse_if_it_would_repeat(self) -> None:
         """Raises NotRebuilt or PositionsForgotten where a start without positions would repeat something.
 
         Without positions everything is read from the start. That is right where nothing was written before, and where
@@ -84,7 +84,7 @@ class VersionGuard:
                     f"{topology.group} has no position, and {filled} has records; fix: `rebuild {topology.service}`, "
                     f"then start the worker again"
                 )
-        if self.leaves_no_row:
+        if self.acts_without_a_row:
             changelogs = {topology.changelog(table).name for table in topology.all_tables()}
             if filled := await self._filled_without_position(changelogs):
                 raise PositionsForgotten(
