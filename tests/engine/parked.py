@@ -17,7 +17,7 @@ DEADLINE_S = 60.0
 
 
 def send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None) -> int:
-    """Appends a record to the commands; its offset."""
+    """Appends a record to the commands topic, and returns its offset."""
     offsets: list[int] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -31,7 +31,7 @@ def send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None)
 
 
 def letter(stack: Stack, letter_id: str, worker: int = 0) -> dict[str, Any] | None:
-    """What is parked under the id, asked of a worker; None when nothing is. Waits while it moves."""
+    """What a worker says is parked under the id; None when nothing is. Waits while the partition moves."""
     url = f"{stack.workers[worker].url}/dead-letters/{quote(letter_id, safe='')}"
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -46,7 +46,7 @@ def letter(stack: Stack, letter_id: str, worker: int = 0) -> dict[str, Any] | No
 
 
 def await_letter(stack: Stack, letter_id: str, **expected: object) -> None:
-    """Until the letter has these fields; no fields: until it is gone."""
+    """Waits until the letter has these fields; without fields, until it is gone."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         found = letter(stack, letter_id)
@@ -63,7 +63,7 @@ def ask(stack: Stack, letter_id: str, action: str, body: dict[str, Any] | None =
 
 
 def release(stack: Stack, letter_id: str, offset: int, behind: int) -> None:
-    """Drop the first record and let those behind it go on."""
+    """Discards the first record and retries those behind it."""
     await_letter(stack, letter_id, offset=offset, behind=behind)
     ask(stack, letter_id, "discard", {"offset": offset, "reason": "it was a test"}, worker=1)
     await_letter(stack, letter_id, behind=behind - 1, code="behind")

@@ -30,7 +30,7 @@ def _good(name: str) -> bytes:
     return command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": 1})
 
 
-BAD: Mapping[str, tuple[Any, Any]] = {  # (key, value) instead of a good record's; a function of its account's name
+BAD: Mapping[str, tuple[Any, Any]] = {  # (key, value) instead of a good record's, or functions of its account's name
     "empty": (ABSENT, b""),
     "a tombstone": (ABSENT, None),
     "not JSON": (ABSENT, b"charge!"),
@@ -74,8 +74,8 @@ def test_a_bad_record_becomes_a_dead_letter(stack: Stack, kind: str) -> None:
     assert [worker.pid for worker in stack.workers_of(TOPOLOGY.service)[:2]] == pids
 
 
-def test_a_record_in_another_partition_than_its_key_belongs_to_is_bad(stack: Stack) -> None:
-    """librdkafka's own default sends four keys of five there: the account would live twice."""
+def test_a_record_in_the_wrong_partition_for_its_key_is_bad(stack: Stack) -> None:
+    """librdkafka's default partitioner sends four keys of five there: the account would exist twice."""
     name = f"dead-{uuid.uuid4()}"
     elsewhere = (partition_of(name.encode(), TOPOLOGY.partitions) + 1) % TOPOLOGY.partitions
     with _Letters(stack.bootstrap) as letters:
@@ -101,7 +101,7 @@ class _Letters:
         self._follower.end()
 
     def await_one(self, partition: int, offset: int) -> dict[str, Any]:
-        """The only letter for the command at this place."""
+        """The letter for the command at this offset; there may be only one."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             letters = [json.loads(read.value or b"") for reads in self._follower.records.values() for read in reads]
@@ -114,7 +114,7 @@ class _Letters:
 
 
 def _holds(found: Mapping[str, Any] | None, raw: bytes | None) -> bool:
-    """Whether a letter's part is `raw`, or says that it is the beginning of it."""
+    """Whether this part of a letter is `raw`, or says that it is the beginning of `raw`."""
     if found is None or raw is None:
         return found is None and raw is None
     told = found["utf8"].encode() if "utf8" in found else base64.b64decode(found["base64"])

@@ -1,4 +1,4 @@
-"""A store that fails is no reason to bury the records that needed it."""
+"""A store that cannot be read stops the batch; the records that needed it do not become dead letters."""
 
 from __future__ import annotations
 

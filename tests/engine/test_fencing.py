@@ -1,4 +1,4 @@
-"""What the engine relies on to be one writer a partition, asked of a real broker."""
+"""The fencing that keeps each partition to one writer, tested on a real broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def group() -> str:
 
 
 @pytest.mark.parametrize("instance_id", [None, "worker-1"])
-def test_our_group_metadata_is_librdkafkas_own(bootstrap: str, group: str, instance_id: str | None) -> None:
+def test_our_group_metadata_equals_librdkafkas_own(bootstrap: str, group: str, instance_id: str | None) -> None:
     with _member(bootstrap, group, instance_id) as member:
         ours = group_metadata(group, 1, str(member.memberid()), instance_id)
         assert ours == member.consumer_group_metadata()
@@ -60,7 +60,7 @@ def test_the_current_generation_may_commit(bootstrap: str, group: str) -> None:
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 1}
 
 
-def test_who_forgets_what_is_pending_keeps_what_is_committed(bootstrap: str, group: str) -> None:
+def test_clearing_pending_offsets_keeps_committed_ones(bootstrap: str, group: str) -> None:
     with _member(bootstrap, group) as member:
         producer, ours = TransactionalProducer(bootstrap, group), group_metadata(group, 1, str(member.memberid()))
         producer.send([])
@@ -73,7 +73,7 @@ def test_who_forgets_what_is_pending_keeps_what_is_committed(bootstrap: str, gro
 
 
 @pytest.mark.parametrize("generation", [0, 2])
-def test_another_generation_may_not(bootstrap: str, group: str, generation: int) -> None:
+def test_a_member_of_another_generation_may_not_commit(bootstrap: str, group: str, generation: int) -> None:
     with _member(bootstrap, group) as member:
         with pytest.raises(TransactionAborted) as refused:
             _commit(bootstrap, group_metadata(group, generation, str(member.memberid())))
@@ -81,14 +81,14 @@ def test_another_generation_may_not(bootstrap: str, group: str, generation: int)
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: None}
 
 
-def test_a_stranger_may_not(bootstrap: str, group: str) -> None:
+def test_an_unknown_member_may_not_commit(bootstrap: str, group: str) -> None:
     with _member(bootstrap, group):
         with pytest.raises(TransactionAborted) as refused:
             _commit(bootstrap, group_metadata(group, 1, "somebody else"))
         assert refused.value.lost_membership
 
 
-def test_a_twin_stops_the_earlier_worker(bootstrap: str, group: str) -> None:
+def test_a_second_worker_with_the_same_instance_stops_the_first(bootstrap: str, group: str) -> None:
     with _member(bootstrap, group) as consumer:
         member = group_metadata(group, 1, str(consumer.memberid()))
         earlier, later = (TransactionalProducer(bootstrap, group) for _ in range(2))
@@ -98,15 +98,17 @@ def test_a_twin_stops_the_earlier_worker(bootstrap: str, group: str) -> None:
             _write(earlier, {SOURCE: 2}, member)
 
 
-def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator has aborted the transaction meanwhile, and says the same as for a twin."""
+def test_a_worker_whose_transaction_timed_out_begins_again(
+    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator has aborted the transaction, and gives the same error as for a second worker with this id."""
     monkeypatch.setattr(transactions, "TRANSACTION_TIMEOUT_MS", 1_000)
     monkeypatch.setattr(transactions, "producer_config", partial(producer_config, socket_timeout_ms=1_000))
     with _member(bootstrap, group) as consumer:
         member = group_metadata(group, 1, str(consumer.memberid()))
         producer = TransactionalProducer(bootstrap, group)
         with monkeypatch.context() as away:
-            away.setattr(failpoints, "reached", partial(_await_its_end, bootstrap))
+            away.setattr(failpoints, "reached", partial(_await_abort, bootstrap))
             with pytest.raises(TransactionAborted, match="open for longer than 1 s"):
                 _write(producer, {SOURCE: 1}, member, [Record(SOURCE[0], b"key", b"value", SOURCE[1])])
         _write(producer, {SOURCE: 2}, member)
@@ -114,7 +116,7 @@ def test_who_was_away_for_too_long_begins_again(bootstrap: str, group: str, monk
 
 
 @pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m"), (1, "")])
-def test_metadata_that_the_broker_fences_nothing_by_is_never_made(generation: int, member_id: str) -> None:
+def test_group_metadata_that_the_broker_does_not_fence_is_refused(generation: int, member_id: str) -> None:
     with pytest.raises(ValueError, match="no member of a group"):
         group_metadata("accounts", generation, member_id)
 
@@ -140,14 +142,14 @@ def _write(
     producer.commit(offsets, member)
 
 
-def _await_its_end(bootstrap: str, step: str) -> None:
+def _await_abort(bootstrap: str, step: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while step == "before_offsets" and with_open_transactions(bootstrap, [SOURCE]):
         assert time.monotonic() < deadline
 
 
-def test_a_worker_that_its_group_does_not_let_in_ends_and_says_why(stack: Stack) -> None:
-    """It would stay out for ever, also when what is wrong is mended: aiokafka does not try again."""
+def test_a_worker_that_cannot_join_its_group_exits_and_says_why(stack: Stack) -> None:
+    """Otherwise it would stay out for ever, even after the cause is fixed: aiokafka does not try again."""
     for worker in stack.workers:
         worker.stop()
     outsider, other = stack.workers
@@ -155,7 +157,7 @@ def test_a_worker_that_its_group_does_not_let_in_ends_and_says_why(stack: Stack)
         outsider.spawn()
         deadline = time.monotonic() + DEADLINE_S
         while outsider.running:
-            assert time.monotonic() < deadline, "it runs on"
+            assert time.monotonic() < deadline, "the worker is still running"
             time.sleep(0.1)
     assert outsider.exit_code
     assert "stop the consumers that use" in outsider.log.read_text()
@@ -173,13 +175,13 @@ def _member(bootstrap: str, group: str, instance_id: str | None = None) -> Itera
         deadline = time.monotonic() + DEADLINE_S
         while not consumer.assignment():
             consumer.poll(0.1)
-            assert time.monotonic() < deadline, "the group never assigned"
+            assert time.monotonic() < deadline, "the member was never assigned a partition"
         yield consumer
 
 
 @contextmanager
 def _pending(bootstrap: str, group: str, member: Consumer) -> Iterator[None]:
-    """While this lasts, a transaction has sent offsets and is neither committed nor aborted."""
+    """Inside the block, a transaction has sent offsets and is neither committed nor aborted."""
     producer = Producer(producer_config(bootstrap, transactional_id=f"fencing-{uuid.uuid4()}"))
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()

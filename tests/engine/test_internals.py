@@ -1,4 +1,4 @@
-"""Faust's and aiokafka's private names are where, and what, shared/streams/internals.py takes them for."""
+"""The private names of Faust and aiokafka that shared/streams/internals.py uses exist and do what it expects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from shared.streams.processors import Aggregate
 
 STREAMS = Path(internals.__file__).parent
 
-# Each private name that internals.py uses, and where it has to be found.
+# Each private name that internals.py uses, and the classes that must have it.
 CONTRACT: dict[str, tuple[object, ...]] = {
     "_consumer": (driver.AIOKafkaConsumerThread,),
     "_coordination_task": (GroupCoordinator,),
@@ -94,14 +94,14 @@ def test_a_private_name_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OVERRIDING)
-def test_an_override_takes_what_its_base_takes(kind: type) -> None:
+def test_an_override_takes_the_arguments_of_its_base(kind: type) -> None:
     for name, method in _overrides(kind):
         base = _inherited(kind, name)
         assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(base), f"{kind.__name__}.{name}"
         assert _takes(method, base), f"{kind.__name__}.{name}{inspect.signature(method)}: {inspect.signature(base)}"
 
 
-def test_recovery_has_no_task_that_is_not_replaced() -> None:
+def test_every_task_of_fausts_recovery_is_replaced() -> None:
     def tasks(kind: type) -> set[str]:
         return {name for name, member in vars(kind).items() if isinstance(member, ServiceTask)}
 
@@ -122,7 +122,7 @@ def test_the_member_counts_as_busy_after_keep_alive() -> None:
     assert subscription.fetcher_idle_time < 60
 
 
-def test_the_assignor_tells_owners_by_changelog() -> None:
+def test_the_assignor_names_the_owners_of_a_changelog() -> None:
     assert isinstance(inspect.getattr_static(PartitionAssignor, "changelog_distribution"), property)
     assignor = SimpleNamespace(changelog_distribution={"http://a": {"t-changelog": [0, 2]}, "http://b": {"u": [1]}})
     assert internals.owners(cast(Any, SimpleNamespace(assignor=assignor)), "t-changelog") == {
@@ -132,7 +132,7 @@ def test_the_assignor_tells_owners_by_changelog() -> None:
 
 
 def test_an_assignment_carries_the_generation_it_was_made_in() -> None:
-    """The coordinator may be a generation further, or out of the group, when the engine's turn comes."""
+    """By the time the engine handles it, the coordinator may be a generation ahead, or out of the group."""
     consumer = _consumer(generation=8, member_id="m-1")
     assignment = consumer._assignment_for_engine(7)
     assert assignment is not None
@@ -141,8 +141,8 @@ def test_an_assignment_carries_the_generation_it_was_made_in() -> None:
 
 
 @pytest.mark.parametrize(("generation", "member_id"), [(-1, ""), (-1, "m-1"), (7, "")])
-def test_a_member_that_was_dropped_takes_nothing_over(generation: int, member_id: str) -> None:
-    """Generation -1 without a member id is what the broker fences nothing by."""
+def test_a_member_that_was_dropped_takes_over_nothing(generation: int, member_id: str) -> None:
+    """The broker does not fence commits with generation -1 and no member id."""
     assert _consumer(generation, member_id)._assignment_for_engine(generation) is None
 
 
@@ -154,7 +154,7 @@ def test_the_versions_are_the_pinned_ones(package: str) -> None:
 
 
 def _consumer(generation: int, member_id: str) -> Any:
-    """An EngineConsumer whose coordinator stands at `generation`, without its thread and its connection."""
+    """An EngineConsumer whose coordinator is at `generation`, without a thread or a connection."""
     coordinator = SimpleNamespace(generation=generation, member_id=member_id)
     assignor = SimpleNamespace(
         assigned_actives=lambda: {TP("commands", 0), TP("other", 0)}, assigned_standbys=lambda: set()
@@ -200,7 +200,7 @@ def test_a_lease_ends_before_the_group_goes_on_without_the_worker(session_s: int
 
 
 @pytest.mark.parametrize(("alive", "rejoining", "extended"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_only_a_group_at_rest_extends_the_lease(alive: bool, rejoining: bool, extended: int) -> None:
+def test_only_a_heartbeat_of_a_stable_group_extends_the_lease(alive: bool, rejoining: bool, extended: int) -> None:
     async def beat() -> bool:
         return alive
 
@@ -217,8 +217,8 @@ def test_only_a_group_at_rest_extends_the_lease(alive: bool, rejoining: bool, ex
     assert len(asyncio.run(once())) == extended
 
 
-def test_a_lease_begins_when_the_assignment_was_asked_for() -> None:
-    """Its answer may have lain here while the process was frozen."""
+def test_a_lease_begins_when_the_assignment_is_requested() -> None:
+    """The answer may have waited unread while the process was frozen."""
     asked: list[float] = []
 
     async def send(request: object) -> object:

@@ -1,4 +1,4 @@
-"""A row of a view is named by a legal id: under any other key a record is a bad one, and nothing worse."""
+"""The key of a view's row is a legal id; a record with any other key becomes a dead letter and does no other harm."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[RowStore]:
 
 
 @pytest.mark.parametrize("key", [b"a-1", "ä".encode(), b"1997-01-18", b"x" * 128])
-def test_an_id_names_a_row(store: RowStore, key: bytes) -> None:
+def test_a_legal_id_names_a_row(store: RowStore, key: bytes) -> None:
     assert _counted(store, key) is None
     assert store.get(_home(key), key)
 
@@ -74,7 +74,7 @@ def test_an_id_names_a_row(store: RowStore, key: bytes) -> None:
         b"..",
     ],
 )
-def test_any_other_key_is_the_record_s_own_fault(store: RowStore, key: bytes) -> None:
+def test_a_record_with_any_other_key_is_bad(store: RowStore, key: bytes) -> None:
     failure = _counted(store, key)
     assert failure is not None
     assert failure.code == "message.bad"
@@ -86,7 +86,7 @@ def _home(key: bytes) -> int:
 
 
 def _counted(store: RowStore, key: bytes) -> Failure | None:
-    """What becomes of an event under this key, in a store that holds rows and entries already."""
+    """The failure, if any, of an event with this key, in a store that already holds rows and index entries."""
     partition, codec = _home(key), cast(RowCodec[Any], COUNT.codec)
     store.open(partition)
     store.apply(partition, {b"a-0": codec.encode(Row(1, {"seen": 1}, {}, 16))}, 41)

@@ -1,4 +1,4 @@
-"""A worker that is told to let go does so, whatever its brokers do and whatever else happens at that moment."""
+"""A worker told to give up its partitions does so, whatever its brokers do and whatever else happens just then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEADLINE_S = 20.0
 
 
 class Away(FakeOffsets):
-    """Of brokers that do not answer."""
+    """The offsets of brokers that do not answer."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
@@ -38,7 +38,7 @@ class Away(FakeOffsets):
 
 
 class Slow(FakeOffsets):
-    """The answer, once it comes, is that what was not read is gone."""
+    """Answers once it is allowed to, with a committed offset that is not in the log."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
@@ -52,7 +52,7 @@ class Slow(FakeOffsets):
 
 
 class Going(Away):
-    """Of brokers that are there until `gone`."""
+    """The offsets of brokers that answer until `gone`."""
 
     gone = False
 
@@ -65,7 +65,7 @@ class Going(Away):
 
 
 class Held:
-    """A producer whose commit fails, once it may."""
+    """A producer whose commit fails once it is allowed to."""
 
     def __init__(self) -> None:
         self.commits = threading.Event()
@@ -87,7 +87,7 @@ class Reading(FakeReader):
 
 @asynccontextmanager
 async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> AsyncIterator[tuple[Engine, Any]]:
-    """An engine that takes its one partition over."""
+    """An engine that is taking over its only partition."""
     parked = SHOP.parked.name
     topics = [FACTS.name, *(topic.name for topic in SHOP.all_topics())]
     broker, nothing = Broker(topics, SHOP.partitions, Random(0), SHOP.group), cast(Any, None)
@@ -113,7 +113,7 @@ def within_deadline(work: Callable[[], Any]) -> None:
     asyncio.run(limited())
 
 
-def test_who_takes_over_from_brokers_that_are_away_can_leave() -> None:
+def test_a_worker_can_leave_while_it_takes_over_from_unavailable_brokers() -> None:
     async def leave() -> None:
         async with running(Away) as (engine, _):
             await engine.leave()
@@ -121,7 +121,7 @@ def test_who_takes_over_from_brokers_that_are_away_can_leave() -> None:
     within_deadline(leave)
 
 
-def test_who_is_committing_to_brokers_that_go_away_can_leave() -> None:
+def test_a_worker_can_leave_while_its_commit_fails_on_unavailable_brokers() -> None:
     async def leave() -> None:
         producer = Held()
         async with running(Going, producer) as (engine, offsets):
@@ -136,7 +136,7 @@ def test_who_is_committing_to_brokers_that_go_away_can_leave() -> None:
     within_deadline(leave)
 
 
-def test_who_is_to_let_go_of_a_worker_that_stops_is_not_kept_waiting() -> None:
+def test_releasing_partitions_does_not_wait_for_a_worker_that_stops() -> None:
     async def release() -> None:
         async with running(Slow) as (engine, offsets):
             released = asyncio.create_task(engine.release())
@@ -147,7 +147,7 @@ def test_who_is_to_let_go_of_a_worker_that_stops_is_not_kept_waiting() -> None:
     within_deadline(release)
 
 
-def test_an_answer_that_nobody_wants_any_more_does_not_keep_a_worker() -> None:
+def test_a_cancelled_wait_for_an_outcome_does_not_keep_a_worker_from_stopping() -> None:
     async def end() -> None:
         waiting = Waiting()
         waiting.expect("account-1", "command-1").cancel()
@@ -157,11 +157,11 @@ def test_an_answer_that_nobody_wants_any_more_does_not_keep_a_worker() -> None:
 
 
 @pytest.mark.parametrize(("committed", "position"), [(None, 3), (3, 3), (5, 5), (9, 9)])
-def test_reading_goes_on_where_the_group_has_committed(committed: int | None, position: int) -> None:
+def test_reading_resumes_where_the_group_has_committed(committed: int | None, position: int) -> None:
     assert first_position(PLACE, committed, start=3, end=9) == position
 
 
 @pytest.mark.parametrize(("committed", "reason"), [(2, "offsets 2 to 2 were removed"), (10, "the log ends at 9")])
-def test_what_is_not_in_the_log_stops_the_worker(committed: int, reason: str) -> None:
+def test_a_committed_offset_outside_the_log_stops_the_worker(committed: int, reason: str) -> None:
     with pytest.raises(SourceGone, match=reason):
         first_position(PLACE, committed, start=3, end=9)

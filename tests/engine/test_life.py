@@ -11,7 +11,7 @@ from tests.faults.run import new_seed
 pytestmark = pytest.mark.broker
 
 ENOUGH = {"least_commands": 26_000, "least_events": 20_000}
-RECORDS = 4_000  # at the outputs, in each phase of a test
+RECORDS = 4_000  # output records, in each phase of a test
 
 
 def test_a_restart_changes_nothing(stack: Stack) -> None:

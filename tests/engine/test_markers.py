@@ -1,4 +1,4 @@
-"""Markers of transactions and aborted records are passed in each partition, however busy the others are."""
+"""The engine moves past transaction markers and aborted records in each partition, however busy the others are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Committing:
 
 
 def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
-    """An engine that has two partitions, and was committing just now."""
+    """Runs `act` on an engine that has two partitions and has just committed."""
     changelog, parked, nothing = SHOP.changelog(SHOP.parked).name, SHOP.parked.name, cast(Any, None)
     broker = Broker([FACTS.name, changelog], 2, Random(0), SHOP.group)
     reader, producer, offsets = (
@@ -69,7 +69,7 @@ def append(broker: Broker, place: TopicPartition, state: str | None) -> None:
 
 async def turn(engine: Engine) -> None:
     await engine._turn_or_heal()
-    await asyncio.sleep(0)  # for the commit
+    await asyncio.sleep(0)  # lets the commit run
 
 
 async def busy_turns(engine: Engine, broker: Broker) -> None:
@@ -78,7 +78,7 @@ async def busy_turns(engine: Engine, broker: Broker) -> None:
         await turn(engine)
 
 
-def test_the_last_marker_of_an_idle_partition_is_committed_with_what_others_have() -> None:
+def test_the_last_marker_of_an_idle_partition_is_committed_with_other_partitions() -> None:
     async def go_idle(engine: Engine, broker: Broker) -> None:
         append(broker, IDLE, "committed")
         await busy_turns(engine, broker)
@@ -88,7 +88,7 @@ def test_the_last_marker_of_an_idle_partition_is_committed_with_what_others_have
     with_engine(go_idle)
 
 
-def test_who_can_only_pass_what_others_abort_does_not_stand_still() -> None:
+def test_a_partition_that_gets_only_aborted_records_is_no_standstill() -> None:
     async def watch(engine: Engine, broker: Broker) -> None:
         watchdog = Watchdog()
         for attempt in range(3):
@@ -101,7 +101,7 @@ def test_who_can_only_pass_what_others_abort_does_not_stand_still() -> None:
     with_engine(watch)
 
 
-def test_who_waits_for_the_position_of_a_marker_is_told_at_once() -> None:
+def test_a_wait_for_the_position_of_a_marker_ends_at_once() -> None:
     async def wait(engine: Engine, broker: Broker) -> None:
         told = asyncio.create_task(engine.waiting.progress())
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""Who has no position begins by itself where there is no past; where there is one, nothing is sent or copied again.
+"""A worker without positions starts by itself where nothing was written before, and sends and copies nothing twice.
 
-The next version of a service waits for `rebuild` then; one whose positions the brokers forgot, for its operator.
+Elsewhere the next version of a service waits for `rebuild`, and one whose positions expired waits for its operator.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def broker() -> Broker:
 
 
 class Worker:
-    """An engine, by default of the next version, that has just been given these partitions."""
+    """An engine, by default of the next version, that has just been assigned these partitions."""
 
     def __init__(
         self,
@@ -103,18 +103,18 @@ def events(broker: Broker, topic: Topic = EVENTS) -> int:
     return sum(len(list(broker.visible((topic.name, number), 0))) for number in range(NEXT.partitions))
 
 
-def test_where_nothing_ever_was_it_needs_no_rebuild(broker: Broker) -> None:
+def test_a_next_version_without_a_past_needs_no_rebuild(broker: Broker) -> None:
     async def begin() -> None:
-        broker.append(COMMANDS.name, OPEN, None)  # a neighbour was faster
+        broker.append(COMMANDS.name, OPEN, None)  # a neighbouring service was faster
         await Worker(broker, "first", 0, 1).work()
         assert events(broker) == 1
-        for number in range(NEXT.partitions):  # one of them has seen no record
+        for number in range(NEXT.partitions):  # one partition has no record
             await Worker(broker, f"later-{number}", number).start()
 
     asyncio.run(begin())
 
 
-def test_a_first_commit_that_fails_does_not_stop_it(broker: Broker) -> None:
+def test_a_first_commit_that_fails_does_not_stop_a_next_version(broker: Broker) -> None:
     async def begin() -> None:
         broker.append(COMMANDS.name, OPEN, None)
         worker = Worker(broker, "first", 0, 1)
@@ -126,14 +126,14 @@ def test_a_first_commit_that_fails_does_not_stop_it(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("number", range(NEXT.partitions))
-def test_where_something_was_it_waits_for_rebuild_wherever_that_lies(broker: Broker, number: int) -> None:
+def test_a_next_version_with_a_past_in_any_partition_waits_for_rebuild(broker: Broker, number: int) -> None:
     broker.append(EVENTS.name, OPEN, None)
     with pytest.raises(NotRebuilt, match="accounts-v2 has no position, and accounts"):
         asyncio.run(Worker(broker, "first", number).start())
 
 
-def test_it_can_get_a_history_without_a_rebuild(broker: Broker) -> None:
-    """Its chapters are read from the log's start; only what is decided or shown must have been rebuilt."""
+def test_a_service_can_add_a_history_without_a_rebuild(broker: Broker) -> None:
+    """The history's chapters are read from the start of the log; only aggregates and views need a rebuild."""
     broker.append(EVENTS.name, OPEN, None)
     broker.committed[COMMANDS.name, 0] = 0
     for number in range(NEXT.partitions):
@@ -141,7 +141,9 @@ def test_it_can_get_a_history_without_a_rebuild(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("processors", [DECIDES, [VIEW, COPIES]])
-def test_it_does_not_go_on_behind_the_one_after_it(broker: Broker, processors: Sequence[Processor]) -> None:
+def test_a_version_does_not_start_after_its_successor_took_over(
+    broker: Broker, processors: Sequence[Processor]
+) -> None:
     broker.committed[COMMANDS.name, 0] = 5
     broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
     with pytest.raises(
@@ -150,7 +152,7 @@ def test_it_does_not_go_on_behind_the_one_after_it(broker: Broker, processors: S
         asyncio.run(Worker(broker, "late", 0, processors=processors).start())
 
 
-def test_views_may_go_on_behind_those_of_the_one_after_them(broker: Broker) -> None:
+def test_views_may_start_after_their_next_version_took_over(broker: Broker) -> None:
     broker.committed[COMMANDS.name, 0] = 0
     broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
     asyncio.run(Worker(broker, "late", 0, processors=[VIEW]).start())
@@ -161,7 +163,7 @@ def copying(broker: Broker, name: str, *partitions: int) -> Worker:
 
 
 @pytest.mark.parametrize("number", range(COPYING.partitions))
-def test_who_copies_and_was_forgotten_by_the_brokers_does_not_copy_again(broker: Broker, number: int) -> None:
+def test_a_worker_whose_offsets_expired_does_not_copy_again(broker: Broker, number: int) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(copying(broker, "w", 0, 1).work())
     assert events(broker, COPIED) == 1
@@ -171,7 +173,7 @@ def test_who_copies_and_was_forgotten_by_the_brokers_does_not_copy_again(broker:
     assert events(broker, COPIED) == 1
 
 
-def test_who_sends_and_has_no_table_is_refused_as_well(broker: Broker) -> None:
+def test_a_worker_without_tables_whose_offsets_expired_does_not_send_again(broker: Broker) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
     assert events(broker, COPIED) == 1
@@ -180,7 +182,7 @@ def test_who_sends_and_has_no_table_is_refused_as_well(broker: Broker) -> None:
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
 
 
-def test_who_only_keeps_rows_reads_all_again_and_nothing_comes_of_it(broker: Broker) -> None:
+def test_a_worker_that_only_keeps_rows_rereads_everything_without_effect(broker: Broker) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
     broker.committed.clear()
@@ -188,7 +190,7 @@ def test_who_only_keeps_rows_reads_all_again_and_nothing_comes_of_it(broker: Bro
     assert events(broker) == 1
 
 
-def test_a_first_batch_that_fails_is_no_past(broker: Broker) -> None:
+def test_a_first_batch_that_fails_is_not_taken_for_a_past(broker: Broker) -> None:
     async def begin() -> None:
         broker.append(COMMANDS.name, OPEN, None)
         worker = copying(broker, "w", 0, 1)
@@ -209,7 +211,9 @@ def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -
 
 
 @pytest.mark.parametrize(("read", "rows", "warned"), [(5, 0, 1), (0, 0, 0), (5, 1, 0)])
-def test_a_view_that_begins_in_the_middle_is_told_of(broker: Broker, read: int, rows: int, warned: int) -> None:
+def test_a_view_that_starts_in_the_middle_of_its_source_is_logged(
+    broker: Broker, read: int, rows: int, warned: int
+) -> None:
     broker.committed[COMMANDS.name, 0] = read
     for _ in range(5):
         broker.append(COMMANDS.name, (b"b", b"noise"), None)

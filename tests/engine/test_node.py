@@ -1,4 +1,4 @@
-"""What a worker says of its copies of a table: as their owner, and when it may no longer be."""
+"""What a worker reports about its replicas of a table, as their owner and after its lease has ended."""
 
 from __future__ import annotations
 
@@ -38,35 +38,33 @@ def node(engine: Engine) -> WorkerNode:
 
 
 def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
-    """A copy of partition 0, whose changelog ends at 10."""
+    """Gives the engine a replica of partition 0, whose changelog ends at 10."""
     tp = TopicPartition(engine.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
     engine.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
     engine._reader.assign({tp: position})
 
 
-def test_an_owner_serves_and_has_no_lag_to_tell(engine: Engine, node: WorkerNode) -> None:
+def test_an_owner_serves_and_reports_no_lag(engine: Engine, node: WorkerNode) -> None:
     hold(engine, active=True, position=10)
     engine.extend_lease(elapsed_s())
     assert node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) is None
 
 
-def test_an_owner_out_of_its_lease_neither_serves_nor_knows_how_far_it_is_behind(
-    engine: Engine, node: WorkerNode
-) -> None:
-    """As one that was frozen, and wakes: others own its partitions by now, and have written."""
+def test_an_owner_whose_lease_ended_neither_serves_nor_reports_a_lag(engine: Engine, node: WorkerNode) -> None:
+    """Like a worker that was frozen and wakes up: others own its partitions by now, and have written."""
     hold(engine, active=True, position=10)
     engine.extend_lease(elapsed_s() - LEASE_S)
     assert not node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it has no clock that goes on in its sleep")
+@pytest.mark.skipif(sys.platform != "linux", reason="no clock of this platform runs while the machine sleeps")
 def test_an_owner_that_slept_through_its_lease_does_not_serve(
     engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole machine, as a laptop or a VM: `time.monotonic` has stood still."""
+    """The whole machine slept, as laptops and VMs do: `time.monotonic` has stood still."""
     hold(engine, active=True, position=10)
     engine.extend_lease(elapsed_s())
     woken = time.clock_gettime(time.CLOCK_BOOTTIME) + LEASE_S
@@ -75,7 +73,7 @@ def test_an_owner_that_slept_through_its_lease_does_not_serve(
 
 
 def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bool = True) -> Assignment:
-    """Partition 0 of the table, or nothing."""
+    """An assignment of partition 0 of the table, or of nothing."""
     own = {TopicPartition(engine.replicas.changelog(TABLE), 0)} if active else set()
     return Assignment(frozenset(own), frozenset(), b"", generation, member_id)
 
@@ -93,10 +91,10 @@ def release(engine: Engine) -> None:
     [(8, "m-1", True, True), (9, "m-1", True, False), (7, "m-2", True, False), (8, "m-1", False, False)],
     ids=["goes_on", "missed_one", "had_been_replaced", "loses_it"],
 )
-def test_an_owner_reads_on_where_nobody_else_can_have_owned(
+def test_an_owner_serves_on_if_nobody_else_can_have_owned_the_partition(
     engine: Engine, node: WorkerNode, generation: int, member_id: str, active: bool, serves: bool
 ) -> None:
-    """From when it hears of it, not from when it has taken over."""
+    """As soon as it hears of the assignment, not only once it has taken over."""
     engine.joined(assigned(engine, 7), elapsed_s())
     hold(engine, active=True, position=10)
     release(engine)
@@ -106,7 +104,7 @@ def test_an_owner_reads_on_where_nobody_else_can_have_owned(
 
 
 @pytest.mark.parametrize(("active", "restored"), [(False, True), (False, False), (True, False)])
-def test_a_copy_that_follows_the_changelog_knows(
+def test_a_replica_that_follows_its_changelog_reports_its_lag(
     engine: Engine, node: WorkerNode, active: bool, restored: bool
 ) -> None:
     hold(engine, active, position=7, restored=restored)
@@ -115,18 +113,18 @@ def test_a_copy_that_follows_the_changelog_knows(
     assert node.standby_lag(TABLE, 0) == 3
 
 
-def test_a_standby_out_of_its_lease_does_not_know(engine: Engine, node: WorkerNode) -> None:
-    """As one that was frozen, and wakes: it has not heard how the changelog went on."""
+def test_a_standby_whose_lease_ended_reports_no_lag(engine: Engine, node: WorkerNode) -> None:
+    """Like a worker that was frozen and wakes up: it does not know how far the changelog has grown."""
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s() - LEASE_S)
     assert node.standby_lag(TABLE, 0) is None
 
 
 @pytest.mark.parametrize(("followed", "lag"), [(True, 0), (False, None)])
-def test_a_copy_tells_its_lag_only_while_it_is_followed(
+def test_a_replica_reports_its_lag_only_while_its_changelog_is_read(
     engine: Engine, node: WorkerNode, followed: bool, lag: int | None
 ) -> None:
-    """During a take-over that waits for a partition without a leader, nothing is; nor when that was broken off."""
+    """It is not read while a take-over waits for a partition without a leader, nor when that was abandoned."""
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
     engine.assignment = assigned(engine, 7)
@@ -139,8 +137,8 @@ def test_a_copy_tells_its_lag_only_while_it_is_followed(
     assert node.standby_lag(TABLE, 0) is None
 
 
-def test_a_worker_out_of_its_lease_is_not_ready(engine: Engine, node: WorkerNode) -> None:
-    """It serves nothing: who balances load has to know."""
+def test_a_worker_whose_lease_ended_is_not_ready(engine: Engine, node: WorkerNode) -> None:
+    """It serves nothing, and load balancers have to know."""
     hold(engine, active=True, position=10)
     engine.assignment = assigned(engine, 7)
     engine.extend_lease(elapsed_s())
@@ -149,5 +147,5 @@ def test_a_worker_out_of_its_lease_is_not_ready(engine: Engine, node: WorkerNode
     assert not node.ready()
 
 
-def test_what_is_not_held_has_no_lag(node: WorkerNode) -> None:
+def test_a_partition_without_a_replica_has_no_lag(node: WorkerNode) -> None:
     assert node.standby_lag(TABLE, 0) is None

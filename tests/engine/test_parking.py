@@ -1,4 +1,4 @@
-"""A record that can't be handled stops only its own key; what waits behind it is released in order, once."""
+"""A record that can't be handled stops only its own key; the records behind it are released in order, once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_rest_of_the_key_waits_and_other_keys_go_on(stack: Stack) -> None:
     assert _balance(stack, poisoned) == 6
 
 
-def test_a_vain_retry_keeps_everything(stack: Stack) -> None:
+def test_a_failed_retry_keeps_every_record_parked(stack: Stack) -> None:
     account = _account(stack)
     offset = _poison(stack, account)
     _charge(stack, account, 2)
@@ -61,7 +61,7 @@ def test_only_the_record_that_was_shown_is_discarded(stack: Stack) -> None:
     assert noted == [Wish(action="dropped", id=_id(account), offset=offset, reason="this one")]
 
 
-def test_parking_outlives_its_worker_and_releases_once(stack: Stack) -> None:
+def test_parked_records_outlive_their_workers_and_are_released_once(stack: Stack) -> None:
     account = _account(stack)
     offset = _poison(stack, account)
     _charge(stack, account, 4)
@@ -77,7 +77,7 @@ def test_parking_outlives_its_worker_and_releases_once(stack: Stack) -> None:
     assert counted > 0
     ask(stack, _id(account), "discard", {"offset": offset, "reason": "it was a test"})
     await_letter(stack, _id(account), behind=3)
-    with ThreadPoolExecutor(4) as pool:  # asked for again and again, it is still done once
+    with ThreadPoolExecutor(4) as pool:  # requested four times, carried out once
         list(pool.map(lambda worker: ask(stack, _id(account), "retry", worker=worker), [0, 1, 0, 1]))
     await_letter(stack, _id(account))
     assert _balance(stack, account) == 10
@@ -99,7 +99,7 @@ def test_an_operator_does_the_same_from_the_command_line(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("letter_id", ["accounts/3/nobody", "accounts/99/x", "nonsense"])
-def test_what_is_not_parked_is_not_found(stack: Stack, letter_id: str) -> None:
+def test_an_id_under_which_nothing_is_parked_is_not_found(stack: Stack, letter_id: str) -> None:
     assert letter(stack, letter_id) is None
 
 
@@ -110,7 +110,7 @@ def _command(stack: Stack, verb: str, *arguments: str) -> str:
 
 
 def _counted(stack: Stack) -> float:
-    """The parked keys of all partitions, by the workers' metrics."""
+    """How many keys are parked in all partitions, by the workers' metrics."""
     texts = [httpx.get(f"{worker.url}/metrics", timeout=10).text for worker in stack.workers_of("accounts")]
     counts = [float(n) for text in texts for n in re.findall(r"^onefold_parked_keys\{.*\} (.*)$", text, re.MULTILINE)]
     assert len(counts) == TOPOLOGY.partitions
@@ -136,7 +136,7 @@ def _poison(stack: Stack, name: str) -> int:
 
 
 def _charge(stack: Stack, name: str, times: int) -> str:
-    """Charges of 1, 2, 3 … cents, so that the balance tells which were made. The position of the last."""
+    """Charges 1, 2, 3 … cents, so that the balance shows which were made; returns the position of the last charge."""
     for amount in range(1, times + 1):
         body = command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": amount})
         offset = send(stack.bootstrap, _partition(name), name.encode(), body)

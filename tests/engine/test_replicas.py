@@ -1,4 +1,4 @@
-"""The copies of tables: let go when they move away, and healed when a read finds them broken, those held now alone."""
+"""Replicas of tables are closed when they move away, and restored when a read finds one broken that is still held."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     assert [store.opened for store in _with_engine(lose).values()] == [set(), set()]
 
 
-def test_what_was_released_while_others_owned_it_is_not_parked_again() -> None:
+def test_a_key_released_while_others_owned_it_is_not_parked_again() -> None:
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
         changelog = TopicPartition(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
         engine.replicas.hold(active=(), standby=(), starts={}, ends={})
@@ -65,7 +65,7 @@ READS: dict[str, Callable[[Replicas], object]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_what_a_read_finds_broken_is_restored(read: Callable[[Replicas], object]) -> None:
+def test_a_replica_that_a_read_finds_broken_is_restored(read: Callable[[Replicas], object]) -> None:
     async def heal(engine: Engine, stores: dict[str, FakeStore]) -> None:
         stores[ACCOUNTS.name].broken.add(0)
         with pytest.raises(NotReady):
@@ -75,7 +75,7 @@ def test_what_a_read_finds_broken_is_restored(read: Callable[[Replicas], object]
     assert not _with_engine(heal)[ACCOUNTS.name].broken
 
 
-def test_what_is_parked_is_restored_before_a_record_is_handled() -> None:
+def test_a_broken_replica_of_the_parked_table_is_restored_before_a_record_is_handled() -> None:
     async def process(engine: Engine, stores: dict[str, FakeStore]) -> None:
         broken = stores[TOPOLOGY.parked.name].broken
         broken |= {0, 1}
@@ -87,7 +87,7 @@ def test_what_is_parked_is_restored_before_a_record_is_handled() -> None:
 
 
 @pytest.mark.parametrize(("kept", "stops"), [(True, False), (False, True)], ids=["kept", "filled from nothing"])
-def test_a_copy_that_breaks_before_it_is_restored_is_wiped_when_it_was_kept_and_else_stops_the_worker(
+def test_a_replica_that_breaks_while_restoring_is_wiped_if_it_was_kept_and_else_stops_the_worker(
     kept: bool, stops: bool
 ) -> None:
     async def restore(engine: Engine, stores: dict[str, FakeStore]) -> None:
@@ -97,7 +97,7 @@ def test_a_copy_that_breaks_before_it_is_restored_is_wiped_when_it_was_kept_and_
         if kept:
             stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, 0)
         assert engine.assignment is not None
-        for _ in range(2):  # a take-over in between, as each healed copy brings one, changes nothing
+        for _ in range(2):  # each healed replica causes another take-over, which must change nothing
             await engine._take_over(engine.assignment)
         _read_broken(engine, stores)
         with pytest.raises(StoreFailed) if stops else nullcontext():
@@ -106,7 +106,7 @@ def test_a_copy_that_breaks_before_it_is_restored_is_wiped_when_it_was_kept_and_
     assert bool(_with_engine(restore)[ACCOUNTS.name].broken) == stops
 
 
-def test_what_moved_away_is_broken_no_more() -> None:
+def test_a_broken_replica_that_moved_away_is_not_restored() -> None:
     async def move(engine: Engine, stores: dict[str, FakeStore]) -> None:
         _read_broken(engine, stores)
         await engine._take_over(_assignment(1))
@@ -115,7 +115,7 @@ def test_what_moved_away_is_broken_no_more() -> None:
     assert _with_engine(move)[ACCOUNTS.name].opened == {1}
 
 
-def test_a_read_that_lasted_longer_than_its_copy_does_not_blame_the_next() -> None:
+def test_a_read_that_outlasts_its_replica_does_not_mark_the_next_one_broken() -> None:
     async def read(engine: Engine, stores: dict[str, FakeStore]) -> None:
         replicas, store = engine.replicas, stores[ACCOUNTS.name]
         first, get = replicas.held[TopicPartition(CHANGELOGS[0], 0)], store.get
@@ -136,9 +136,11 @@ def test_a_read_that_lasted_longer_than_its_copy_does_not_blame_the_next() -> No
 
 
 def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]]) -> dict[str, FakeStore]:
-    """The stores of an engine that had taken two partitions over when this happened to it."""
+    """Runs `act` on an engine that has taken over two partitions, and returns its stores."""
     broker = Broker([*CHANGELOGS, *SOURCES], TOPOLOGY.partitions, random.Random(1))
-    broker.committed |= {(SOURCES[0], partition): 0 for partition in (0, 1)}  # else it would commit that it begins
+    broker.committed |= {
+        (SOURCES[0], partition): 0 for partition in (0, 1)
+    }  # otherwise it would first commit where it starts
     stores = {table.name: FakeStore(table.name) for table in TOPOLOGY.all_tables()}
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Retention removes what was read, which is no matter, and what was not, which stops the worker with the range."""
+"""Retention may remove records that were read; a worker whose unread records it removed stops and names them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PARTITIONS = range(TOPOLOGY.partitions)
 
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One worker; its log is cut."""
+    """One worker on a broker of its own, from which the tests delete records."""
     settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     with Stack(tmp_path_factory.mktemp("lone"), {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
         yield stack
 
 
-def test_what_was_read_may_be_removed_with_the_markers_behind_it(lone: Stack) -> None:
+def test_records_that_were_read_may_be_removed_with_the_markers_after_them(lone: Stack) -> None:
     (worker,), brokers = lone.workers, Brokers(lone.bootstrap)
     for number in range(50):
         httpx.post(f"{worker.url}/accounts/a{number}", timeout=60.0).raise_for_status()
@@ -42,7 +42,7 @@ def test_what_was_read_may_be_removed_with_the_markers_behind_it(lone: Stack) ->
     httpx.post(f"{worker.url}/accounts/later", timeout=60.0).raise_for_status()
 
 
-def test_what_was_not_read_stops_the_worker(lone: Stack) -> None:
+def test_unread_records_that_were_removed_stop_the_worker(lone: Stack) -> None:
     (worker,) = lone.workers
     log = Log(worker)
     worker.pause()
@@ -52,12 +52,12 @@ def test_what_was_not_read_stops_the_worker(lone: Stack) -> None:
     assert producer.flush(60.0) == 0
     _remove(lone.bootstrap, COMMANDS.name)
     worker.resume()
-    observe(lambda: worker.exit_code, "it ends")
+    observe(lambda: worker.exit_code, "the worker exits")
     log.must_tell("the worker stops", f"{COMMANDS.name}/", "were removed before they were read")
 
 
 def _remove(bootstrap: str, topic: str) -> None:
-    """All that is there now."""
+    """Deletes all records that are there now."""
     ends = Brokers(bootstrap).settled_ends(topic)
     wanted = [TopicPartition(topic, partition, ends[partition]) for partition in PARTITIONS]
     admin = AdminClient({"bootstrap.servers": bootstrap})

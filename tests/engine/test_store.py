@@ -1,4 +1,4 @@
-"""The local store: whole after any crash, wiped when its files are damaged, never wiped while it is in use."""
+"""The local store: consistent after any crash, wiped when its files are damaged, never wiped while it is in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_and_the_offset_they_reach_are_written_together(store: RowStore) ->
     assert (store.get(0, b"a"), store.get(0, b"b"), store.open(0)) == (None, b"3", 9)
 
 
-def test_what_was_closed_is_there_again(store: RowStore, tmp_path: Path) -> None:
+def test_a_store_that_was_closed_has_its_rows_again(store: RowStore, tmp_path: Path) -> None:
     store.open(0)
     store.apply(0, dict(ROWS), 41)
     store.close(0)
@@ -46,8 +46,8 @@ def test_what_was_closed_is_there_again(store: RowStore, tmp_path: Path) -> None
     again.close(0)
 
 
-def test_a_killed_process_leaves_an_older_whole(tmp_path: Path) -> None:
-    """RocksDB's own log is off: what is lost is lost from the end, rows and offset alike."""
+def test_a_killed_process_leaves_an_older_consistent_store(tmp_path: Path) -> None:
+    """RocksDB's own log is off: only the latest writes are lost, rows and offset alike."""
     writer = f"""
 import os, pathlib
 from tests.engine.test_store import _store
@@ -68,8 +68,8 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize("after", [b"", b"\x00", b"\x01", b"\x01phase"])
-def test_a_scan_begins_at_the_first_row_wherever_a_cursor_says(tmp_path: Path, after: bytes) -> None:
-    """The store's notes and its index entries lie before it."""
+def test_a_scan_from_a_cursor_before_the_rows_begins_at_the_first_row(tmp_path: Path, after: bytes) -> None:
+    """The store's own entries and its index entries sort before the rows."""
     store = _store(tmp_path, "phase")
     store.open(0)
     store.apply(0, dict(ROWS), 41)
@@ -94,7 +94,7 @@ def _remove_the_rows(folder: Path) -> None:
 def _flip_here_and_there(folder: Path) -> None:
     (table,) = folder.glob("*.sst")
     data = bytearray(table.read_bytes())
-    for at in range(8_000, len(data) // 2, 100):  # behind what the store notes for itself
+    for at in range(8_000, len(data) // 2, 100):  # past the store's own entries
         data[at] ^= 0xFF
     table.write_bytes(data)
 
@@ -116,7 +116,7 @@ def test_a_damaged_store_is_wiped_when_it_is_opened(
     assert store.open(0) == 3
 
 
-def test_damage_met_while_reading_is_told_from_an_absent_row(store: RowStore, tmp_path: Path) -> None:
+def test_a_damaged_row_is_not_taken_for_an_absent_one(store: RowStore, tmp_path: Path) -> None:
     _filled_and_closed(store)
     _flip_here_and_there(tmp_path / "accounts-0")
     assert store.open(0) == 41
@@ -125,7 +125,7 @@ def test_damage_met_while_reading_is_told_from_an_absent_row(store: RowStore, tm
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_damage_met_on_a_walk_is_told_from_its_end(tmp_path: Path, descending: bool) -> None:
+def test_damage_met_by_a_scan_is_not_taken_for_its_end(tmp_path: Path, descending: bool) -> None:
     store = _store(tmp_path, "phase")
     _filled_and_closed(store)
     _flip_here_and_there(tmp_path / "accounts-0")
@@ -154,7 +154,7 @@ _store(pathlib.Path({str(tmp_path)!r})).open(0)
 
 
 @pytest.mark.parametrize(("end", "left"), [(RowStore.close, 41), (RowStore.wipe, -1)])
-def test_a_store_that_is_still_read_is_opened_when_its_reader_lets_go(
+def test_a_store_that_is_still_read_is_opened_when_its_reader_is_done(
     store: RowStore, monkeypatch: pytest.MonkeyPatch, end: Callable[[RowStore, int], None], left: int
 ) -> None:
     monkeypatch.setattr(store_module, "LET_GO_S", 60.0)
@@ -177,7 +177,7 @@ def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkey
 
 
 @pytest.mark.parametrize("end", [RowStore.close, RowStore.wipe])
-def test_a_store_that_cannot_write_its_last_rows_is_let_go(
+def test_a_store_that_cannot_write_its_last_rows_is_closed_all_the_same(
     store: RowStore, tmp_path: Path, end: Callable[[RowStore, int], None]
 ) -> None:
     store.open(0)
@@ -188,7 +188,7 @@ def test_a_store_that_cannot_write_its_last_rows_is_let_go(
     assert store.open(0) == -1
 
 
-def test_a_partition_that_is_not_open_is_moving(store: RowStore) -> None:
+def test_reading_a_partition_that_is_not_open_raises_not_ready(store: RowStore) -> None:
     with pytest.raises(NotReady):
         store.get(5, b"account-1")
 
@@ -205,7 +205,7 @@ def _filled_and_closed(store: RowStore) -> None:
 
 
 def _reader_of(store: RowStore) -> Generator[tuple[bytes, bytes], None, None]:
-    """Of a filled partition, in the middle of it."""
+    """A reader in the middle of a filled partition."""
     store.open(0)
     store.apply(0, dict(ROWS), 41)
     reader = cast(Generator[tuple[bytes, bytes], None, None], store.scan(0))

@@ -1,4 +1,4 @@
-"""What a worker may meet when it takes partitions over: another topic, or a coordinator that keeps what was aborted."""
+"""What a worker may meet when it takes over partitions: more of them, or a coordinator that keeps aborted offsets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def broker() -> Broker:
     return Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
 
-def test_a_worker_clears_what_is_taken_for_its_own_and_goes_on(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator keeps aborted offsets as pending, so nobody may read them."""
+def test_a_worker_clears_aborted_offsets_kept_under_its_id_and_goes_on(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator keeps them as pending, so nobody can read the group's positions."""
     monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
     broker.append(COMMANDS.name, OPEN, None)
@@ -29,8 +31,8 @@ def test_a_worker_clears_what_is_taken_for_its_own_and_goes_on(broker: Broker, m
     assert events(broker) == 1
 
 
-def test_partitions_that_were_added_meanwhile_stop_it(broker: Broker) -> None:
-    """Their keys have rows elsewhere."""
+def test_partitions_added_to_a_topic_stop_the_worker(broker: Broker) -> None:
+    """The rows of their keys are in other partitions."""
     fix = r"commands\.v1: partitions is 3, declared as 2; fix: move to the topic's next version"
     with pytest.raises(TopologyMismatch, match=fix):
         asyncio.run(Worker(broker, "w", 0, 2).start())

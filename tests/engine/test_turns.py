@@ -1,4 +1,4 @@
-"""A worker at full speed still answers: what else runs on its loop, and the group, get their turns within a fetch."""
+"""A worker at full speed stays responsive: other tasks on its loop, and its group, get their turns within a fetch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Noting(Processor):
 
 
 async def turns_of(records: int) -> str:
-    """In their order: r for a record, o for a turn of another task."""
+    """The turns in order: r for a record, o for a turn of another task."""
     noting, parked = Noting(), SHOP.parked.name
     store: Any = FakeStore(parked)
     store.open(0)
@@ -56,7 +56,7 @@ async def turns_of(records: int) -> str:
 
 
 @pytest.mark.parametrize(("slice_s", "turns"), [(0.0, "rrooorrooorr"), (60.0, "rrooorrrr")])
-def test_another_task_gets_its_turn_when_the_slice_s_time_is_over(
+def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
     monkeypatch: pytest.MonkeyPatch, slice_s: float, turns: str
 ) -> None:
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
@@ -64,12 +64,12 @@ def test_another_task_gets_its_turn_when_the_slice_s_time_is_over(
     assert asyncio.run(turns_of(6)) == turns
 
 
-def test_partitions_move_while_operators_wait() -> None:
+def test_partitions_move_between_two_retries_of_an_operator() -> None:
     alive: list[int] = []
 
     def still_alive() -> None:
         alive.append(len(alive))
-        if len(alive) == 2:  # meanwhile the group assigns anew
+        if len(alive) == 2:  # the group rebalances meanwhile
             engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
 
     parked, nothing = SHOP.parked.name, cast(Any, None)
@@ -84,17 +84,17 @@ def test_partitions_move_while_operators_wait() -> None:
     assert (source.position, engine._batch.offsets, len(alive)) == (2, {place: 2}, 2)
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a copy that is restored"])
-def test_after_each_failure_it_takes_on_less(beside: bool) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "while a replica is restored"])
+def test_a_worker_fetches_less_after_each_failure(beside: bool) -> None:
     assert asyncio.run(_asked_for(beside, paused=False)) == [500, 250, 62, 1, 1]
 
 
-def test_a_worker_that_only_restores_reads_as_much_as_ever() -> None:
+def test_a_worker_that_only_restores_fetches_as_much_as_ever() -> None:
     assert asyncio.run(_asked_for(True, paused=True)) == [5_000] * 5
 
 
 async def _asked_for(restoring: bool, paused: bool) -> list[int]:
-    """How many records, after ever more failures."""
+    """How many records each fetch asks for, after more and more failures."""
     place, changelog = TopicPartition(FACTS.name, 0), TopicPartition(SHOP.changelog(SHOP.parked).name, 0)
     asked: list[int] = []
 
