@@ -86,7 +86,7 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
     plan = remove_demo.plan(CHECKOUT)
     print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
     print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))
-    print("".join(f"note    services/{service} speaks with what goes\n" for service in plan.bereft), end="")
+    print("".join(f"note    services/{service} names topics that are removed\n" for service in plan.dependent), end="")
     if not yes:
         typer.confirm("go on?", abort=True)
     remove_demo.carry_out(plan)

@@ -77,14 +77,14 @@ _MARKED = re.compile(r"(?:^<!-- demo -->\n.*?^<!-- /demo -->\n\n?)|<!-- demo -->
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """gone: what is removed. edited: new texts. missed: files that an edit no longer fits. bereft: services that
+    """gone: what is removed. edited: new texts. missed: files that an edit no longer fits. dependent: services that
     exchange messages with a removed one.
     """
 
     gone: tuple[Path, ...]
     edited: dict[Path, str]
     missed: tuple[str, ...]
-    bereft: tuple[str, ...]
+    dependent: tuple[str, ...]
 
 
 def plan(root: Path) -> Plan:
@@ -93,7 +93,7 @@ def plan(root: Path) -> Plan:
     gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
     gone += _tests_of(root, gone)
     edited, missed = _edited(root, gone)
-    return Plan(tuple(gone), edited, tuple(missed), tuple(_bereft(root)))
+    return Plan(tuple(gone), edited, tuple(missed), tuple(_dependent(root)))
 
 
 def carry_out(plan: Plan) -> None:
@@ -149,7 +149,7 @@ def _reaches(imports: set[str], names: set[str]) -> bool:
     return any(found == name or found.startswith(f"{name}.") for found in imports for name in names)
 
 
-def _bereft(root: Path) -> Iterator[str]:
+def _dependent(root: Path) -> Iterator[str]:
     topics = re.compile(rf'"(?:{"|".join(SERVICES)})\.')
     for topology in sorted((root / "services").glob("*/topology.py")):
         if topology.parent.name not in SERVICES and topics.search(topology.read_text()):

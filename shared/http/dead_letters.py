@@ -18,7 +18,7 @@ from shared.http.problems import Problem, problem
 from shared.parking import Parked, Wish, partition_of_id, processor_of_id
 
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing is parked under this id"}}
-NOT_LEFT_OUT: dict[int | str, dict[str, Any]] = {
+NOT_DISCARDABLE: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "An event can't be left out of a history"}
 }
 
@@ -76,7 +76,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
         """Handle the parked records in order, up to the first that fails again."""
         return await _wish("retry", letter_id)
 
-    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_LEFT_OUT)
+    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_DISCARDABLE)
     async def discard(letter_id: Segment, body: Discard) -> Response:
         """Drop the first record for good; a retry handles the records behind it."""
         if node.topology.needs_every_record(processor_of_id(letter_id)):

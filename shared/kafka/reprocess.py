@@ -57,7 +57,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied:
+class ToEmpty:
     """One partition of a changelog to be emptied: its records are from `start` up to, not including, `end`."""
 
     changelog: str
@@ -79,7 +79,7 @@ class Plan:
     changelogs: tuple[str, ...]
     positions: Mapping[Partition, int]
     moves: tuple[Move, ...]
-    emptied: tuple[Emptied, ...]
+    emptied: tuple[ToEmpty, ...]
     rewound: Mapping[Partition, int]
     parking: str
     notes: tuple[Wish, ...]
@@ -169,15 +169,15 @@ class Reprocessing:
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
         return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
 
-    def _filled(self, changelog: str) -> list[Emptied]:
+    def _filled(self, changelog: str) -> list[ToEmpty]:
         starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
-        return [Emptied(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
+        return [ToEmpty(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
 
     def _move(self, group: str, positions: Mapping[Partition, int]) -> None:
         """Commits all of `positions` or none. Raises GroupIsLive: the broker refuses a group with members."""
         self._brokers.commit(group, _by_topic(positions))
 
-    def _empty(self, changelog: str, parts: Iterable[Emptied]) -> None:
+    def _empty(self, changelog: str, parts: Iterable[ToEmpty]) -> None:
         """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
         ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
         try:

@@ -45,7 +45,7 @@ class RowUnreadable(Exception):
     """
 
 
-NOT_OF_THE_RECORD = (NotReady, RowUnreadable, StoreFailed)
+WORKER_FAILURES = (NotReady, RowUnreadable, StoreFailed)
 """Failures that do not come from the record: a dead letter would not help."""
 
 

@@ -20,7 +20,7 @@ from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
-from shared.streams.batch import NOT_OF_THE_RECORD, Batch, Rows, SourceRecord
+from shared.streams.batch import WORKER_FAILURES, Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
 from shared.topology import Table, Topic, Topology
 
@@ -63,7 +63,7 @@ class Processor(ABC):
             return None if self.passes_over(unknown.message_type) else Failure("message.bad", unknown.reason)
         except BadMessage as bad:
             return Failure("message.bad", bad.reason)
-        except NOT_OF_THE_RECORD:
+        except WORKER_FAILURES:
             raise
         except Exception as bug:
             place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}

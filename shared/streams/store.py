@@ -43,8 +43,8 @@ OFFSET_KEY = b"\x00changelog-offset"
 INDEXES_KEY = b"\x00indexes"
 FIRST_KEY = b"\x20"
 
-LET_GO_S = 2.0  # a closed store stays in use until its reader asks for the next row
-LET_GO_PAUSE_S = 0.005
+RELEASE_S = 2.0  # a closed store stays in use until its reader asks for the next row
+RELEASE_PAUSE_S = 0.005
 
 
 class StoreFailed(Exception):
@@ -246,14 +246,14 @@ class RowStore(SerializedStore[bytes, bytes]):
 
 def _open_when_free(path: Path) -> Rdict:
     """The store in this folder, once nobody uses it any more. Raises rocksdict's Exception."""
-    deadline = time.monotonic() + LET_GO_S
+    deadline = time.monotonic() + RELEASE_S
     while True:
         try:
             return _open_and_check(path)
         except Exception as error:
             if not _is_in_use(path, error) or time.monotonic() >= deadline:
                 raise
-        time.sleep(LET_GO_PAUSE_S)
+        time.sleep(RELEASE_PAUSE_S)
 
 
 def _is_in_use(path: Path, error: Exception) -> bool:

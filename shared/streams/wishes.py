@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 REREAD_S = 5.0  # at most, for the engine does nothing else meanwhile
 TURN_RECORDS = 50  # tried without a break: about a millisecond's work
 
-COMES_AGAIN = Failure("unread", "its source is being read again and has not reached this record yet, retry later")
+NOT_REACHED_AGAIN = Failure("unread", "its source is being read again and has not reached this record yet, retry later")
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
@@ -58,7 +58,7 @@ class Wishes:
             return None
         source = self._source(parked)
         if source is not None and _will_be_reread(source, parked.offset):
-            parking.keep(wish.id, parked.failed(COMES_AGAIN))
+            parking.keep(wish.id, parked.failed(NOT_REACHED_AGAIN))
             return None
         log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
         parking.keep(wish.id, parked.without(1))
@@ -77,7 +77,7 @@ class Wishes:
                 await asyncio.sleep(0)  # heartbeats and HTTP get their turn
             record = records.get(offset)
             if _will_be_reread(source, offset):
-                return _remaining(parked, done, COMES_AGAIN)
+                return _remaining(parked, done, NOT_REACHED_AGAIN)
             if record is None:
                 return _remaining(parked, done, missing)
             if failure := attempt(processor, record):

@@ -144,7 +144,7 @@ def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tm
 import pathlib
 from shared.streams import store
 from tests.engine.test_store import _store
-store.LET_GO_S = 0.0
+store.RELEASE_S = 0.0
 _store(pathlib.Path({str(tmp_path)!r})).open(0)
 """
     ended = subprocess.run([sys.executable, "-c", rival], capture_output=True, text=True, check=False, timeout=120)
@@ -157,7 +157,7 @@ _store(pathlib.Path({str(tmp_path)!r})).open(0)
 def test_a_store_that_is_still_read_is_opened_when_its_reader_is_done(
     store: RowStore, monkeypatch: pytest.MonkeyPatch, end: Callable[[RowStore, int], None], left: int
 ) -> None:
-    monkeypatch.setattr(store_module, "LET_GO_S", 60.0)
+    monkeypatch.setattr(store_module, "RELEASE_S", 60.0)
     reader = _reader_of(store)
     end(store, 0)
     Timer(0.1, reader.close).start()
@@ -166,7 +166,7 @@ def test_a_store_that_is_still_read_is_opened_when_its_reader_is_done(
 
 
 def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "LET_GO_S", 0.05)
+    monkeypatch.setattr(store_module, "RELEASE_S", 0.05)
     reader = _reader_of(store)
     store.close(0)
     with pytest.raises(StoreFailed, match="LOCK"):

@@ -63,7 +63,7 @@ def test_own_services_stay_and_are_told_whom_they_lose(committed: Checkout) -> N
     committed.run("git", "add", "-A")
     commit(committed)
     said = committed.verb("remove-demo", "--yes")
-    assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends speaks with what goes"]
+    assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends names topics that are removed"]
     assert found_services(committed.root) == ["accounts", "trends", "wallets"]
 
 
