@@ -64,7 +64,7 @@ def test_a_bad_body_is_refused(workers: Sequence[Client], open_account: str, bod
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-www-form-urlencoded", ""])
-def test_a_body_that_is_not_called_json_is_refused(workers: Sequence[Client], open_account: str, kind: str) -> None:
+def test_a_body_without_a_json_content_type_is_refused(workers: Sequence[Client], open_account: str, kind: str) -> None:
     for worker in workers:
         assert worker.post(f"{open_account}/charges", {"amount_cents": 1}, Content_Type=kind).code == "request.invalid"
 
@@ -73,7 +73,7 @@ def test_a_body_that_is_not_called_json_is_refused(workers: Sequence[Client], op
     "instant",
     ["yesterday", "2024-01-01", "2024-01-01T00:00:00", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"],
 )
-def test_a_bad_instant_is_refused(workers: Sequence[Client], open_account: str, instant: str) -> None:
+def test_a_bad_occurred_at_is_refused(workers: Sequence[Client], open_account: str, instant: str) -> None:
     for worker in workers:
         answer = worker.post(f"{open_account}/charges", {"amount_cents": 1}, Occurred_At=instant)
         assert (answer.status, answer.code) == (422, "request.invalid")
@@ -93,7 +93,7 @@ def test_a_body_at_the_limit_is_read(workers: Sequence[Client], open_account: st
 
 
 @pytest.mark.parametrize("path", ["", "/charges", "/closure"])
-def test_chunks_over_the_limit_are_refused_while_they_come(
+def test_a_chunked_body_over_the_limit_is_refused_before_it_ends(
     workers: Sequence[Client], open_account: str, path: str
 ) -> None:
     for worker in workers:
@@ -102,7 +102,7 @@ def test_chunks_over_the_limit_are_refused_while_they_come(
         assert sent_bytes < ENDLESS_BYTES
 
 
-def test_chunks_within_the_limit_are_a_body(workers: Sequence[Client], open_account: str) -> None:
+def test_a_chunked_body_within_the_limit_is_read(workers: Sequence[Client], open_account: str) -> None:
     for worker in workers:
         chunks = iter([b'{"amount', b'_cents": 0', b"}"])
         answer = worker.ask("POST", f"{open_account}/charges", chunks, JSON)
@@ -114,7 +114,7 @@ def test_a_wrong_method_is_refused(workers: Sequence[Client], open_account: str)
         assert worker.ask("DELETE", open_account, None, {}).code == "method_not_allowed"
 
 
-def test_a_client_that_leaves_is_forgotten(workers: Sequence[Client], open_account: str) -> None:
+def test_a_client_that_disconnects_midway_changes_nothing(workers: Sequence[Client], open_account: str) -> None:
     for worker in workers:
         with _connected(worker) as connection:
             connection.sendall(_head(f"{open_account}/charges", "Content-Length: 30") + b'{"amount_cents": 5')

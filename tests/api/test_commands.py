@@ -70,7 +70,7 @@ def test_a_caller_may_prefer_to_wait(workers: Sequence[Client], open_account: st
         assert worker.post(f"{open_account}/charges", {"amount_cents": 1}, Prefer=prefer).status == 201
 
 
-def test_the_location_tells_the_outcome_on_every_worker(workers: Sequence[Client], open_account: str) -> None:
+def test_the_location_gives_the_same_outcome_on_every_worker(workers: Sequence[Client], open_account: str) -> None:
     charged = workers[0].post(f"{open_account}/charges", {"amount_cents": 7})
     refused = workers[1].post(f"{open_account}/payments", {"amount_cents": 8})
     for answer in (charged, refused):
@@ -79,7 +79,7 @@ def test_the_location_tells_the_outcome_on_every_worker(workers: Sequence[Client
             assert (found.status, found.body) == (answer.status, answer.body)
 
 
-def test_an_outcome_that_nobody_knows_is_not_found(workers: Sequence[Client], open_account: str) -> None:
+def test_the_outcome_of_an_unknown_command_is_not_found(workers: Sequence[Client], open_account: str) -> None:
     for worker in workers:
         assert worker.get(f"{open_account}/commands/never-sent").code == "command.unknown"
 
@@ -90,7 +90,7 @@ def test_every_worker_names_the_same_owner(workers: Sequence[Client], open_accou
     assert asked[0].headers["onefold-owner"] in {worker.url for worker in workers}
 
 
-def test_the_answer_carries_the_position_that_includes_it(workers: Sequence[Client], open_account: str) -> None:
+def test_a_read_at_an_answers_position_includes_the_command(workers: Sequence[Client], open_account: str) -> None:
     charged = workers[0].post(f"{open_account}/charges", {"amount_cents": 7})
     positions = charged.headers["onefold-position"]
     assert re.fullmatch(r"accounts\.commands\.v1/\d@\d+,accounts\.events\.v1/\d@\d+", positions)
@@ -99,7 +99,7 @@ def test_the_answer_carries_the_position_that_includes_it(workers: Sequence[Clie
 
 
 @pytest.mark.parametrize("sent", ["2024-02-29T12:00:00Z", "1997-01-01T00:00:00+02:00"])
-def test_the_past_can_be_told_late(workers: Sequence[Client], open_account: str, sent: str) -> None:
+def test_a_command_may_have_occurred_in_the_past(workers: Sequence[Client], open_account: str, sent: str) -> None:
     assert workers[0].post(f"{open_account}/charges", {"amount_cents": 1}, Occurred_At=sent).status == 201
 
 

@@ -21,7 +21,7 @@ def test_the_same_key_again_gives_the_same_answer(workers: Sequence[Client], ope
     assert _owed(workers[0], open_account) == 5
 
 
-def test_a_refusal_is_repeated_even_when_it_would_be_accepted_now(
+def test_a_repeated_command_is_refused_again_even_if_it_could_now_succeed(
     workers: Sequence[Client], open_account: str, key: str
 ) -> None:
     def pay(worker: Client) -> Answer:
@@ -52,7 +52,9 @@ def test_the_same_key_on_another_account_is_another_command(
         assert _charge(workers[0], account, key).json["sequence"] == 2
 
 
-def test_the_same_key_at_once_takes_effect_once(workers: Sequence[Client], open_account: str, key: str) -> None:
+def test_concurrent_requests_with_one_key_take_effect_once(
+    workers: Sequence[Client], open_account: str, key: str
+) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         asked = [pool.submit(_charge, workers[number % 2], open_account, key) for number in range(AT_ONCE)]
         answers = [each.result() for each in asked]
@@ -60,7 +62,7 @@ def test_the_same_key_at_once_takes_effect_once(workers: Sequence[Client], open_
     assert _owed(workers[0], open_account) == 5
 
 
-def test_the_same_key_at_once_with_other_bodies_takes_one_of_them(
+def test_of_concurrent_bodies_with_one_key_only_one_is_accepted(
     workers: Sequence[Client], open_account: str, key: str
 ) -> None:
     def charge(number: int) -> Answer:
@@ -74,13 +76,15 @@ def test_the_same_key_at_once_with_other_bodies_takes_one_of_them(
     assert _owed(workers[0], open_account) == taken[0]
 
 
-def test_without_a_key_a_retry_is_new(workers: Sequence[Client], open_account: str) -> None:
+def test_without_a_key_a_retry_is_a_new_command(workers: Sequence[Client], open_account: str) -> None:
     for worker in workers:
         assert worker.post(f"{open_account}/charges", {"amount_cents": 5}).status == 201
     assert _owed(workers[0], open_account) == 10
 
 
-def test_the_answer_outlives_the_workers(stack: Stack, workers: Sequence[Client], open_account: str, key: str) -> None:
+def test_a_recorded_answer_survives_a_restart_of_the_workers(
+    stack: Stack, workers: Sequence[Client], open_account: str, key: str
+) -> None:
     """One is killed, one is stopped; both come back and neither decides again."""
     answer = _charge(workers[0], open_account, key)
     killed, stopped = stack.workers_of("accounts")[:2]

@@ -55,7 +55,7 @@ def test_an_odd_id_works_on_every_worker(workers: Sequence[Client], end: str) ->
         assert worker.get(opened.headers["location"]).body == opened.body
 
 
-def test_an_id_may_be_spelled_in_any_way(workers: Sequence[Client]) -> None:
+def test_an_id_may_be_percent_encoded_or_not(workers: Sequence[Client]) -> None:
     name = f"a-b_c~{uuid.uuid4()}"
     assert workers[0].post(f"/accounts/{name}").status == 201
     escaped = "".join(f"%{byte:02x}" for byte in name.encode())

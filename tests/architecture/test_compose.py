@@ -32,7 +32,7 @@ def test_every_service_signs_in_by_its_own_name() -> None:
     assert sorted(users) == found_services()
 
 
-def test_whoever_makes_topics_on_three_brokers_makes_three_copies() -> None:
+def test_on_three_brokers_every_container_that_creates_topics_makes_three_replicas() -> None:
     makers = re.findall(
         r"^  ([\w-]+):\n(?:    .*\n)*?.*(?:\[provision\]|spark-submit)", COMPOSE.read_text(), re.MULTILINE
     )
@@ -41,7 +41,7 @@ def test_whoever_makes_topics_on_three_brokers_makes_three_copies() -> None:
     assert makers == ["topics", "spark", "parity"]
 
 
-def test_whoever_of_spark_is_started_has_its_image_built_and_only_once() -> None:
+def test_starting_any_spark_container_builds_the_spark_image_exactly_once() -> None:
     blocks = dict(re.findall(r"^  ([\w-]+):\n((?:    .*\n)+)", COMPOSE.read_text(), re.MULTILINE))
     spark = {name: block for name, block in blocks.items() if "<<: *spark\n" in block}
     # two builds of one tag at once collide
@@ -53,7 +53,7 @@ def test_whoever_of_spark_is_started_has_its_image_built_and_only_once() -> None
     assert [name for name in spark if builder not in with_needs(name)] == []
 
 
-def test_every_service_can_be_edited_while_it_runs() -> None:
+def test_compose_watch_covers_every_service() -> None:
     watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
     assert sorted(watched) == found_services()
 
@@ -63,7 +63,7 @@ def test_every_service_can_be_edited_while_it_runs() -> None:
     ("run", "limit_s", "agreed"),
     [("exit 0", "60", True), ("exit 1", "60", False), ("exec /bin/sleep 60", "0.2", False)],
 )
-def test_parity_has_agreed_only_if_its_last_run_ended_well(
+def test_parity_counts_as_agreed_only_if_its_last_run_succeeded(
     run: str, limit_s: str, agreed: bool, tmp_path: Path
 ) -> None:
     script = re.search(r"^  parity:\n(?:.*\n)*?      - >-\n((?: {8}.*\n)+)", COMPOSE.read_text(), re.MULTILINE)

@@ -28,7 +28,7 @@ def impure_calls(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", pure_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_pure_module_reads_no_clock_and_rolls_no_dice(module: Path) -> None:
+def test_a_pure_module_makes_no_impure_call(module: Path) -> None:
     assert list(impure_calls(module.read_text())) == []
 
 

@@ -28,7 +28,7 @@ def test_up_ends_when_three_brokers_and_every_worker_are_healthy(system: Project
     assert states == dict.fromkeys([*BROKERS, *found_services()], "healthy") | {"topics": "exited"}
 
 
-def test_all_together_may_take_three_gigabytes(system: Project) -> None:
+def test_the_memory_limits_add_up_to_at_most_three_gigabytes(system: Project) -> None:
     limits = {name: int(each["mem_limit"]) for name, each in system.config()["services"].items()}
     assert sum(limits.values()) <= MEMORY_BYTES
 

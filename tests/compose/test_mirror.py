@@ -37,14 +37,14 @@ def differences() -> dict[tuple[str, bytes, bytes], int]:
     return (here - there) + (there - here)
 
 
-def test_what_was_committed_is_there(system: Project) -> None:
+def test_the_second_cluster_has_every_committed_record_once(system: Project) -> None:
     assert system.demo(PURCHASES).startswith("verdict: ok")
     eventually(differences, lambda found: not found)
     topics = {topic for topic, _, _ in records("SECOND_PORT")}
     assert topics >= {"orders.commands.v1", "orders.events.v1", "accounts.events.v1"}
 
 
-def test_a_killed_mirror_goes_on_where_it_was(system: Project) -> None:
+def test_a_killed_mirror_resumes_without_gaps_or_duplicates(system: Project) -> None:
     (mirror,) = system.containers("mirror")
     subprocess.run(["docker", "exec", mirror.id, "sh", "-c", "kill -s KILL -- -1"], check=False, capture_output=True)
     assert system.demo(2 * PURCHASES).startswith("verdict: ok")

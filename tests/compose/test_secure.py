@@ -34,15 +34,15 @@ def test_every_purchase_is_confirmed_by_services_that_had_to_sign_in(system: Pro
     assert system.demo(PURCHASES).startswith("verdict: ok")
 
 
-def test_a_service_writes_no_facts_of_another(system: Project) -> None:
+def test_a_service_cannot_write_another_services_events(system: Project) -> None:
     said = system.in_container("sales", f'ONEFOLD_HTTP_HOST=127.0.0.1 python -c "{WRITE_A_FACT}" 2>&1')
     assert "TOPIC_AUTHORIZATION_FAILED" in said.splitlines()
 
 
-def test_a_name_needs_its_own_password(system: Project) -> None:
+def test_a_principal_needs_its_own_password(system: Project) -> None:
     said = system.in_container("accounts", "ONEFOLD_KAFKA_USER=orders entrypoint topics 2>&1")
     assert "ONEFOLD_KAFKA_PASSWORD is wrong" in said
 
 
-def test_without_a_name_the_broker_is_out_of_reach(system: Project) -> None:
+def test_services_cannot_reach_the_brokers_plaintext_listener(system: Project) -> None:
     assert "ConnectionRefusedError" in system.in_container("accounts", f'python -c "{CONNECT}" 2>&1')

@@ -78,17 +78,17 @@ def test_a_second_up_changes_nothing(system: Project) -> None:
     assert {each.id for each in system.containers()} == before
 
 
-def test_all_together_may_take_three_gigabytes(system: Project) -> None:
+def test_the_memory_limits_add_up_to_at_most_three_gigabytes(system: Project) -> None:
     limits = {name: int(each["mem_limit"]) for name, each in system.config()["services"].items()}
     assert sum(limits.values()) <= MEMORY_BYTES
 
 
-def test_nothing_listens_beyond_this_machine(system: Project) -> None:
+def test_published_ports_listen_on_loopback_only(system: Project) -> None:
     assert {ip for each in system.containers() for ip in each.host_ips} == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("service", found_services())
-def test_a_worker_is_nobody_and_writes_in_its_store_only(system: Project, service: str) -> None:
+def test_a_worker_has_no_privileges_and_writes_only_in_its_store(system: Project, service: str) -> None:
     assert system.in_container(service, "id -u") == "10001"
     refused = "touch /app/x /usr/local/x /var/lib/onefold/x 2>/dev/null || echo refused"
     assert system.in_container(service, refused) == "refused"
@@ -101,7 +101,7 @@ def test_there_is_no_compiler_in_the_image(system: Project) -> None:
     assert system.in_container("accounts", "command -v cc gcc make; echo none") == "none"
 
 
-def test_outside_dev_nothing_starts_on_one_broker_over_plaintext(system: Project) -> None:
+def test_prod_refuses_to_start_on_one_plaintext_broker(system: Project) -> None:
     said = system.in_container("accounts", "ONEFOLD_ENV=prod entrypoint worker accounts 2>&1; echo $?").splitlines()
     assert "ONEFOLD_BOOTSTRAP=broker:9092 is plaintext off this host: prod needs ONEFOLD_KAFKA_USER" in said
     assert "ONEFOLD_REPLICATION=1 is too few: prod needs 3 copies" in said
@@ -156,14 +156,14 @@ def test_a_killed_worker_is_started_again_under_its_name(system: Project) -> Non
     eventually(lambda: owners(system), lambda seen: seen == [urls(system)] * 3)
 
 
-def test_a_container_that_is_lost_is_made_good_by_the_others(system: Project) -> None:
+def test_the_other_replicas_take_over_from_a_lost_container(system: Project) -> None:
     lost = system.containers("accounts")[2]
     subprocess.run(["docker", "rm", "--force", lost.id], check=True, capture_output=True)
     assert system.demo(4 * PURCHASES).startswith("verdict: ok")
     eventually(lambda: owners(system), lambda seen: seen == [urls(system)] * 2)
 
 
-def test_a_replica_less_leaves_its_group_within_the_stop_time(system: Project) -> None:
+def test_a_stopped_replica_leaves_its_group_within_the_stop_time(system: Project) -> None:
     leaver = system.containers("accounts")[1]
     began = time.monotonic()
     subprocess.run(["docker", "stop", "--time", str(STOP_S), leaver.id], check=True, capture_output=True)
@@ -175,13 +175,13 @@ def test_a_replica_less_leaves_its_group_within_the_stop_time(system: Project) -
     assert system.demo(4 * PURCHASES).startswith("verdict: ok")
 
 
-def test_what_was_stopped_comes_back_with_its_state(system: Project) -> None:
+def test_a_stopped_system_comes_back_with_its_state(system: Project) -> None:
     system.run("stop")
     system.up()
     assert system.demo(4 * PURCHASES).startswith("verdict: ok")
 
 
-def test_down_leaves_nothing(system: Project) -> None:
+def test_down_removes_every_container_volume_and_network(system: Project) -> None:
     system.run("--profile", "*", "down", "--volumes")
     for kind in ("container", "volume", "network"):
         listed = ["docker", kind, "ls", "--quiet", "--filter", f"label=com.docker.compose.project={NAME}"]

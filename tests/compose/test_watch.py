@@ -28,7 +28,7 @@ def system(project: Projects, checkout: Path) -> Project:
     return made
 
 
-def test_an_edit_is_what_answers(system: Project, checkout: Path) -> None:
+def test_an_edited_service_answers_with_the_edit(system: Project, checkout: Path) -> None:
     api = checkout / "services" / "accounts" / "api.py"
     before = get(f"{URL}/openapi.json")["paths"]
     with system.watched("accounts"):

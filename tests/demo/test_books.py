@@ -9,7 +9,7 @@ from demo.cdnow import read_purchases
 from demo.rules import DELIVERED, SKUS, refusal_of
 
 
-def test_the_whole_file_confirms_most_and_refuses_for_two_reasons() -> None:
+def test_most_purchases_are_confirmed_and_the_rest_refused_for_two_reasons() -> None:
     purchases = read_purchases()
     books = expected_books(purchases)
     assert Counter(books.orders.values()) == {
@@ -28,7 +28,7 @@ def test_the_order_of_the_purchases_changes_nothing() -> None:
     assert expected_books(reversed(purchases)) == expected_books(purchases)
 
 
-def test_what_is_refused_moves_neither_money_nor_stock() -> None:
+def test_refused_purchases_move_neither_money_nor_stock() -> None:
     refused = [purchase for purchase in read_purchases() if refusal_of(purchase)]
     books = expected_books(refused)
     assert set(books.accounts.values()) == {0}

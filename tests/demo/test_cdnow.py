@@ -65,14 +65,14 @@ def test_cents_are_exact() -> None:
         (" 00002 19970112  5   NaN", "'NaN' is not an amount of dollars and cents"),
     ],
 )
-def test_a_bad_line_is_named(line: str, problem: str) -> None:
+def test_a_bad_line_is_refused_with_its_number(line: str, problem: str) -> None:
     with pytest.raises(BadData) as refused:
         parse([HEADER, LINE, line, LINE])
     assert str(refused.value) == f"line 3: {problem}"
 
 
 @pytest.mark.parametrize("lines", [[], [LINE], ["customer date cds dollars", LINE]])
-def test_without_its_header_it_is_another_file(lines: list[str]) -> None:
+def test_a_file_without_its_header_is_refused(lines: list[str]) -> None:
     with pytest.raises(BadData, match="line 1: the header is"):
         parse(lines)
 

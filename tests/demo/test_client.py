@@ -52,27 +52,27 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 404, 409])
-def test_an_answer_is_given_back(status: int) -> None:
+def test_an_answer_is_returned(status: int) -> None:
     answer = asyncio.run(charged([status], []))
     assert (answer.status, answer.body) == (status, {"code": "x"})
 
 
-def test_what_is_not_ready_is_asked_again_with_the_same_key() -> None:
+def test_a_worker_that_is_not_ready_is_asked_again_with_the_same_key() -> None:
     seen: list[str | None] = []
     assert asyncio.run(charged([503, 503, 201], seen)).status == 201
     assert seen == ["k", "k", "k"]
 
 
-def test_where_nobody_listens_the_next_worker_is_asked() -> None:
+def test_the_next_worker_is_asked_when_nothing_listens() -> None:
     assert asyncio.run(charged([201], [], NOBODY)).status == 201
 
 
-def test_what_can_not_get_better_fails_at_once() -> None:
+def test_a_500_fails_at_once() -> None:
     with pytest.raises(StageFailed, match="POST /accounts/1/charges: 500"):
         asyncio.run(charged([500], []))
 
 
-def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     with pytest.raises(StageFailed, match="503"):
         asyncio.run(charged([503], []))

@@ -82,14 +82,12 @@ def lose(mirror: Mirror, mirrored: int, monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(mirror), timeout=5))
 
 
-def test_a_drill_ends_with_the_first_order_that_is_not_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drill_fails_at_the_first_order_that_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StageFailed, match="500"):
         lose(Mirror({}, tmp_path), 100, monkeypatch)
 
 
-def test_a_drill_ends_with_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drill_fails_when_its_mirror_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = Mirror({}, tmp_path)
     mirror._process = Child(["false"], mirror.log)
     with pytest.raises(MirrorFailed, match=rf"ended with 1: see {mirror.log}"):

@@ -17,7 +17,7 @@ def test_every_purchase_is_an_order_of_its_cds_for_its_dollars() -> None:
         assert (line.sku, line.quantity, line.amount_cents) == (sku_of(purchase), purchase.cds, purchase.amount_cents)
 
 
-def test_it_is_issued_when_it_happened_and_named_after_its_line() -> None:
+def test_an_order_is_issued_at_its_purchase_date_and_named_after_its_line() -> None:
     purchases = read_purchases()[:2]
     envelopes = [ORDER.command_codec.decode(message.body) for message in orders(purchases)]
     assert [envelope.aggregate_id for envelope in envelopes] == ["cdnow-2", "cdnow-3"]

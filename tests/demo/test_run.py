@@ -73,7 +73,7 @@ def listens(url: str) -> bool:
 
 
 @pytest.mark.long  # the README's demo, which every run sees, goes through one, too
-def test_it_runs_through_a_crash_to_its_verdict() -> None:
+def test_the_demo_survives_a_crash_and_reaches_its_verdict() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "demo", "--ci", "--purchases", str(FEW)], capture_output=True, text=True, timeout=600
     )
@@ -90,7 +90,7 @@ def test_it_runs_through_a_crash_to_its_verdict() -> None:
     assert not any(map(listens, urls_in(lines)))
 
 
-def test_a_wrong_balance_fails_and_it_stays_to_be_looked_at_until_ctrl_c() -> None:
+def test_a_wrong_balance_fails_and_the_demo_keeps_running_until_ctrl_c() -> None:
     with started("-c", TAMPERED) as process:
         lines = read_until(process, "  the logs")
         owed = expected_books(first(FEW)).accounts["00189"]
@@ -129,7 +129,7 @@ def assert_there_is_only_one() -> None:
     assert run.stdout.splitlines()[-1] == "verdict: FAILED a demo of this checkout runs already"
 
 
-def test_ended_midway_it_leaves_nothing_behind() -> None:
+def test_a_demo_ended_midway_leaves_nothing_running() -> None:
     with started("-m", "demo", "--ci", "--purchases", str(FEW)) as process:
         lines = read_until(process, "[ 4/11]")
         process.send_signal(signal.SIGTERM)

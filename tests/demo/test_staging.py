@@ -27,7 +27,7 @@ print(staged(Path(sys.argv[1], "demo"), 1, perform).line)
 """
 
 
-def test_a_run_begins_with_nothing_while_a_killed_ones_broker_still_writes(
+def test_a_run_starts_empty_even_while_the_broker_of_a_killed_run_still_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def written_meanwhile(folder: Path, ignore_errors: bool = False) -> None:

@@ -45,7 +45,7 @@ def test_fewer_purchases_than_before_are_refused_before_anything_is_sent() -> No
     assert posted == []
 
 
-def test_as_many_as_before_are_sent_again() -> None:
+def test_as_many_purchases_as_before_are_sent_again() -> None:
     posted: list[str] = []
     assert "accounts differ" in ran(ORDERED, posted)[1]  # none has a cent here
     assert sum(path.startswith("/orders/") for path in posted) == ORDERED

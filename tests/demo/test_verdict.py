@@ -16,17 +16,17 @@ def test_a_cent_too_much_fails() -> None:
     assert verdict.line == "verdict: FAILED 1 of 2 accounts differ: 00001 has 1178 where the file says 1177"
 
 
-def test_what_is_missing_fails_even_where_nothing_is_owed_and_so_does_what_is_too_much() -> None:
+def test_a_missing_account_fails_even_if_it_owes_nothing_and_so_does_an_extra_one() -> None:
     assert judge({"accounts": {"00001": 0}}, {"accounts": {}}).line.endswith("00001 has None where the file says 0")
     assert judge({"accounts": {}}, {"accounts": {"00001": 0}}).line.endswith("00001 has 0 where the file says None")
 
 
-def test_every_table_that_differs_is_told_of_with_its_first_differences() -> None:
+def test_every_differing_table_is_reported_with_its_first_differences() -> None:
     expected = {"accounts": {str(number): 1 for number in range(9)}, "days": {"1997-01-01": 1}}
     line = judge(expected, {"accounts": dict.fromkeys(expected["accounts"], 2), "days": {}}).line
     assert line.count("has 2 where") == 3
     assert " and 6 more; 1 of 1 days differ: 1997-01-01 has None" in line
 
 
-def test_what_else_is_wrong_fails_too() -> None:
+def test_any_other_problem_fails_too() -> None:
     assert judge({"accounts": {}}, {"accounts": {}}, ["Spark DIFFERS"]).line == "verdict: FAILED Spark DIFFERS"

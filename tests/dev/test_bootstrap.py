@@ -88,7 +88,7 @@ def checkout(tmp_path: Path) -> FakeCheckout:
     return FakeCheckout(tmp_path)
 
 
-def test_two_first_runs_at_once_make_one_environment_and_later_runs_need_nothing(checkout: FakeCheckout) -> None:
+def test_two_concurrent_first_runs_make_one_environment_and_later_runs_install_nothing(checkout: FakeCheckout) -> None:
     runs = [checkout.start("demo", "--ci"), checkout.start("demo", "--ci")]
     ended = [(*run.communicate(timeout=120), run.returncode) for run in runs]
     expected = {"prefix": str(checkout.root / ".venv"), "arguments": ["demo", "--ci"], "tiny": 42}
@@ -99,7 +99,7 @@ def test_two_first_runs_at_once_make_one_environment_and_later_runs_need_nothing
     assert checkout.run("demo", "--ci") == (0, json.dumps(expected) + "\n", "")
 
 
-def test_an_interrupted_first_run_is_not_trusted_by_the_next(checkout: FakeCheckout) -> None:
+def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> None:
     run = checkout.start("demo")
     deadline = time.monotonic() + 30
     while not (checkout.root / ".venv" / "bin").exists():

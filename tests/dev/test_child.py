@@ -15,7 +15,7 @@ time.sleep(60)
 """
 
 
-def test_one_that_ignores_the_end_of_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_child_that_ignores_sigterm_is_killed_after_its_parent_ends(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     with subprocess.Popen([sys.executable, "-c", PARENT, log], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout

@@ -52,7 +52,7 @@ def test_outside_a_terminal_each_record_is_one_json_object(
     assert "4111" not in crashed["exception"]
 
 
-def test_for_people_it_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_format_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     log_something("console")
     said = capsys.readouterr().err
     assert "[info     ] flushed" in said

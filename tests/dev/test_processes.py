@@ -37,7 +37,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 pytestmark = pytest.mark.usefixtures("_system")
 
 
-def test_a_process_runs_until_it_is_dead_also_while_nobody_has_waited_for_it(child: subprocess.Popen[bytes]) -> None:
+def test_a_dead_process_does_not_count_as_running_even_before_it_is_reaped(child: subprocess.Popen[bytes]) -> None:
     process = identify(child.pid)
     assert process in children()
     child.kill()
@@ -51,7 +51,7 @@ NAMED = r"import time; open('/proc/self/comm', 'wb').write(b'caf\xc3'); print(fl
 
 
 @pytest.mark.skipif(not processes._PROC.exists(), reason="this system has no /proc")
-def test_a_name_cut_within_a_character_hides_nothing() -> None:
+def test_a_process_name_truncated_within_a_character_hides_no_process() -> None:
     with subprocess.Popen([sys.executable, "-c", NAMED], stdout=subprocess.PIPE) as named:
         assert named.stdout
         named.stdout.readline()
@@ -59,7 +59,9 @@ def test_a_name_cut_within_a_character_hides_nothing() -> None:
         named.kill()
 
 
-def test_others_processes_may_be_hidden(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_read_are_skipped(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_text = Path.read_text
 
     def hidden(path: Path, **how: str) -> str:
@@ -71,25 +73,25 @@ def test_others_processes_may_be_hidden(child: subprocess.Popen[bytes], monkeypa
     assert identify(child.pid) in children()
 
 
-def test_no_process_has_no_identity() -> None:
+def test_a_process_that_does_not_exist_cannot_be_identified() -> None:
     with pytest.raises(ProcessLookupError):
         identify(2**22 + 1)
 
 
-def test_one_that_took_over_the_id_is_left_alone(child: subprocess.Popen[bytes]) -> None:
+def test_a_process_that_reuses_a_recorded_id_is_left_alone(child: subprocess.Popen[bytes]) -> None:
     recorded = replace(identify(child.pid), started="Thu Jan  1 00:00:00 1970")
     assert not recorded.running
     assert end([recorded], grace_s=1) == []
     assert child.poll() is None
 
 
-def test_end_ends_what_runs_and_says_which(child: subprocess.Popen[bytes]) -> None:
+def test_end_ends_running_processes_and_returns_them(child: subprocess.Popen[bytes]) -> None:
     process = identify(child.pid)
     assert end([process, Process(2**22 + 1, "0")], grace_s=5) == [process]
     assert child.wait() == -15
 
 
-def test_end_forces_what_ignores_it() -> None:
+def test_end_kills_a_process_that_ignores_sigterm() -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as stubborn:
         assert stubborn.stdout
         stubborn.stdout.readline()
@@ -97,5 +99,5 @@ def test_end_forces_what_ignores_it() -> None:
         assert stubborn.wait() == -9
 
 
-def test_we_are_not_our_own_child() -> None:
+def test_a_process_is_not_its_own_child() -> None:
     assert identify(os.getpid()) not in children()

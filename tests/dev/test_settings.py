@@ -49,11 +49,11 @@ def test_without_any_variable_one_local_broker_is_used() -> None:
     )
 
 
-def test_an_address_of_ipv6_is_called_in_brackets() -> None:
+def test_the_url_of_an_ipv6_host_has_brackets() -> None:
     assert Settings(http_host="::1").url == "http://[::1]:8000"
 
 
-def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_set_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ONEFOLD_INSTANCE": "b", "ONEFOLD_DATA_DIR": "/data", "ONEFOLD_BOOTSTRAP": "a:1,[::1]:2"}
     settings = load(monkeypatch, given)
     assert settings.store_dir("accounts") == Path("/data/accounts-b")
@@ -61,12 +61,14 @@ def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["ONEFOLD_PORT", "ONEFOLD_HTPP_PORT", "ONEFOLD_HTTP_PORTS", "ONEFOLD_PORTS"])
-def test_a_misspelt_port_is_not_taken_for_a_platforms(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_misspelt_port_is_refused_and_not_taken_for_a_kubernetes_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     (line,) = refusal(monkeypatch, {name: "9000"})
     assert line.startswith(f"{name} is unknown; ")
 
 
-def test_what_kubernetes_says_of_a_service_of_our_name_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kubernetes_variable_for_a_service_called_onefold_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, {"ONEFOLD_PORT": "tcp://10.0.0.7:8000"}).http_port == 8000
 
 
@@ -109,7 +111,9 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         ({"ONEFOLD_TRUSTED_PROXIES": "::1,proxy"}, "ONEFOLD_TRUSTED_PROXIES=proxy would match nobody"),
     ],
 )
-def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str) -> None:
+def test_settings_that_cannot_work_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
+) -> None:
     assert refusal(monkeypatch, variables)[0].startswith(named)
 
 
@@ -118,7 +122,7 @@ def test_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch, prox
     assert load(monkeypatch, {"ONEFOLD_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
 
 
-def test_prod_takes_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, SAFE).env == "prod"
 
 
@@ -137,7 +141,7 @@ def test_prod_takes_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ONEFOLD_RATE_LIMIT": "0"}, "ONEFOLD_RATE_LIMIT=0 lets one client take everything"),
     ],
 )
-def test_prod_refuses_what_can_lose_data_or_let_anybody_in_and_dev_does_not(
+def test_prod_refuses_settings_that_lose_data_or_let_anybody_in_and_dev_does_not(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str
 ) -> None:
     assert refusal(monkeypatch, SAFE | variables)[0].startswith(named)
@@ -158,7 +162,7 @@ def test_settings_never_show_a_secret() -> None:
     assert "hush" not in repr(Settings(peer_secret=SecretStr("hush, hush, hush, hush, hush, hush, hush")))
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(ValidationError):
         Settings().standbys = 3  # type: ignore[misc]
 
@@ -178,7 +182,7 @@ def signing_in(tmp_path: Path) -> dict[str, str]:
         ("ONEFOLD_KAFKA_CA", "ONEFOLD_KAFKA_USER=accounts needs ONEFOLD_KAFKA_CA"),
     ],
 )
-def test_who_signs_in_to_the_brokers_has_all_it_takes(
+def test_signing_in_to_the_brokers_needs_user_password_and_ca(
     monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], missing: str, named: str
 ) -> None:
     del signing_in[missing]
@@ -188,14 +192,14 @@ def test_who_signs_in_to_the_brokers_has_all_it_takes(
 
 
 @pytest.mark.parametrize("file", ["/nowhere", __file__])
-def test_who_signed_the_brokers_certificate_is_known(
+def test_a_ca_file_without_a_certificate_is_refused(
     monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], file: str
 ) -> None:
     (line,) = refusal(monkeypatch, signing_in | {"ONEFOLD_KAFKA_CA": file})
     assert line.startswith(f"ONEFOLD_KAFKA_CA={file} holds no certificate: ")
 
 
-def test_prod_reaches_brokers_elsewhere_as_a_principal(
+def test_prod_may_use_remote_brokers_when_it_signs_in(
     monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str]
 ) -> None:
     settings = load(monkeypatch, SAFE | signing_in | {"ONEFOLD_BOOTSTRAP": "kafka:9093"})
@@ -212,14 +216,14 @@ def test_a_secret_may_come_from_a_file(
     assert settings.kafka_password.get_secret_value() == "from a file"
 
 
-def test_a_file_with_a_secret_is_there_and_only_a_secret_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_file_must_exist_and_only_secrets_may_come_from_files(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = {"ONEFOLD_PEER_SECRET_FILE": "/nowhere", "ONEFOLD_KAFKA_USER_FILE": __file__}
     unknown, unread = refusal(monkeypatch, missing)
     assert unknown.startswith("ONEFOLD_KAFKA_USER_FILE is unknown; did you mean: ONEFOLD_KAFKA_USER")
     assert unread == "ONEFOLD_PEER_SECRET_FILE=/nowhere cannot be read: No such file or directory"
 
 
-def test_a_secret_is_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_secret_file_must_be_utf_8(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b"\xff" * 32)
     (line,) = refusal(monkeypatch, {"ONEFOLD_PEER_SECRET_FILE": str(file)})

@@ -28,7 +28,7 @@ def test_services_are_found_by_their_app() -> None:
 
 
 @pytest.mark.broker
-def test_everything_it_starts_it_ends_and_its_data_stay(new_stack: Callable[..., Stack]) -> None:
+def test_a_stack_ends_every_process_it_started_and_keeps_its_data(new_stack: Callable[..., Stack]) -> None:
     before = children()
     with new_stack(ready=2) as stack:
         assert [worker.is_ready() for worker in stack.workers] == [True, True]

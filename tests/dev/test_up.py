@@ -45,7 +45,7 @@ class Scripted(Worker):
         self.stopped += 1
 
 
-def test_a_worker_that_ends_is_reported_and_started_again_ever_later(tmp_path: Path) -> None:
+def test_a_worker_that_ends_is_reported_and_restarted_after_growing_pauses(tmp_path: Path) -> None:
     said: list[str] = []
     worker = Scripted()
     keeper = Keeper(worker, said.append, tmp_path / "resting")
@@ -61,7 +61,7 @@ def test_a_worker_that_ends_is_reported_and_started_again_ever_later(tmp_path: P
     assert said == []
 
 
-def test_one_that_held_for_a_minute_is_started_again_soon(tmp_path: Path) -> None:
+def test_a_worker_that_ran_for_a_minute_is_restarted_soon(tmp_path: Path) -> None:
     worker = Scripted()
     keeper = Keeper(worker, lambda _: None, tmp_path / "resting")
     worker.code = 1
@@ -70,7 +70,7 @@ def test_one_that_held_for_a_minute_is_started_again_soon(tmp_path: Path) -> Non
     assert keeper.tick(later + 1)
 
 
-def test_one_that_shall_rest_is_stopped_once_and_started_when_the_rest_is_over(tmp_path: Path) -> None:
+def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(tmp_path: Path) -> None:
     worker, resting = Scripted(), tmp_path / "resting"
     keeper = Keeper(worker, lambda _: None, resting)
     resting.touch()
@@ -91,14 +91,14 @@ def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
     assert not stays.down(tmp_path)
 
 
-def test_what_is_wrong_with_the_settings_is_said_without_a_traceback() -> None:
+def test_a_wrong_setting_is_reported_without_a_traceback() -> None:
     verb = [sys.executable, "-m", "shared.dev.cli", "topics"]
     run = subprocess.run(verb, env=os.environ | {"ONEFOLD_REPLICAS": "3"}, capture_output=True, text=True)
     assert run.returncode == 1
     assert run.stderr == "ONEFOLD_REPLICAS is unknown; did you mean: ONEFOLD_REPLICATION\n"
 
 
-def test_an_unknown_service_is_answered_with_those_there_are() -> None:
+def test_an_unknown_service_is_refused_with_the_list_of_services() -> None:
     error = CliRunner().invoke(cli.cli, ["worker", "acounts"]).exception
     assert isinstance(error, StageFailed)
     assert "accounts" in error.fix
@@ -188,7 +188,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.broker
-def test_down_ends_what_a_killed_up_left_behind(root: Path) -> None:
+def test_down_ends_the_processes_that_a_killed_up_left_behind(root: Path) -> None:
     with running_up(root) as (up, _):
         everything = processes_of(root)
         assert len(everything) == 3

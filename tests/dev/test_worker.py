@@ -38,7 +38,7 @@ def new(tmp_path: Path, fake_command: Command) -> Iterator[New]:
         worker.kill()
 
 
-def test_its_settings_are_those_it_was_given_and_none_of_ours(
+def test_a_worker_gets_the_settings_given_and_no_onefold_variable_of_its_parent(
     new: New, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = new("ready")
@@ -51,7 +51,7 @@ def test_its_settings_are_those_it_was_given_and_none_of_ours(
     assert worker.url == f"http://127.0.0.1:{environment['ONEFOLD_HTTP_PORT']}"
 
 
-def test_a_crash_at_the_start_is_noticed_at_once_with_the_end_of_its_log(new: New) -> None:
+def test_a_crash_at_the_start_fails_at_once_and_shows_the_end_of_the_log(new: New) -> None:
     worker = new("crashing")
     with pytest.raises(StageFailed, match="crashing-1 ended with 1 before") as failed:
         worker.start(deadline_s=30)
@@ -59,7 +59,7 @@ def test_a_crash_at_the_start_is_noticed_at_once_with_the_end_of_its_log(new: Ne
     assert f"log: {worker.log}" in str(failed.value)
 
 
-def test_a_dead_one_is_not_ready_though_another_answers_at_its_port(new: New) -> None:
+def test_a_dead_worker_is_not_ready_even_if_another_answers_at_its_port(new: New) -> None:
     other, worker = new("ready"), new("crashing")
     other.start()
     worker.change(http_port=int(other.url.rsplit(":", 1)[1]))
@@ -69,12 +69,12 @@ def test_a_dead_one_is_not_ready_though_another_answers_at_its_port(new: New) ->
         worker.await_ready()
 
 
-def test_one_that_never_becomes_ready_is_given_up_at_the_deadline(new: New) -> None:
+def test_a_worker_that_never_becomes_ready_fails_at_the_deadline(new: New) -> None:
     with pytest.raises(StageFailed, match="starting-1 is not ready after 0 s"):
         new("starting").start(deadline_s=0.4)
 
 
-def test_after_a_kill_it_comes_back_under_its_old_address(new: New) -> None:
+def test_a_killed_worker_restarts_at_its_old_address(new: New) -> None:
     worker = new("ready")
     worker.start()
     first, url = worker.pid, worker.url
@@ -87,7 +87,7 @@ def test_after_a_kill_it_comes_back_under_its_old_address(new: New) -> None:
     assert worker.pid != first
 
 
-def test_a_death_of_its_own_shows_as_the_exit_code(new: New) -> None:
+def test_an_unexpected_end_shows_as_the_exit_code(new: New) -> None:
     worker = new("ready")
     worker.start()
     assert worker.exit_code is None
@@ -95,7 +95,7 @@ def test_a_death_of_its_own_shows_as_the_exit_code(new: New) -> None:
     wait_until(lambda: worker.exit_code == -9)
 
 
-def test_paused_it_does_not_answer_and_resumed_it_does(new: New) -> None:
+def test_a_paused_worker_does_not_answer_until_it_is_resumed(new: New) -> None:
     worker = new("ready")
     worker.start()
     worker.pause()
@@ -105,7 +105,7 @@ def test_paused_it_does_not_answer_and_resumed_it_does(new: New) -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_stop_ends_also_one_that_is_paused(new: New, paused: bool) -> None:
+def test_stop_ends_a_worker_even_if_it_is_paused(new: New, paused: bool) -> None:
     worker = new("ready")
     worker.start()
     process = identify(worker.pid)
@@ -115,7 +115,7 @@ def test_stop_ends_also_one_that_is_paused(new: New, paused: bool) -> None:
     assert not process.running
 
 
-def test_stop_forces_one_that_ignores_it(new: New) -> None:
+def test_stop_kills_a_worker_that_ignores_sigterm(new: New) -> None:
     worker = new("stubborn")
     worker.start()
     process = identify(worker.pid)
@@ -123,7 +123,7 @@ def test_stop_forces_one_that_ignores_it(new: New) -> None:
     assert not process.running
 
 
-def test_it_ends_with_its_parent_even_when_that_is_killed(tmp_path: Path, fake_command: Command) -> None:
+def test_a_worker_ends_with_its_parent_even_if_the_parent_is_killed(tmp_path: Path, fake_command: Command) -> None:
     program = f"""
 import time
 from pathlib import Path
@@ -142,7 +142,7 @@ time.sleep(60)
     wait_until(lambda: not process.running)
 
 
-def test_a_wrong_setting_is_told_in_one_line() -> None:
+def test_a_wrong_setting_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "shared.dev.cli", "worker", found_services()[0]]
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1", "ONEFOLD_REPLICATION": "two"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -158,6 +158,6 @@ def test_a_taken_port_is_not_free() -> None:
         free_port([taken.getsockname()[1]])
 
 
-def test_a_port_is_given_once_though_nothing_listens_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_free_port_is_given_out_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "_given", set())
     assert len({free_port() for _ in range(300)}) == 300

@@ -37,7 +37,7 @@ async def test_every_worker_gives_the_same_row_for_every_key(cluster: Stack) -> 
     }
 
 
-def test_quoted_keys_as_stock_faust_has_them_would_mostly_name_another_owner(cluster: Stack) -> None:
+def test_stock_fausts_quoted_keys_would_mostly_map_to_another_owner(cluster: Stack) -> None:
     """Where above, with the keys as they are, none does."""
     placed = owners(cluster)
     keys = [f"customer-{i}" for i in range(1000)]
@@ -46,7 +46,7 @@ def test_quoted_keys_as_stock_faust_has_them_would_mostly_name_another_owner(clu
     assert sum(a != b for a, b in zip(quoted, ours, strict=True)) > 500
 
 
-async def test_a_write_is_read_at_once_on_any_other_worker(cluster: Stack) -> None:
+async def test_a_write_can_be_read_at_once_on_any_other_worker(cluster: Stack) -> None:
     """Sent without waiting for the decision, so that only the position makes the reader wait for it."""
     dice = random.Random(6)
     urls = cluster.urls("accounts")
@@ -73,7 +73,7 @@ async def test_a_write_is_read_at_once_on_any_other_worker(cluster: Stack) -> No
     assert all(read == written for read, written in seen)
 
 
-async def test_a_position_not_reached_in_time_is_503_and_says_how_far_it_is(cluster: Stack) -> None:
+async def test_a_position_not_reached_in_time_is_503_with_the_offset_reached(cluster: Stack) -> None:
     async with client() as http:
         for worker in cluster.workers:
             account_id = key_of(cluster, worker, "far")
@@ -97,7 +97,7 @@ async def test_every_position_an_answer_carries_can_be_asked_for(cluster: Stack)
                 assert (await http.get(f"{url}/accounts/nobody", params=again)).status_code == 404
 
 
-async def test_an_unchanged_row_is_304_here_and_one_hop_away(cluster: Stack) -> None:
+async def test_an_unchanged_row_is_304_on_the_owner_and_one_hop_away(cluster: Stack) -> None:
     async with client() as http:
         await post(http, cluster.urls("accounts")[0] + path_of("tagged"))
         for url in cluster.urls("accounts"):
@@ -108,7 +108,7 @@ async def test_an_unchanged_row_is_304_here_and_one_hop_away(cluster: Stack) -> 
             assert other.status_code == 200
 
 
-async def test_a_request_makes_one_hop_at_most(cluster: Stack) -> None:
+async def test_a_forwarded_request_is_not_forwarded_again(cluster: Stack) -> None:
     async with client() as http:
         owner, other = cluster.workers[0], cluster.workers[1]
         account_id = key_of(cluster, owner, "hop")
@@ -117,7 +117,7 @@ async def test_a_request_makes_one_hop_at_most(cluster: Stack) -> None:
         assert refused.status_code == 503
 
 
-async def test_a_long_wait_outlives_the_time_a_peer_has_to_answer(cluster: Stack) -> None:
+async def test_a_long_wait_may_exceed_the_time_out_of_a_peer(cluster: Stack) -> None:
     async with client() as http:
         owner, other = cluster.workers[0], cluster.workers[1]
         account_id = key_of(cluster, owner, "patient")

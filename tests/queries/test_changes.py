@@ -93,7 +93,7 @@ async def test_a_stream_misses_and_repeats_nothing_when_its_worker_is_killed(clu
     assert {key: follower.told[key] for key in keys} == expected
 
 
-async def test_every_worker_tells_the_changes_of_every_key(cluster: Stack) -> None:
+async def test_every_worker_streams_the_changes_of_every_key(cluster: Stack) -> None:
     key = key_of(cluster, cluster.workers[0], "anywhere")
     async with client() as http:
         followers = [Follower(http, [url], {"key": key}) for url in cluster.urls("accounts")]

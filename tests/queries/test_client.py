@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 CHARGES = 40
 
 
-async def test_every_command_takes_effect_once_and_every_read_has_seen_it(cluster: Stack) -> None:
+async def test_every_command_takes_effect_once_and_the_next_read_shows_it(cluster: Stack) -> None:
     """Each client asks another worker first, and reads after each write."""
     urls = cluster.urls("accounts")
     keys = [key_of(cluster, worker, "shopper") for worker in cluster.workers]

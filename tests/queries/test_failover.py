@@ -65,7 +65,7 @@ async def steady_reads(
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-async def test_a_lost_owners_keys_are_503_until_they_are_right_again(cluster: Stack, how: str) -> None:
+async def test_keys_of_a_lost_owner_are_503_until_their_rows_are_right_again(cluster: Stack, how: str) -> None:
     victim, others = cluster.workers[0], cluster.workers[1:]
     keys = [key_of(cluster, worker, f"{how}-{i}") for i, worker in enumerate(cluster.workers * 2)]
     balances = {key: 1000 + i for i, key in enumerate(keys)}
@@ -94,7 +94,7 @@ async def test_other_partitions_answer_while_one_owner_is_gone(cluster: Stack) -
     assert (seen.wrong, seen.refused) == ([], 0)
 
 
-async def test_a_frozen_owner_is_not_waited_for_and_tells_nothing_old_when_it_wakes(cluster: Stack) -> None:
+async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it_wakes(cluster: Stack) -> None:
     frozen, other, third = cluster.workers
     keys = [key_of(cluster, frozen, f"frozen-{i}") for i in range(4)]
     async with client() as http:
@@ -125,7 +125,7 @@ def _await_return(worker: Worker, other: Worker) -> None:
     worker.await_ready()
 
 
-async def test_a_worker_that_is_stopped_tells_nothing_old_while_it_ends(cluster: Stack) -> None:
+async def test_a_stopping_worker_serves_nothing_stale(cluster: Stack) -> None:
     """It leaves the group at once, and its HTTP side drains: in between the next owner may already write."""
     leaving, other, _ = cluster.workers
     key = key_of(cluster, leaving, "leaving")

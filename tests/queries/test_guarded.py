@@ -40,7 +40,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iter
         yield stack
 
 
-async def test_every_worker_lets_an_owner_in_and_nobody_else(guarded: Stack, issuer: DevIssuer) -> None:
+async def test_every_worker_admits_the_holder_of_an_account_and_nobody_else(guarded: Stack, issuer: DevIssuer) -> None:
     keys = [next(keys_in(partition, "own")) for partition in range(PARTITIONS)]
     rights = ["accounts:read", "accounts:write"]
     async with client() as http:
@@ -55,7 +55,7 @@ async def test_every_worker_lets_an_owner_in_and_nobody_else(guarded: Stack, iss
                 assert (await http.get(url + path_of(key))).status_code == 401
 
 
-async def test_lists_and_the_cluster_are_put_together_from_all_workers(guarded: Stack, issuer: DevIssuer) -> None:
+async def test_lists_and_the_cluster_view_are_gathered_from_all_workers(guarded: Stack, issuer: DevIssuer) -> None:
     rights = ["accounts:read", "accounts:any", "operations:read"]
     headers = {"Authorization": f"Bearer {issuer.token('accounts', rights, 'clerk')}"}
     async with client() as http:

@@ -49,7 +49,7 @@ async def history(http: httpx.AsyncClient, url: str, account_id: str, limit: int
     return found
 
 
-async def test_every_worker_tells_all_of_a_long_history_also_when_its_owner_was_killed(cluster: Stack) -> None:
+async def test_every_worker_returns_a_long_history_in_full_even_after_its_owner_was_killed(cluster: Stack) -> None:
     owner, others = cluster.workers[0], cluster.workers[1:]
     key = key_of(cluster, owner, "storied")
     neighbours = [f"{key}-n{i}" for i in range(5)]
@@ -78,7 +78,7 @@ async def _whole(http: httpx.AsyncClient, url: str, key: str) -> None:
             assert (row["sequence"], row["balance_cents"]) == (sequence, balance(sequence)), as_of
 
 
-async def test_the_past_is_as_fresh_as_the_row_it_follows(cluster: Stack) -> None:
+async def test_a_history_includes_the_event_just_acknowledged(cluster: Stack) -> None:
     """Without a position and with one, here and one hop away: at once, it has the event just acknowledged."""
     async with client() as http:
         for worker in cluster.workers:
@@ -94,7 +94,7 @@ async def test_the_past_is_as_fresh_as_the_row_it_follows(cluster: Stack) -> Non
                     assert answer.headers["onefold-position"].startswith("accounts.commands.v1/")
 
 
-async def test_events_older_than_the_log_are_410_and_what_follows_goes_on(cluster: Stack) -> None:
+async def test_events_removed_by_retention_are_410_and_later_events_are_served(cluster: Stack) -> None:
     worker = cluster.workers[1]
     key = key_of(cluster, worker, "cut")
     place = (EVENTS.name, partition_of(key.encode(), PARTITIONS))
@@ -116,7 +116,7 @@ async def test_events_older_than_the_log_are_410_and_what_follows_goes_on(cluste
                 assert answer.status_code == expected, answer.text
 
 
-async def test_a_worker_that_lost_its_disk_restores_the_past_with_the_rows(cluster: Stack) -> None:
+async def test_a_worker_that_lost_its_disk_restores_history_with_the_rows(cluster: Stack) -> None:
     worker, other = cluster.workers[2], cluster.workers[0]
     key = key_of(cluster, worker, "restored")
     async with client() as http:

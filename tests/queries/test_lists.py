@@ -57,7 +57,7 @@ async def test_every_worker_lists_every_row_once_and_in_order(
             assert await items(http, url, order=order, limit=limit, **OURS) == expected
 
 
-async def test_bounds_and_equality_filter(listed: Stack) -> None:
+async def test_a_list_can_be_filtered_by_bounds_and_by_equality(listed: Stack) -> None:
     url = listed.urls("accounts")[1]
     low, high = BASE_CENTS + 100, BASE_CENTS + 200
     async with client() as http:
@@ -67,7 +67,7 @@ async def test_bounds_and_equality_filter(listed: Stack) -> None:
         assert len(await items(http, url, phase="open", order="-balance_cents", **OURS)) == len(ROWS)
 
 
-async def test_every_partition_is_fresh_with_its_position(listed: Stack) -> None:
+async def test_a_list_reports_every_partition_as_fresh_with_its_position(listed: Stack) -> None:
     async with client() as http:
         for url in listed.urls("accounts"):
             page = (await http.get(f"{url}/accounts", params={"limit": 1})).json()
@@ -96,7 +96,7 @@ async def test_a_query_that_makes_no_sense_is_422(listed: Stack, query: dict[str
         assert refused.status_code == 422, refused.text
 
 
-async def test_a_cursor_belongs_to_its_order(listed: Stack) -> None:
+async def test_a_cursor_is_refused_with_another_order(listed: Stack) -> None:
     async with client() as http:
         url = f"{listed.urls('accounts')[0]}/accounts"
         page = (await http.get(url, params={"order": "balance_cents", "limit": 1})).json()
@@ -104,7 +104,7 @@ async def test_a_cursor_belongs_to_its_order(listed: Stack) -> None:
         assert (refused.status_code, refused.json()["errors"][0]["kind"]) == (422, "value_error")
 
 
-async def test_a_killed_owners_rows_are_missing_or_503_and_pages_go_on_behind_the_rebalance(listed: Stack) -> None:
+async def test_a_killed_owners_rows_are_missing_or_503_and_pages_continue_after_the_rebalance(listed: Stack) -> None:
     url, victim = listed.workers[0].url, listed.workers[2]
     lost, kept = owned_by(listed, victim), [p for p, owner in owners(listed).items() if owner != victim.url]
     found: list[tuple[str, int]] = []
@@ -122,7 +122,7 @@ async def test_a_killed_owners_rows_are_missing_or_503_and_pages_go_on_behind_th
     assert found == sorted(ROWS.items(), key=lambda row: (row[1], row[0]), reverse=True)
 
 
-async def test_rows_that_do_not_change_are_listed_once_while_others_do(listed: Stack) -> None:
+async def test_unchanged_rows_are_listed_once_while_other_rows_change(listed: Stack) -> None:
     """Writers move rows through the order, and a worker joins anew, while pages are read."""
     async with client() as http:
         url = listed.workers[0].url

@@ -37,7 +37,7 @@ async def test_all_waiters_are_answered_when_the_condition_is_met(cluster: Stack
         await _waiting(http, owner.url, 0)
 
 
-async def test_no_waiter_is_left_behind_by_its_time_out(cluster: Stack) -> None:
+async def test_no_waiter_is_left_after_its_time_out(cluster: Stack) -> None:
     async with client() as http:
         owner = cluster.workers[0]
         path = path_of(key_of(cluster, owner, "late"))
@@ -48,7 +48,7 @@ async def test_no_waiter_is_left_behind_by_its_time_out(cluster: Stack) -> None:
         await _waiting(http, owner.url, 0)
 
 
-async def test_no_waiter_is_left_behind_by_a_caller_that_hangs_up(cluster: Stack) -> None:
+async def test_no_waiter_is_left_after_its_caller_hangs_up(cluster: Stack) -> None:
     """Here, and one hop away."""
     async with client() as http:
         owner = cluster.workers[0]
@@ -65,7 +65,7 @@ async def test_no_waiter_is_left_behind_by_a_caller_that_hangs_up(cluster: Stack
         await _waiting(http, owner.url, 0, deadline_s=5)
 
 
-async def test_a_waiter_whose_key_moves_is_sent_away_not_left_waiting(cluster: Stack) -> None:
+async def test_a_waiter_whose_key_moves_gets_503_and_is_not_left_waiting(cluster: Stack) -> None:
     async with client() as http:
         owner, other = cluster.workers[0], cluster.workers[1]
         path = path_of(key_of(cluster, owner, "moving"))

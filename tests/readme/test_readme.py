@@ -73,12 +73,12 @@ def test_every_command_is_run_by_a_test() -> None:
     assert [command for command in commands() if command not in (DEMO, TEST)] == [shown_curl()]
 
 
-def test_its_test_command_is_what_ci_runs() -> None:
+def test_ci_runs_the_test_command_shown() -> None:
     assert TEST in commands()
     assert f"exec {TEST}\n" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_its_output_is_of_the_whole_file(books: Books) -> None:
+def test_the_output_shown_is_that_of_the_whole_file(books: Books) -> None:
     (shown,) = (block.splitlines() for block in blocks("text"))
     accounts = len(books.accounts)
     assert f"{len(books.orders):,} by {accounts:,} customers" in shown[0]
@@ -92,7 +92,7 @@ def test_its_output_is_of_the_whole_file(books: Books) -> None:
     ]
 
 
-def test_its_answer_is_right(books: Books) -> None:
+def test_the_answer_shown_is_right(books: Books) -> None:
     answer = shown_answer()
     assert answer["balance_cents"] == books.accounts[str(answer["account_id"])]
     assert answer["held_cents"] == 0
@@ -113,7 +113,7 @@ def shape(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.broker
-def test_its_curl_is_answered_as_shown(screen: list[str]) -> None:
+def test_the_curl_shown_gets_the_fields_shown(screen: list[str]) -> None:
     url = re.search(r"http://127\.0\.0\.1:\d+", "\n".join(screen))
     assert url
     command = re.sub(r"http://127\.0\.0\.1:\d+/accounts/\d+", f"{url[0]}/accounts/00020", shown_curl())
@@ -137,5 +137,5 @@ def test_a_link_leads_somewhere(link: str) -> None:
     assert (ROOT / link.split("#")[0]).exists()
 
 
-def test_the_picture_is_whole() -> None:
+def test_the_picture_is_well_formed() -> None:
     ET.parse(ROOT / "docs" / "flow.svg")

@@ -57,7 +57,7 @@ def test_nothing_of_the_old_name_is_left(checkout: Checkout, kind: str, word: st
 
 
 @ALL_KINDS
-def test_what_belongs_to_the_neighbours_keeps_its_name(checkout: Checkout) -> None:
+def test_names_that_belong_to_other_services_are_kept(checkout: Checkout) -> None:
     new_service(checkout.root, "bookings", "orders")
     there, here = (checkout.root / "services" / name for name in ("orders", "bookings"))
     for module in ("accounts", "inventory"):
@@ -84,12 +84,12 @@ def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
     ("plural", "singular"),
     [("bookings", "booking"), ("deliveries", "delivery"), ("boxes", "box"), ("passes", "pass"), ("prices", "price")],
 )
-def test_one_of_many(plural: str, singular: str) -> None:
+def test_the_singular_of_a_plural(plural: str, singular: str) -> None:
     assert scaffold._singular_of(plural) == singular
 
 
 @pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
-def test_what_has_no_plain_singular_is_asked_for(plural: str, untouched: Checkout) -> None:
+def test_new_service_asks_for_a_singular_that_it_cannot_derive(plural: str, untouched: Checkout) -> None:
     with pytest.raises(StageFailed, match="what is the singular of"):
         new_service(untouched.root, plural, "accounts")
 
@@ -124,7 +124,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "singular", "reason"), REFUSED)
-def test_a_name_that_cannot_be_had_is_refused_and_leaves_nothing(
+def test_an_unusable_name_is_refused_and_changes_nothing(
     name: str, singular: str | None, reason: str, untouched: Checkout
 ) -> None:
     before = untouched.files()
@@ -133,27 +133,27 @@ def test_a_name_that_cannot_be_had_is_refused_and_leaves_nothing(
     assert untouched.files() == before
 
 
-def test_every_route_of_a_workers_own_is_kept_from_services() -> None:
+def test_the_routes_of_every_worker_are_reserved_names() -> None:
     own = create_api(MemoryNode(TOPOLOGY, []), lambda *_: ())
     paths = {context.path.split("/")[1] for context in iter_route_contexts(own.routes) if context.path}
     assert {path for path in {*paths, "changes"} if path.isalnum()} == set(scaffold._OWN_ROUTES)
 
 
-def test_a_name_whose_topics_another_service_speaks_of_is_refused(checkout: Checkout) -> None:
+def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout) -> None:
     with (checkout.root / "services" / "accounts" / "topology.py").open("a") as topology:
         topology.write('\nLEDGER = Topic("ledgers.events.v1")\n')
     with pytest.raises(StageFailed, match=r"topics of ledgers are named in services/accounts/topology\.py"):
         new_service(checkout.root, "ledgers", "accounts")
 
 
-def test_an_unknown_kind_is_refused_with_those_there_are(untouched: Checkout) -> None:
+def test_an_unknown_kind_is_refused_with_the_list_of_services(untouched: Checkout) -> None:
     said = untouched.verb("new-service", "wallets", "--like", "nothing", expect=1)
     assert "no service is called nothing" in said
     assert ", ".join(found_services(untouched.root)) in said
     assert "Traceback" not in said
 
 
-def test_one_without_tests_and_with_what_a_desktop_leaves_is_copied(checkout: Checkout) -> None:
+def test_a_service_without_tests_but_with_desktop_files_is_copied(checkout: Checkout) -> None:
     shutil.rmtree(checkout.root / "tests" / "unit" / "accounts")
     (checkout.root / "services" / "accounts" / ".DS_Store").write_bytes(b"\xff\x00")
     assert new_service(checkout.root, "wallets", "accounts").folders == ("services/wallets",)
@@ -162,7 +162,9 @@ def test_one_without_tests_and_with_what_a_desktop_leaves_is_copied(checkout: Ch
 
 
 @pytest.mark.parametrize("step", ["_tidy", "_move"])
-def test_what_fails_midway_leaves_nothing(step: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_interrupted_midway_leaves_nothing(
+    step: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

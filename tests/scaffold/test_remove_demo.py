@@ -37,7 +37,7 @@ def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> N
     committed.pytest("-m", "not (broker or slow or spark or long or compose)", "-k", "not door", "tests")
 
 
-def test_nothing_speaks_of_what_is_gone(committed: Checkout) -> None:
+def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
     committed.verb("remove-demo", "--yes")
     gone = re.compile(
         r"\bdemo\b|(?:services[./]|(?:--like|start|stop|reprocess|group) )(?:inventory|orders|sales)\b"
@@ -57,7 +57,7 @@ def test_nothing_speaks_of_what_is_gone(committed: Checkout) -> None:
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_own_services_stay_and_are_told_whom_they_lose(committed: Checkout) -> None:
+def test_own_services_stay_and_those_that_lose_a_neighbour_are_named(committed: Checkout) -> None:
     new_service(committed.root, "trends", "sales")
     new_service(committed.root, "wallets", "accounts")
     committed.run("git", "add", "-A")
@@ -67,7 +67,7 @@ def test_own_services_stay_and_are_told_whom_they_lose(committed: Checkout) -> N
     assert found_services(committed.root) == ["accounts", "trends", "wallets"]
 
 
-def test_it_asks_first(committed: Checkout) -> None:
+def test_remove_demo_asks_first(committed: Checkout) -> None:
     before = committed.files()
     said = committed.verb("remove-demo", expect=1, stdin="n\n")
     assert "remove  services/orders\n" in said
@@ -75,7 +75,7 @@ def test_it_asks_first(committed: Checkout) -> None:
 
 
 @pytest.mark.parametrize("change", ["README.md", "services/accounts/notes.txt"])
-def test_what_is_not_committed_is_not_put_at_risk(change: str, committed: Checkout) -> None:
+def test_uncommitted_changes_stop_remove_demo(change: str, committed: Checkout) -> None:
     with (committed.root / change).open("a") as file:
         file.write("of our own\n")
     before = committed.files()
@@ -83,7 +83,7 @@ def test_what_is_not_committed_is_not_put_at_risk(change: str, committed: Checko
     assert committed.files() == before
 
 
-def test_without_git_there_is_no_way_back(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_nothing_is_removed(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path(checkout.root).parent))
     assert "git cannot say" in checkout.verb("remove-demo", "--yes", expect=1)
     assert (checkout.root / "demo").exists()

@@ -54,7 +54,7 @@ def eventually(url: str, **wanted: object) -> dict[str, Any]:
 
 
 @pytest.mark.broker
-def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_other_s_answers(urls: Urls) -> None:
+def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_others_answers(urls: Urls) -> None:
     assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}
     item, account = f"{urls['inventory']}/items/abba", f"{urls['accounts']}/accounts/ann"
     post(f"{item}/deliveries", {"quantity": 5})

@@ -49,7 +49,7 @@ def client(secured: Secured, service: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("service", [service for service in NEIGHBOURS if service in SERVICES])
-def test_a_service_may_on_topics_what_its_topology_says_and_nothing_else(secured: Secured, service: str) -> None:
+def test_a_service_has_the_topic_rights_of_its_topology_and_no_others(secured: Secured, service: str) -> None:
     own = {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE}
     expected = {topic.name: own for topic in SERVICES[service].all_topics()}
     expected |= {name: {operation, AclOperation.DESCRIBE} for name, operation in NEIGHBOURS[service].items()}
@@ -58,7 +58,7 @@ def test_a_service_may_on_topics_what_its_topology_says_and_nothing_else(secured
     assert operations(admin.describe_topics(every, include_authorized_operations=True)) == expected
 
 
-def test_a_service_knows_the_positions_of_its_own_group_only(secured: Secured) -> None:
+def test_a_service_sees_the_offsets_of_its_own_group_only(secured: Secured) -> None:
     place = TopicPartition("accounts.commands.v1", 0)
     with closing(Consumer(client(secured, "accounts") | {"group.id": "accounts"})) as consumer:
         assert patiently(lambda: consumer.committed([place], TIMEOUT_S))[0].error is None
@@ -66,7 +66,7 @@ def test_a_service_knows_the_positions_of_its_own_group_only(secured: Secured) -
     assert refusal(admin.describe_consumer_groups(["orders"])["orders"].result) == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_service_takes_the_place_of_no_other_services_producer(secured: Secured) -> None:
+def test_a_service_cannot_use_another_services_transactional_id(secured: Secured) -> None:
     own = Producer(client(secured, "accounts") | {"transactional.id": producer_id("accounts", "1")})
     own.init_transactions(TIMEOUT_S)
     for another in ("orders", "accounts-archive"):
@@ -75,7 +75,7 @@ def test_a_service_takes_the_place_of_no_other_services_producer(secured: Secure
         assert refusal(partial(anothers.init_transactions, TIMEOUT_S)) == failed
 
 
-def test_history_is_read_without_the_right_to_any_group(secured: Secured) -> None:
+def test_history_is_read_without_rights_on_any_consumer_group(secured: Secured) -> None:
     producer = Producer(client(secured, "accounts"))
     producer.produce("accounts.dead.v1", b"read", b"a-1", 0)
     assert producer.flush(TIMEOUT_S) == 0
@@ -83,7 +83,7 @@ def test_history_is_read_without_the_right_to_any_group(secured: Secured) -> Non
     assert chunk.values == [b"read"]
 
 
-def test_who_may_not_read_is_told_what_to_grant(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_read_says_which_right_to_grant(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kafka.reader.client_config", lambda _: client(secured, "orders"))
 
     async def read_on() -> None:
@@ -113,14 +113,14 @@ def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Pat
         worker.stop()
 
 
-def test_java_is_told_the_password_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_is_quoted_for_java(monkeypatch: pytest.MonkeyPatch) -> None:
     principal = Principal("accounts", password_of("accounts"), Path("ca.pem"))
     monkeypatch.setattr("shared.kafka.access._principal", lambda: principal)
     login = spark_options("127.0.0.1:9093")["kafka.sasl.jaas.config"]
     assert login.endswith(r' username="accounts" password="only \"accounts\" knows: ß";')
 
 
-def test_who_cannot_be_trusted_is_told_why(secured: Secured) -> None:
+def test_a_failed_sign_in_says_why(secured: Secured) -> None:
     cases = [
         ("ONEFOLD_KAFKA_PASSWORD is wrong", settings_of(secured, kafka_password="a guess")),
         ("not signed by ONEFOLD_KAFKA_CA", settings_of(secured, kafka_ca=secured.wrong_ca)),

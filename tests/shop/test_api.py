@@ -27,7 +27,7 @@ ORDER = {"customer_id": "ann", "lines": [LINE], "placed_at": NOON}
         {"discount": 1},
     ],
 )
-def test_what_is_no_order_is_not_appended(market: Market, odd: dict[str, object]) -> None:
+def test_a_malformed_order_is_refused(market: Market, odd: dict[str, object]) -> None:
     answer = market.try_to_post("orders", f"/orders/{market.new('order')}", {**ORDER, **odd})
     assert (answer.status_code, answer.json()["code"]) == (422, "request.invalid")
 
@@ -46,7 +46,7 @@ def test_a_senseless_order_is_refused_with_its_code(market: Market, lines: list[
     assert (answer.status_code, answer.json()["code"]) == (409, code)
 
 
-def test_a_repeat_gets_the_first_answer_and_another_body_none(market: Market) -> None:
+def test_a_repeat_gets_the_first_answer_and_another_body_is_refused(market: Market) -> None:
     path, key = f"/orders/{market.new('order')}", market.new("key")
     first = market.post("orders", path, ORDER, key=key)
     assert market.post("orders", path, ORDER, key=key).json() == first.json()
@@ -64,12 +64,12 @@ def test_a_repeat_gets_the_first_answer_and_another_body_none(market: Market) ->
         ("orders", "/orders/o-1/reservations"),
     ],
 )
-def test_what_only_a_process_asks_for_has_no_route(market: Market, service: str, path: str) -> None:
+def test_commands_that_only_a_process_sends_have_no_route(market: Market, service: str, path: str) -> None:
     assert market.try_to_post(service, path, {}).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/sales/days/today", "/sales/days/853057800000", "/sales/hours/sat-24"])
-def test_what_is_no_window_is_not_looked_up(market: Market, path: str) -> None:
+def test_an_invalid_window_is_422(market: Market, path: str) -> None:
     assert market.try_to_get("sales", path).status_code == 422
 
 
@@ -95,7 +95,7 @@ def test_orders_are_listed_by_customer_and_sales_by_revenue(market: Market) -> N
     )
 
 
-def test_an_order_s_story_begins_with_the_key_it_was_placed_with(market: Market) -> None:
+def test_an_orders_story_begins_with_the_key_it_was_placed_with(market: Market) -> None:
     order = market.new("order")
     market.place(order, "nobody", ("abba", 1, 1))
     outcome = market.try_to_get("orders", f"/orders/{order}/commands/{story_of(order)}")

@@ -25,7 +25,7 @@ def deliveries(market: Market, sku: str) -> list[tuple[int, int, str]]:
     return [(each["sequence"], each["data"]["quantity"], each["occurred_at"]) for each in found]
 
 
-def test_decreasing_timestamps_change_no_order(market: Market) -> None:
+def test_decreasing_timestamps_do_not_change_the_order(market: Market) -> None:
     sku = market.new("sku")
     for quantity in QUANTITIES:
         market.deliver(sku, quantity, told_at=f"1997-01-{31 - quantity}T00:00:00Z")
@@ -37,7 +37,7 @@ def test_decreasing_timestamps_change_no_order(market: Market) -> None:
     assert market.item(sku)["physical"] == sum(QUANTITIES)
 
 
-def test_many_producers_are_heard_in_the_order_of_the_log(market: Market) -> None:
+def test_commands_of_many_producers_are_handled_in_log_order(market: Market) -> None:
     sku = market.new("sku")
     asyncio.run(send_shuffled(market.stack.bootstrap, sku))
     eventually(lambda: market.item(sku), lambda item: item.get("physical") == sum(QUANTITIES))

@@ -78,7 +78,7 @@ def test_an_order_without_stock_is_rejected(market: Market, sku: str, customer: 
     untouched(market, sku, customer)
 
 
-def test_an_order_of_what_is_discontinued_is_rejected(market: Market, sku: str, customer: str, order: str) -> None:
+def test_an_order_of_a_discontinued_item_is_rejected(market: Market, sku: str, customer: str, order: str) -> None:
     market.post("inventory", f"/items/{sku}/discontinuation", {"since": "1998-03-01"})
     earlier = market.new("order")
     market.place(earlier, customer, (sku, 1, 0), placed_at="1998-02-28T23:59:59Z")
@@ -94,7 +94,7 @@ def test_an_order_without_credit_is_rejected(market: Market, sku: str, customer:
     untouched(market, sku, customer)
 
 
-def test_an_order_of_a_stranger_is_rejected(market: Market, sku: str, order: str) -> None:
+def test_an_order_of_a_customer_without_an_account_is_rejected(market: Market, sku: str, order: str) -> None:
     market.place(order, market.new("stranger"), (sku, 1, 1))
     assert market.ended(order)["code"] == "account.unknown"
 
@@ -111,7 +111,7 @@ def test_an_order_is_cancelled_while_inventory_is_away(market: Market, sku: str,
     untouched(market, sku, customer)
 
 
-def test_a_step_without_an_answer_is_asked_again_and_at_last_compensated(
+def test_a_step_without_an_answer_is_retried_and_finally_compensated(
     market: Market, sku: str, customer: str, order: str
 ) -> None:
     with market.without("accounts"):
@@ -136,7 +136,7 @@ def told(market: Market, topic: str, order: str) -> list[dict[str, Any]]:
     return [each for each in market.messages(topic) if each["correlation_id"] == story_of(order)]
 
 
-def test_a_story_can_be_followed_through_all_topics(market: Market, sku: str, customer: str, order: str) -> None:
+def test_an_order_can_be_traced_through_all_topics(market: Market, sku: str, customer: str, order: str) -> None:
     market.place(order, customer, (sku, 1, 100))
     market.ended(order)
     eventually(lambda: told(market, sales.BY_CUSTOMER.name, order), lambda found: len(found) == 1)

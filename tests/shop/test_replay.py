@@ -78,12 +78,12 @@ def test_the_log_is_what_a_replay_would_write(settled: Market) -> None:
     assert difference(settled) == (Counter(), Counter())
 
 
-def test_nothing_is_a_dead_letter(settled: Market) -> None:
+def test_there_are_no_dead_letters(settled: Market) -> None:
     for topology in TOPOLOGIES:
         assert settled.records(topology.dead_letters.name) == []
 
 
-def test_every_order_ended_once_and_stock_and_money_are_where_the_ends_say(settled: Market) -> None:
+def test_every_order_ended_once_and_stock_and_money_agree_with_the_ends(settled: Market) -> None:
     """No reservation and no hold outlives its order, whoever was killed in between."""
     told = settled.messages(orders.EVENTS.name)
     ends = Counter(each["aggregate_id"] for each in told if each["type"] in ENDS)

@@ -132,7 +132,7 @@ def miscount(market: Market, sku: str) -> None:
     assert producer.flush(30.0) == 0
 
 
-def test_it_refuses_while_a_worker_lives_and_names_it(market: Market, sold: str) -> None:
+def test_reprocess_refuses_while_a_worker_runs_and_names_it(market: Market, sold: str) -> None:
     done = reprocess(market, "inventory/levels")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -160,7 +160,7 @@ def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str
     "here",
     [pytest.param(True, id="stores-here"), pytest.param(False, id="stores-elsewhere", marks=pytest.mark.long)],
 )
-def test_a_wrong_view_is_right_again_and_the_log_as_it_was(
+def test_a_wrong_view_is_right_again_and_the_log_is_unchanged(
     market: Market, sold: str, here: bool, tmp_path: Path
 ) -> None:
     with market.without("inventory"):
@@ -186,7 +186,7 @@ def test_a_wrong_view_is_right_again_and_the_log_as_it_was(
     assert market.get("inventory", "/levels?physical_max=-1&complete=true")["items"] == []
 
 
-def test_all_views_of_sales_are_counted_again_once(market: Market, sold: str) -> None:
+def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str) -> None:
     paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers")
     counted = {path: everything(market, path) for path in paths}
     records = log(market, but=COPIES)
@@ -201,7 +201,7 @@ def test_all_views_of_sales_are_counted_again_once(market: Market, sold: str) ->
     assert log(market, but=COPIES) == records
 
 
-def test_sales_that_the_brokers_forgot_does_not_count_twice(market: Market, sold: str) -> None:
+def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: str) -> None:
     counted = everything(market, "/sales/skus")
     (worker,) = market.workers("sales")
     admin = AdminClient({"bootstrap.servers": market.stack.bootstrap})

@@ -56,7 +56,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize("first_back", ["the first lost", "the last lost"])
-def test_what_was_answered_is_there_whoever_comes_back_first(stack: Stack, first_back: str) -> None:
+def test_answered_charges_survive_whichever_broker_comes_back_first(stack: Stack, first_back: str) -> None:
     customer = Customer(stack, first_back.replace(" ", "-"))
     leader, *followers = replicas(stack.bootstrap, COMMANDS.name, customer.partition)
     assert customer.charge(1).status_code == 201
@@ -71,7 +71,7 @@ def test_what_was_answered_is_there_whoever_comes_back_first(stack: Stack, first
     assert customer.balance_cents() == 3 * CENTS
 
 
-def test_one_disk_is_enough_for_an_answer_and_for_its_loss(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_answer_that_needs_only_one_replica_can_be_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("lossy")
     with EmbeddedKafka(root / "data", root / "logs", brokers=3) as kafka:
         config = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}

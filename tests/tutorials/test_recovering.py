@@ -121,14 +121,14 @@ def log(bootstrap: str) -> dict[str, list[Said]]:
     return {topic.name: read(bootstrap, topic.name) for topic in topics}
 
 
-def test_every_block_is_done_here() -> None:
+def test_every_block_of_the_tutorial_is_carried_out() -> None:
     assert {language for language, _ in blocks()} == {"diff", "sh", "json", "text"}
     assert blocks()[1] == ("sh", f"{UP}\n")
 
 
 @pytest.mark.broker
 @pytest.mark.timeout(600)
-def test_the_bug_is_seen_fixed_and_forgotten(tmp_path: Path) -> None:
+def test_the_bug_is_seen_and_repaired_as_the_tutorial_says(tmp_path: Path) -> None:
     root = copied(tmp_path).root
     (_, bug), _, *rest = blocks()
     apply(root, bug)
