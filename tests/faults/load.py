@@ -107,7 +107,12 @@ class Load(threading.Thread):
             else:
                 self.acknowledged.append(Sent(message.partition() or 0, message.offset() or 0, key, value))
 
-        self._producer.produce("accounts.commands.v1", value, key, on_delivery=delivered)
+        while True:
+            try:
+                self._producer.produce("accounts.commands.v1", value, key, on_delivery=delivered)
+                return
+            except BufferError:  # the queue is full, as while no broker is there
+                self._producer.poll(TICK_S)
 
 
 class Answered(NamedTuple):
