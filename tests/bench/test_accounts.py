@@ -1,4 +1,4 @@
-"""The benchmarks of the real service run, and what they count as right was right."""
+"""The benchmarks of the real service run, and every answer they count was right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.lab import Lab
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 
-def test_a_stopped_owner_is_measured_and_nobody_is_told_a_wrong_row(tmp_path: Path) -> None:
+def test_a_stopped_owner_is_measured_and_no_client_gets_a_wrong_row(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab") as lab:
         figures = measure(lab, "stopped", stopped, standbys=0).figures
     assert figures["wrong"] == 0

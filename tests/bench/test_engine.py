@@ -1,4 +1,4 @@
-"""The benchmark runs and its file has the promised form; how fast it was is no test's business."""
+"""The benchmark runs and writes its file in the documented form; no test judges its speed."""
 
 import itertools
 import json
@@ -60,7 +60,7 @@ def test_peers_that_cannot_be_built_are_left_out_with_a_note(monkeypatch: pytest
 @pytest.mark.broker
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_all_that_is_promised_is_measured_and_drawn(tmp_path: Path) -> None:
+def test_every_documented_figure_is_measured_and_drawn(tmp_path: Path) -> None:
     sizes = ["--events", "2000", "--keys", "10", "--wide-keys", "200", "--rounds", "1"]
     outputs = ["--json", str(tmp_path / "figures.json"), "--plots", str(tmp_path / "plots")]
     done = subprocess.run([sys.executable, "-m", "bench", *WHAT, *sizes, *outputs], capture_output=True, text=True)
@@ -72,12 +72,14 @@ def test_all_that_is_promised_is_measured_and_drawn(tmp_path: Path) -> None:
     measured = {result["name"] for result in figures["results"]}
     assert measured >= {"part_read_row", "part_write_row", "part_produce_row", "part_decode_row_32_outcomes"}
     restored = {result["name"]: result["records"] for result in figures["results"] if "records" in result}
-    assert 1 <= restored["restore_engine_beside_stock_faust"] / restored["restore_stock_faust"] < 2  # and its markers
+    assert (
+        1 <= restored["restore_engine_beside_stock_faust"] / restored["restore_stock_faust"] < 2
+    )  # markers count, too
     drawn = {file.name for file in (tmp_path / "plots").iterdir()}
     assert drawn == {"speed.svg", "speed_wide.svg", "restore.svg", "growth.svg", "parts.svg"}
 
 
-def test_start_up_and_the_input_s_end_are_not_measured() -> None:
+def test_start_up_and_the_end_of_the_input_are_not_measured() -> None:
     samples = [
         Sample(at_s, handled) for at_s, handled in ((0, 0), (9, 100), (10, 200), (11, 300), (12, 400), (20, 500))
     ]
@@ -85,7 +87,7 @@ def test_start_up_and_the_input_s_end_are_not_measured() -> None:
     assert (measured.events, measured.seconds) == (300, 3)
 
 
-def test_a_side_that_makes_no_more_progress_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_makes_no_more_progress_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     monkeypatch.setattr(Group, "handled", lambda _: min(next(looks), 2))
     began = time.monotonic()
@@ -102,6 +104,6 @@ def test_a_run_with_too_few_commits_is_measured_whole() -> None:
     assert measured.events_per_s == 5
 
 
-def test_figures_are_lines_to_read() -> None:
+def test_figures_print_as_readable_lines() -> None:
     report = Report(ratios={"engine_vs_stock_faust": 41.26}, notes=["left out: Java is missing"])
     assert str(report).splitlines() == ["engine_vs_stock_faust        41.26", "left out: Java is missing"]

@@ -1,4 +1,4 @@
-"""A rebuild is measured beside what it is compared with; how fast it was is no test's business."""
+"""A rebuild is measured together with what it is compared with; no test judges its speed."""
 
 from __future__ import annotations
 

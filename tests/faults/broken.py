@@ -1,7 +1,6 @@
-"""A worker that has something wrong with it: `python -m tests.faults.broken FAULT,… ARGUMENTS OF FAUST`.
+"""A worker with a fault: `python -m tests.faults.broken FAULT,… ARGUMENTS OF FAUST`.
 
-Some faults befall a sound engine, which has to notice; others take one of its guards away, and a scenario has to
-notice.
+Some faults hit a sound engine, which has to notice; others remove one of its guards, and a scenario has to notice.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FULL_BYTES = 32 * 1024
 
 
 def drops_first_batches() -> None:
-    """The first batch of each partition after an assignment is fetched, and gets lost; it may be markers only."""
+    """The first batch of each partition after an assignment is fetched and lost; it may hold markers only."""
     assign, getmany = Reader.assign, Reader.getmany
     asked: dict[Partition, int] = {}
 
@@ -54,7 +53,7 @@ def drops_first_batches() -> None:
 
 
 def reads_no_commands_of_partition_0() -> None:
-    """They keep coming, and its reader brings none."""
+    """They keep arriving, and the reader returns none of them."""
     getmany = Reader.getmany
 
     async def others(self: Reader, *arguments: Any, **options: Any) -> Any:
@@ -62,12 +61,12 @@ def reads_no_commands_of_partition_0() -> None:
         return await getmany(self, *arguments, **options)
 
     Reader.getmany = others  # type: ignore[method-assign]
-    guards.STANDSTILL_S = 10.0  # shorter, and a busy machine lets others stand, too
+    guards.STANDSTILL_S = 10.0  # any shorter, and other partitions stand still too on a busy machine
     engine_module.WATCH_S = 0.5
 
 
 def fetches_seldom() -> None:
-    """Each time from many partitions."""
+    """Each fetch then brings records of many partitions."""
     getmany = Reader.getmany
 
     async def late(self: Reader, *arguments: Any, **options: Any) -> Any:
@@ -78,7 +77,7 @@ def fetches_seldom() -> None:
 
 
 def aborts_every_tenth_batch() -> None:
-    """As when its records can't be delivered in time."""
+    """As if its records could not be delivered in time."""
     times = count(1)
 
     def reached(step: str) -> None:
@@ -89,7 +88,7 @@ def aborts_every_tenth_batch() -> None:
 
 
 def fills_its_disk() -> None:
-    """No file of this process may grow any more; what it says goes through another process."""
+    """No file of this process may grow any more; its output goes through another process."""
     sys.stdout.flush()
     scribe = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     assert scribe.stdin
@@ -104,7 +103,7 @@ def believes_any_beginning() -> None:
 
 
 def commits_in_no_generation() -> None:
-    """As a consumer without a group does; the broker then checks nothing."""
+    """Like a consumer without a group: the broker then checks nothing."""
 
     def unfenced(group: str, *_: object) -> bytes:
         return b"CGMDv2:" + struct.pack("<i", -1) + group.encode() + b"\0\0\1"
@@ -113,7 +112,7 @@ def commits_in_no_generation() -> None:
 
 
 def commits_offsets_before_its_records() -> None:
-    """They are still queued when the generation is checked."""
+    """The records are still queued when the generation is checked."""
     send, commit = TransactionalProducer.send, TransactionalProducer.commit
     reached = failpoints.reached
     kept: list[Sequence[Record]] = []
@@ -184,7 +183,7 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def command(*faults: Callable[[], None]) -> list[str]:
-    """What runs a worker of accounts with these."""
+    """The command that runs a worker of accounts with these faults."""
     names = ",".join(fault.__name__ for fault in faults)
     options = ["-A", "services.accounts.app", "worker", "--without-web", "-l", "info"]
     return [sys.executable, "-m", "tests.faults.broken", names, *options]

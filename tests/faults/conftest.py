@@ -1,4 +1,4 @@
-"""Stacks of their own for the faults, and a seed for every run: one in the short tier, many in the long one."""
+"""Stacks of their own for the scenarios, and their seeds: one in the short tier, many in the long one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def root(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Where the stacks live. What a failure leaves there is kept."""
+    """The folder of the stacks. It is kept after a failure."""
     folder = CHECKOUT / ".onefold" / "faults" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
     yield folder
     if not request.session.testsfailed:

@@ -1,4 +1,4 @@
-"""A scenario: load and readers around a fault, and the verdict on what came of it."""
+"""A scenario: load and readers around a fault, and the verdict on the outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Void(AssertionError):
 
 
 def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Waits for it. Raises Void when it does not come."""
+    """Waits until it has happened. Raises Void when it does not."""
     deadline = time.monotonic() + deadline_s
     while not happened():
         if time.monotonic() > deadline:
@@ -73,7 +73,7 @@ class Scenario:
         least_commands: int = LEAST_COMMANDS,
         least_events: int = 0,
     ) -> None:
-        """The load goes on until so many commands are acknowledged and so many events seen."""
+        """least_commands, least_events: the load goes on until so many are acknowledged and seen."""
         self.stack = stack
         self.seed = seed
         self._least_commands = least_commands
@@ -118,7 +118,7 @@ class Scenario:
         self._seen["kills"] += 1
 
     def await_killed(self, worker: Worker) -> None:
-        """By itself, at a failpoint; as `await_frozen`."""
+        """For a worker that a failpoint kills, as `await_frozen` is for one that it freezes."""
         observe(lambda: worker.exit_code == -signal.SIGKILL, f"{worker.name} was killed")
         self._seen["kills"] += 1
 
@@ -131,18 +131,18 @@ class Scenario:
         self._seen["freezes"] += 1
 
     def load_for(self, records: int) -> None:
-        """Returns after so many more records came out."""
+        """Returns after so many more output records."""
         goal = self.decided + records
         observe(lambda: self.decided >= goal, f"{records} more records at the outputs")
 
     def recover_for(self, records: int) -> None:
-        """The same, with everybody ready at its end."""
+        """The same; in addition, every running worker must be ready at the end."""
         self.load_for(records)
-        observe(lambda: all(worker.is_ready() for worker in self.running()), "everybody is ready")
+        observe(lambda: all(worker.is_ready() for worker in self.running()), "every running worker is ready")
 
     @contextmanager
     def compaction(self) -> Iterator[None]:
-        """The changelog is compacted all the time; without this, every record of it has to stay."""
+        """Inside the block the changelog is compacted all the time; otherwise, each of its records has to stay."""
         self._compacts = True
         with compacting(self.stack.bootstrap, CHANGELOG):
             yield
@@ -159,7 +159,7 @@ class Scenario:
         return dict(get(worker, "/cluster")[1])
 
     def owned(self, worker: Worker, asked: Worker | None = None) -> set[int]:
-        """The partitions that `worker` is told to own, by who is asked, else itself; none when that does not answer."""
+        """The partitions that `worker` owns according to `asked`, by default itself; none when that does not answer."""
         try:
             owners = self.cluster(asked or worker)["owners"][ACCOUNTS.name]
         except (OSError, http.client.HTTPException):
@@ -212,7 +212,7 @@ class Scenario:
         print(f"{listed(self._seen)}: exact")  # noqa: T201
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
-        """Every row, asked of every worker."""
+        """Asks every worker for every row."""
         expected = {name: last(rows) for name, rows in truth.rows.items()}
         for worker in self.running():
             with ThreadPoolExecutor(4) as pool:
@@ -241,7 +241,7 @@ class Scenario:
 
 
 class Log:
-    """A worker's log from now on. words: all of them in one line."""
+    """A worker's log from now on. words: must all be in one line."""
 
     def __init__(self, worker: Worker) -> None:
         self._file = worker.log
@@ -261,7 +261,7 @@ class Log:
 
 
 def runs(worker: Worker) -> bool:
-    """Whether its process is there, be it frozen."""
+    """Whether its process exists, even if frozen."""
     try:
         return worker.pid > 0 and worker.exit_code is None
     except ProcessLookupError:
@@ -274,7 +274,7 @@ def _is_frozen(worker: Worker) -> bool:
 
 
 def get(worker: Worker, path: str) -> tuple[int, Any]:
-    """(status, JSON), asked again for as long as the answer is 503."""
+    """(status, JSON) of the answer, asking again for as long as it is 503."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         connection = http.client.HTTPConnection(worker.url.removeprefix("http://"), timeout=30)

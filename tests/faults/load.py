@@ -17,7 +17,7 @@ from shared.kafka.producer import producer_config
 
 TICK_S = 0.01
 DUPLICATED = 0.1
-POISONED_EVERY = 2_000  # commands; each holds back what follows it under its key
+POISONED_EVERY = 2_000  # commands; each holds back the later commands of its key
 HTTP_ACCOUNTS = 40
 HTTP_WAIT_S = 2
 HTTP_TIMEOUT_S = 6.0
@@ -29,7 +29,7 @@ _OPEN: Intent = ("account.open", {})
 
 
 class Sent(NamedTuple):
-    """A record that the broker acknowledged, and where it said it is."""
+    """A record that the broker acknowledged, and the place that it named."""
 
     partition: int
     offset: int
@@ -116,7 +116,7 @@ class Load(threading.Thread):
 
 
 class Answered(NamedTuple):
-    """What a worker said about a command. code: of a refusal; sequence: of an acceptance."""
+    """A worker's answer to a command. code: of a refusal; sequence: of an acceptance."""
 
     name: str
     command_id: str
@@ -126,7 +126,7 @@ class Answered(NamedTuple):
 
 
 class HttpLoad(threading.Thread):
-    """One caller over HTTP who repeats a command, with its key, at any worker until it is answered."""
+    """An HTTP client that repeats each command, with its idempotency key, at any worker until it is answered."""
 
     def __init__(self, urls: Callable[[], Sequence[str]], seed: int) -> None:
         super().__init__(name="http load", daemon=True)
@@ -171,7 +171,7 @@ class HttpLoad(threading.Thread):
     def _ask(
         self, url: str, path: str, command_id: str, body: dict[str, int] | None
     ) -> tuple[int, dict[str, Any]] | None:
-        """None when nobody answered: whether it took effect is unknown."""
+        """None without an answer: whether the command took effect is unknown."""
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HTTP_TIMEOUT_S)
         wishes = {"Idempotency-Key": command_id, "Prefer": f"wait={HTTP_WAIT_S}"}
         headers = {"Content-Type": "application/json", **wishes}
@@ -217,5 +217,5 @@ POISONS: Sequence[Callable[[Keyed], tuple[bytes | None, bytes]]] = (
 
 
 def _oversize(good: Keyed) -> Keyed:
-    """As large as a broker takes them: a dead letter can't hold it."""
+    """Nearly as large as a broker allows: a dead letter can't hold all of it."""
     return good[0], b"\xff" * 900_000

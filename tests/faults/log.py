@@ -30,7 +30,7 @@ Records = dict[Partition, list[Read]]
 
 
 def read_all(bootstrap: str, starts: Mapping[Partition, int], deadline_s: float = 60.0) -> Records:
-    """Every committed record from `starts` on. To be called when no transaction is open."""
+    """Every committed record from `starts` on. Call it only while no transaction is open."""
     found: Records = {partition: [] for partition in starts}
     missing = set(starts)
     deadline = time.monotonic() + deadline_s
@@ -61,7 +61,7 @@ def with_open_transactions(bootstrap: str, partitions: Iterable[Partition]) -> l
 
 
 class Follower(threading.Thread):
-    """Reads along while things break; what it has once seen must still be there, and nothing else in between."""
+    """Reads along while things break; at the end, the log must hold exactly the records it has seen."""
 
     def __init__(self, bootstrap: str, starts: Mapping[Partition, int]) -> None:
         super().__init__(name="follower", daemon=True)
@@ -80,7 +80,7 @@ class Follower(threading.Thread):
         return sum(len(records) for (topic, _), records in self.records.items() if topic in topics)
 
     def has_seen(self, records: Records) -> bool:
-        """Whether it is as far as these go."""
+        """Whether it has read as far as these records."""
         return all(
             self.records[place] and self.records[place][-1].offset >= reads[-1].offset
             for place, reads in records.items()
@@ -94,7 +94,7 @@ class Follower(threading.Thread):
 
 @contextmanager
 def compacting(bootstrap: str, topic: str) -> Iterator[None]:
-    """The only broker compacts the topic all the time."""
+    """Inside the block the only broker compacts the topic all the time."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     eager = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1000"}
     changes = [

@@ -1,4 +1,4 @@
-"""A TCP proxy that delays what goes through it, holds it back, or cuts every connection."""
+"""A TCP proxy that delays or holds back data, or cuts every connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends RST
 
 
 class Proxy:
-    """Accepts on loopback while it is entered. passed: bytes in either direction."""
+    """Accepts connections on loopback while it is entered. passed: bytes in both directions."""
 
     def __init__(self, target: Callable[[], str]) -> None:
         """target: host:port, asked for at each connection."""
@@ -50,12 +50,12 @@ class Proxy:
         self._open.set()
 
     def cut(self) -> int:
-        """Resets every connection; how many there were. New ones are accepted."""
+        """Resets every connection and returns how many there were. New ones are accepted."""
         cut, self._sockets = self._sockets, set()
         for each in cut:
             with suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                each.shutdown(socket.SHUT_RD)  # wakes who reads, and says nothing to the other side
+                each.shutdown(socket.SHUT_RD)  # wakes the reading thread, and sends nothing to the peer
             each.close()
         return len(cut) // 2
 

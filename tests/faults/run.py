@@ -1,4 +1,4 @@
-"""What the scenarios of one run have in common, in however many processes they are run."""
+"""What the scenarios of one run share, across all its processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections import Counter
 SEED = "FAULTS_SEED"
 
 SEEN: Counter[str] = Counter()
-"""What every scenario together has gone through and found exact."""
+"""What all scenarios together have done and verified, by kind."""
 
 
 def choose_seed() -> None:
-    """Before there are other processes: all have to collect the same tests."""
+    """Called before other processes start: all have to collect the same tests."""
     os.environ.setdefault(SEED, str(random.SystemRandom().randrange(10**6)))
 
 
 def new_seed() -> int:
-    """FAULTS_SEED repeats a run's choices; their timing remains the machine's."""
+    """The same FAULTS_SEED repeats a run's choices, but not their timing."""
     return int(os.environ[SEED])
 
 

@@ -1,4 +1,4 @@
-"""A broker, its clients and a store in memory, which break where a schedule says so. Time does not pass."""
+"""A broker, its clients and a store in memory, which fail where a schedule says so. Time does not pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HALTS = ("freeze", "stall")
 
 
 class Crash(BaseException):
-    """The worker's process ends here."""
+    """The worker's process dies here."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +52,7 @@ class Slot(NamedTuple):
 
 
 class Broker:
-    """Partitions, transactions and one consumer group, beside which others may have positions."""
+    """Partitions, transactions and one consumer group; `others` holds the positions of other groups."""
 
     def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
         self.group = group
@@ -68,7 +68,7 @@ class Broker:
         self.stale: set[str] = set()  # transactional ids whose aborted offsets still count as pending
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
-        """state: how the transaction ended that a producer of another service wrote it in; None without one."""
+        """state: how the transaction ended in which another service wrote the record; None without a transaction."""
         key, value = message
         slots = self.slots[topic, partition_of(key or b"", self.partitions)]
         if state is None:
@@ -78,7 +78,7 @@ class Broker:
             slots += [Slot(key, value, transaction), Slot(None, None, transaction, marker=True)]
 
     def end(self, transactional_id: str, state: str) -> None:
-        """Commits or aborts what this id has open."""
+        """Commits or aborts the open transaction of this id."""
         transaction = self.open.pop(transactional_id, None)
         if transaction is None:
             return
@@ -89,7 +89,7 @@ class Broker:
             self.committed |= transaction.offsets
 
     def time_out(self) -> None:
-        """What a coordinator does to transactions that stay open: it aborts them and fences their producers."""
+        """Aborts all open transactions and fences their producers, as a coordinator does when they time out."""
         for transactional_id in list(self.open):
             self.epochs[transactional_id] += 1
             self.end(transactional_id, "aborted")
@@ -110,7 +110,7 @@ class Broker:
         return self._committed(place, start, self.stable_end(place))
 
     def written(self, place: Partition) -> Iterator[Read]:
-        """All that is committed, also what nobody can read before a transaction in front of it has ended."""
+        """All committed records, including those that nobody can read until an earlier transaction has ended."""
         return self._committed(place, 0, len(self.slots[place]))
 
     def _committed(self, place: Partition, start: int, end: int) -> Iterator[Read]:
@@ -134,9 +134,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the next commit of a worker runs into.
+    """A fault in the next commit of a worker.
 
-    freeze: its process stays at that step until it is thawed. stall: only the thread that commits does.
+    freeze: the process stops at that step until it is thawed. stall: only the committing thread does.
     """
 
     step: str
@@ -153,7 +153,7 @@ class FakeProducer:
         self.halted: str | None = None
         """"freeze" or "stall", while a call is held up."""
         self.at_rest = threading.Semaphore(0)
-        """Released when a call is held up; whoever runs it in a thread also does so at its end."""
+        """Released when a call is held up, and, by whoever runs the call in a thread, when it ends."""
         self._epoch: int | None = None
         self._go_on = threading.Event()
         self._doomed = False
@@ -166,7 +166,7 @@ class FakeProducer:
         self._go_on.set()
 
     def doom(self) -> None:
-        """The process ends: what is frozen never goes on."""
+        """The process dies: a frozen call never goes on."""
         self._doomed = True
         self._go_on.set()
 
@@ -215,7 +215,7 @@ class FakeProducer:
                 raise TransactionAborted(f"{fault.kind} at {step}")
 
     def _begin(self) -> Transaction:
-        """A new producer, or one after an aborted transaction, takes its id over."""
+        """The first transaction of a producer takes over its id."""
         if self._epoch is None:
             self._epoch = self._broker.epochs[self._id] = self._broker.epochs.get(self._id, -1) + 1
             self._broker.end(self._id, "aborted")
@@ -245,7 +245,7 @@ def _current(broker: Broker) -> set[bytes]:
 
 
 class FakeOffsets:
-    """`Offsets` over `Broker`. Whoever has to ask again has waited until pending transactions are settled."""
+    """`Offsets` over `Broker`. When it raises for pending offsets, it settles them: a retry succeeds."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -271,7 +271,7 @@ class FakeOffsets:
 class FakeReader:
     """`Reader` over `Broker`; each fetch brings a few records of a few partitions.
 
-    Its first fetch after a new assignment can get lost after its position has moved, and with it what it brought.
+    The first fetch after a new assignment can lose its records, although the position has moved past them.
     """
 
     def __init__(self, broker: Broker, chance: random.Random) -> None:
@@ -336,8 +336,9 @@ class FakeReader:
 
 
 class FakeStore:
-    """`RowStore` in memory. A crash takes the end of what was not flushed. What is broken can't be read, what is full
-    not written; a new process finds room again.
+    """`RowStore` in memory. A crash loses the latest writes.
+
+    Broken partitions can't be read, full ones not written; after a crash there is room again.
     """
 
     def __init__(self, table_name: str) -> None:

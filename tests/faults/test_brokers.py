@@ -19,7 +19,7 @@ from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
-SOME = 2_000  # records at the outputs
+SOME = 2_000  # output records
 WITHOUT_A_BROKER_S = 50.0
 TRIES = 10
 
@@ -45,7 +45,7 @@ def test_the_only_broker_is_frozen_and_goes_on(pair: Stack, seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("hold_s", [0, 5, 20])
 def test_the_workers_connections_are_cut(cut: Cut, seed: int, hold_s: int) -> None:
-    """0: they are reset. 5: nothing passes, then they are reset. 20: the same past the session."""
+    """0: they are reset. 5: nothing passes, then they are reset. 20: the same, for longer than the session."""
     stack, proxy = cut
     with Scenario(stack, seed) as scenario:
         scenario.load_for(SOME)
@@ -84,7 +84,7 @@ def test_one_of_three_is_killed_and_comes_back(cluster: Stack, seed: int) -> Non
 
 @pytest.mark.long
 def test_one_of_three_is_frozen_and_goes_on(cluster: Stack, seed: int) -> None:
-    """The group's coordinator, and leader of some partitions: all go on without it, though no connection breaks."""
+    """It is the group's coordinator and leads some partitions: all go on without it, though no connection breaks."""
     with Scenario(cluster, seed) as scenario:
         scenario.load_for(SOME)
         victim = _coordinator(cluster)
@@ -98,7 +98,7 @@ def test_one_of_three_is_frozen_and_goes_on(cluster: Stack, seed: int) -> None:
 
 @pytest.mark.long
 def test_two_of_three_are_killed_and_come_back(cluster: Stack, seed: int) -> None:
-    """One alone acknowledges nothing."""
+    """The third broker alone acknowledges nothing."""
     with Scenario(cluster, seed) as scenario:
         scenario.load_for(SOME)
         victims = scenario.random.sample([1, 2, 3], 2)
@@ -136,7 +136,7 @@ def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
 
 
 def _frozen_while_it_restores(scenario: Scenario, victim: Worker) -> Log:
-    """Its log since then; nothing of the accounts is restored."""
+    """Freezes the victim before it has restored any partition of accounts; returns its log since its start."""
     for _ in range(TRIES):
         victim.stop()
         shutil.rmtree(scenario.stack.settings.data_dir / victim.name)
@@ -166,7 +166,7 @@ def _move_its_leads(scenario: Scenario, broker: int) -> None:
 
 
 def _nothing_moves(scenario: Scenario, wait_s: float) -> None:
-    """Raises Void when something comes out meanwhile."""
+    """Raises Void when records come out in the meantime."""
     time.sleep(1.0)  # what was under way
     before = scenario.decided
     time.sleep(wait_s)
@@ -175,7 +175,7 @@ def _nothing_moves(scenario: Scenario, wait_s: float) -> None:
 
 
 def _each_goes_on(scenario: Scenario) -> Iterator[bool]:
-    """Whether records of every partition of the commands were handled since it was first asked."""
+    """Whether commands of every partition were handled since the first call."""
     began = _positions(scenario)
     while True:
         now = _positions(scenario)

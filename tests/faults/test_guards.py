@@ -1,4 +1,4 @@
-"""Each guard of the engine is taken away, and a scenario on real processes has to be violated by that."""
+"""Each guard of the engine is removed in turn, and a scenario on real processes has to notice."""
 
 from __future__ import annotations
 

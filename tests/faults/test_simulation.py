@@ -1,8 +1,8 @@
-"""The engine's own code against a simulated broker, through thousands of schedules that no real one would hit.
+"""The engine's own code against a simulated broker, through thousands of schedules that a real broker rarely produces.
 
-Workers crash and freeze at any step of a flush, answers to commits are lost, generations move, batches come in pieces,
-stores lose their ends or break, changelogs are compacted. Rows that a worker serves are compared with their changelog
-all the while, and what is left at the end is judged like a real log.
+Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
+pieces, stores lose their latest writes or break, changelogs are compacted. Rows that a worker serves are compared with
+their changelog throughout, and the log at the end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ TOPICS = [topic.name for topic in SIMULATED.all_topics()]
 
 
 class Unfinished(AssertionError):
-    """What was left could not be brought to its end."""
+    """The last worker could not finish the work."""
 
 
 class Worker:
@@ -118,7 +118,7 @@ class Worker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it owns partitions, has them restored, and is committing nothing."""
+        """Whether it owns partitions, has restored them, and is not committing."""
         if self.engine is None or self.engine.assignment is None or self.engine._committing is not None:
             return False
         replicas = self.engine.replicas.held.values()
@@ -153,7 +153,7 @@ class Worker:
             store.crash(self._world.chance)
 
     async def fly(self, step: Callable[[Engine], Awaitable[None]]) -> None:
-        """One step of the engine, to its end or to where it is held up."""
+        """Runs one step of the engine, to its end or to where it is held up."""
         assert self.engine is not None
         self.flight = asyncio.ensure_future(step(self.engine))
         await self._fly_on()
@@ -185,7 +185,7 @@ class Worker:
             self.crash()
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """In a thread only what is going to be held up; meanwhile nobody else runs, so that a seed tells all."""
+        """Uses a thread only for a call that will be held up; nothing else runs meanwhile, so a seed decides all."""
         if not self.producer.will_halt():
             return call(*arguments)
         at_rest = self.producer.at_rest
@@ -197,7 +197,7 @@ class Worker:
 
 
 class World:
-    """One schedule: a broker, some workers, and chance."""
+    """One schedule: a broker, some workers, and a source of random choices."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -248,17 +248,17 @@ class World:
             self.broker.settle()
 
     def _untrue_positions(self, engine: Engine | None) -> Iterator[str]:
-        """Whoever reads at a position takes every record before it to be in the rows."""
+        """Readers at a position rely on the rows to include every record before it."""
         for place, position in engine._reached.items() if engine else ():
             first = next(self.broker.visible(place, self.broker.committed.get(place, 0)), None)
             if first is not None and first.offset < position:
                 yield f"{place} is said to be at {position}, but {first.offset} is not committed"
 
     def _untrue_rows(self) -> Iterator[str]:
-        """Whoever reads from a worker that serves a partition takes its rows to be the latest."""
+        """Readers of a worker that serves a partition rely on its rows to be the latest."""
         for worker in self.workers:
             if worker.engine is None or worker.is_committing:
-                continue  # of that, nobody was told yet
+                continue  # no reader has been told of that commit yet
             for partition in range(PARTITIONS):
                 if worker.engine.serves(ACCOUNTS, partition):
                     latest = {read.key: read.value for read in self.broker.written((CHANGELOG, partition))}
@@ -266,7 +266,7 @@ class World:
                         yield f"{worker.name} serves rows of partition {partition} that are not the latest"
 
     async def plan(self) -> None:
-        """Something will befall the next commit of a worker."""
+        """Plans a fault for the next commit of a worker."""
         worker = self._one_of(lambda worker: worker.idle)
         if worker:
             step = self.chance.choice([*TRANSACTION_STEPS, "after_offsets", "after_commit"])
@@ -295,7 +295,7 @@ class World:
                 self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
 
     async def rebalance(self) -> None:
-        """Whoever answers gives up what it has, and gets something new; whoever does not is out, without knowing."""
+        """Workers that respond give up their partitions and get new ones; the others are out of the group unawares."""
         for worker in self.workers:
             if worker.idle:
                 await self._tell(worker, None)
@@ -310,7 +310,7 @@ class World:
             if worker in assignments:
                 worker.engine.joined(assignments[worker], sent=elapsed_s())
             else:
-                worker.engine.extend_lease(sent=elapsed_s() - LEASE_S)  # so long the group has waited for it
+                worker.engine.extend_lease(sent=elapsed_s() - LEASE_S)  # the group has waited for it as long as a lease
         self.untrue += self._untrue_rows()
         for worker, assignment in assignments.items():
             await self._tell(worker, assignment)
@@ -328,7 +328,7 @@ class World:
         )
 
     async def _tell(self, worker: Worker, wish: Assignment | None) -> None:
-        """Often in the middle of a turn, which then has to leave fetched records alone."""
+        """Often in the middle of a turn, which then must not handle the records it fetched."""
         assert worker.engine is not None
         worker.engine._inbox.put_nowait((wish, asyncio.get_running_loop().create_future()))
         if worker.engine.assignment is not None and self.chance.random() < 0.5:
@@ -337,7 +337,7 @@ class World:
             await worker.fly(Engine._handle_rebalance)
 
     async def settle(self) -> None:
-        """Everything ends; one worker that starts on what they left finishes the work."""
+        """All workers end; one that starts on what they left finishes the work."""
         for worker in self.workers:
             if worker.held_up and self.chance.random() < 0.5:
                 await worker.thaw()
@@ -416,7 +416,7 @@ async def simulate(seed: int) -> list[str]:
 
 
 def first_violations(seeds: Iterable[int]) -> list[str]:
-    """What the first schedule that breaks the engine leads to, behind its seed, which is noted on what it raises."""
+    """The seed and the violations of the first schedule that breaks the engine. Exceptions get a note of the seed."""
 
     async def run() -> list[str]:
         for seed in seeds:
@@ -501,7 +501,7 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
 
 
 def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """What real workers are run without, too; here `name` of its owner is put back."""
+    """Removes a guard as it is removed from real workers; here `name` of its owner is restored afterwards."""
 
     def remove(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(owner, name, getattr(owner, name))

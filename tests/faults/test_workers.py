@@ -1,4 +1,4 @@
-"""Workers are killed, frozen, superseded, scaled and robbed of their stores; nothing is lost and nothing repeated."""
+"""Workers are killed, frozen, superseded, scaled and robbed of their stores; nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults.verdict import CHANGELOG
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 EVERYTHING = set(range(TOPOLOGY.partitions))
-SOME = 2_000  # records at the outputs
+SOME = 2_000  # output records
 
 
 def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
@@ -39,7 +39,7 @@ def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
 
 @pytest.mark.long
 def test_killed_at_random(pair: Stack, seed: int) -> None:
-    """Ten kills: six times one of the two that work, twice both."""
+    """Ten kills: six times one of the two workers, twice both."""
     with Scenario(pair, seed, least_commands=50_000) as scenario:
         for count in scenario.random.sample([1] * 6 + [2] * 2, 8):
             scenario.load_for(scenario.random.randint(1, SOME))
@@ -70,12 +70,12 @@ def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        "before_produce",  # only the check of the generation stands in its way
+        "before_produce",  # only the check of the generation stops it
         *(pytest.param(step, marks=pytest.mark.long) for step in ("before_offsets", "after_offsets", "after_commit")),
     ],
 )
 def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
-    """The zombie goes on when the new owner of its partitions has decided everything and the load is over."""
+    """The zombie resumes after the new owner of its partitions has decided everything and the load is over."""
     with Scenario(pair, seed) as scenario:
         victim, other = _shuffled(scenario)
         log = Log(victim)
@@ -88,11 +88,11 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         victim.resume()
         _await_return(scenario, victim, other)
     if step != "after_commit":
-        observe(lambda: log.tells("batch not committed"), "its batch was refused")
+        observe(lambda: log.tells("batch not committed"), "the batch was refused")
 
 
 def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
-    """They are fetched and dropped, on every assignment: of commands, and of the changelog of a new store."""
+    """They are fetched and dropped on every assignment: batches of commands, and of the changelog of a new store."""
     with Scenario(pair, seed) as scenario:
         scenario.load_for(SOME)
         victim, other = _shuffled(scenario)
@@ -101,7 +101,10 @@ def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
         shutil.rmtree(pair.settings.data_dir / victim.name)
         _replace(victim, broken.command(broken.drops_first_batches))
         for topic in (CHANGELOG, COMMANDS.name):
-            observe(partial(log.tells, "a fetched batch was dropped, read again", topic), f"one of {topic} was noticed")
+            observe(
+                partial(log.tells, "a fetched batch was dropped, read again", topic),
+                f"a dropped batch of {topic} was noticed",
+            )
         scenario.load_for(SOME)
         other.stop()
         observe(lambda: scenario.owned(victim) == EVERYTHING, f"{victim.name} owns everything")
@@ -110,13 +113,13 @@ def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
 
 
 def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
-    """Its commands keep coming and are not fetched any more: the worker ends itself, and says why."""
+    """Its commands keep arriving but are no longer fetched: the worker ends itself, and says why."""
     with Scenario(pair, seed) as scenario:
         victim, other = _shuffled(scenario)
         other.stop()
         log = Log(victim)
         _replace(victim, broken.command(broken.reads_no_commands_of_partition_0))
-        observe(lambda: not runs(victim), "it ends")
+        observe(lambda: not runs(victim), "the worker ends")
         log.must_tell(
             "the worker stops: it makes no progress",
             f"{COMMANDS.name}/0 has stayed at offset",
@@ -137,7 +140,7 @@ def test_its_disk_is_full(pair: Stack, seed: int) -> None:
         victim.stop()
         victim.command = broken.command(broken.fills_its_disk)
         victim.spawn()
-        observe(lambda: not runs(victim), "it ends")
+        observe(lambda: not runs(victim), "the worker ends")
         log.must_tell("File too large")
         assert victim.exit_code != 0
         _replace(victim, faust_command(TOPOLOGY.service))
@@ -158,7 +161,7 @@ def test_the_changelog_is_compacted_during_a_restore(pair: Stack, seed: int) -> 
 
 
 def test_batches_are_aborted(pair: Stack, seed: int) -> None:
-    """One in ten of a worker's, with its membership intact: it begins again by itself."""
+    """One in ten of a worker's, while it stays a member of its group: it recovers by itself."""
     with Scenario(pair, seed) as scenario:
         victim, _ = _shuffled(scenario)
         log = Log(victim)
@@ -200,7 +203,7 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
 
 
 def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
-    """Files vanish or have their bytes flipped: those that opening reads, and those that only reading a row does."""
+    """Files vanish or get flipped bytes: files that are read on opening, and files that are read only for a row."""
     with Scenario(pair, seed, accounts=4_000) as scenario:
         for damage in (_scramble_the_manifests, _remove_the_currents, _flip_in_the_rows):
             victim, _ = _shuffled(scenario)
@@ -230,15 +233,15 @@ def _arm(worker: Worker, failpoint: str) -> None:
 
 
 def _await_takeover(scenario: Scenario, worker: Worker) -> None:
-    """Until `worker` owns everything and has committed since."""
+    """Waits until `worker` owns everything and has committed since."""
     observe(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything")
     commits = scenario.cluster(worker)["commits"]
     observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
 
 
 def _await_return(scenario: Scenario, zombie: Worker, other: Worker) -> None:
-    """By the word of the other: the zombie knows nothing newer than its last assignment."""
-    observe(lambda: scenario.owned(zombie, other), "the group counts it in again")
+    """Asks the other worker: the zombie knows nothing newer than its last assignment."""
+    observe(lambda: scenario.owned(zombie, other), "the zombie owns partitions again")
 
 
 def _tables(stores: Path) -> list[Path]:
@@ -257,7 +260,7 @@ def _remove_the_currents(stores: Path, _: random.Random) -> None:
 
 
 def _flip_in_the_rows(stores: Path, chance: random.Random) -> None:
-    """Leaves the ends of the files alone, where their indexes are."""
+    """Spares the ends of the files, where their indexes are."""
     for folder in _tables(stores):
         for table in folder.glob("*.sst"):
             data = bytearray(table.read_bytes())

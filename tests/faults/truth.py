@@ -1,4 +1,4 @@
-"""What a commands topic must lead to, worked out without any of the code under test."""
+"""What the records of a commands topic must lead to, computed without any of the code under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_CENTS = 100_000_000
 
 
 class Fact(NamedTuple):
-    """An event, as far as it is the command's doing."""
+    """The part of an event that its command determines."""
 
     sequence: int
     type: str
@@ -38,7 +38,7 @@ class RowFacts(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """sequence, phase and balance after the commands so far, and the latest of them by id."""
+    """Sequence, phase and balance after the commands so far, and the latest outcomes by command id."""
 
     sequence: int = 0
     phase: str = "unopened"
@@ -50,8 +50,8 @@ class Account:
 class Truth:
     """Fed with the records of the commands topic, partition by partition in order.
 
-    dead: places of records that could not be handled; parked: their keys' records from then on, by partition and key.
-    repeated: commands that came again.
+    dead: places of records that could not be handled. parked: these and later records, by partition and key.
+    repeated: how many commands were repeats.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Truth:
 
     @property
     def facts(self) -> int:
-        """How many events there have to be."""
+        """How many events there must be."""
         return sum(len(account.facts) for account in self.accounts.values())
 
     def feed(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
@@ -97,7 +97,7 @@ class Truth:
 
 
 def _understood(key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
-    """The command; None for what has to become a dead letter."""
+    """The command; None for a record that has to become a dead letter."""
     try:
         command = json.loads((value or b"").decode())
     except ValueError:
@@ -166,13 +166,13 @@ _EVENTS = {
 
 
 def fact_of(event: bytes) -> Fact:
-    """What an events record says."""
+    """The fact in a record of the events topic."""
     body = json.loads(event)
     return Fact(body["sequence"], body["type"], body["causation_id"], body["data"].get("amount_cents"))
 
 
 def facts_of(row: bytes) -> RowFacts:
-    """What a changelog record says."""
+    """The row in a changelog record."""
     body = json.loads(row)
     outcomes = tuple(
         Outcome(command_id, recorded[0], recorded[2] if len(recorded) > 2 else None)

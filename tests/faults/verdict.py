@@ -48,7 +48,7 @@ def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
 
 
 def uncompacted(followed: Records, outputs: Records) -> Records:
-    """The outputs, with the changelog as it was read along if compaction took nothing but older rows of their keys."""
+    """The outputs, with the changelog as the follower read it, if compaction removed nothing but older rows."""
     whole = dict(outputs)
     for place in (place for place in outputs if place[0] == CHANGELOG):
         then, now = followed[place], set(outputs[place])
@@ -58,7 +58,7 @@ def uncompacted(followed: Records, outputs: Records) -> Records:
 
 
 def changed_since(followed: Records, outputs: Records) -> Iterator[str]:
-    """What was read during the faults and differs from what is there now."""
+    """Differences between what was read during the faults and what is there now."""
     for place, now in outputs.items():
         then = followed[place]
         if then != now:
@@ -67,7 +67,7 @@ def changed_since(followed: Records, outputs: Records) -> Iterator[str]:
 
 
 def wrong_answers(truth: Truth, answers: Sequence[Answered]) -> Iterator[str]:
-    """What was answered over HTTP has to be what was decided."""
+    """Every answer over HTTP has to be what was decided."""
     for answer in answers:
         outcome = truth.outcomes.get((answer.name, answer.command_id))
         told = (answer.code, answer.sequence if answer.code is None else None)
@@ -123,7 +123,7 @@ def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
 
 
 def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
-    """What is parked has to be the bad records and, in order, the later ones of their keys."""
+    """The parked records have to be the bad ones and, in order, the later ones of their keys."""
     states: dict[bytes | None, Any] = {}
     for _, record in _records(outputs, PARKED):
         if record.key != BEGUN:

@@ -1,4 +1,4 @@
-"""Look-ups wait for what passes by itself, and for nothing else."""
+"""Look-ups are retried for errors that pass by themselves, and for no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.kafka.brokers import Brokers, BrokersUnavailable
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *codes: int) -> Brokers:
-    """Fails with each of `codes`, then answers that a group has nobody."""
+    """Brokers that fail with each of `codes`, then answer that a group has no members."""
     left: Iterator[int] = iter(codes)
 
     def members(_: Brokers, _group: str) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def test_a_broker_that_was_just_started_is_waited_for(monkeypatch: pytest.Monkey
     assert brokers.members("accounts") == ()
 
 
-def test_a_refusal_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = answering(monkeypatch, KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(BrokersUnavailable, match="GROUP_AUTHORIZATION_FAILED"):
         brokers.members("accounts")

@@ -1,4 +1,4 @@
-"""The embedded cluster keeps its data and says what is wrong, whatever is killed, taken or full."""
+"""The embedded cluster keeps its data and says what is wrong, whatever process is killed, port taken or disk full."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_data_and_port_survive_a_restart(kafka: EmbeddedKafka) -> None:
     assert read(kafka, 100) == RECORDS
 
 
-def test_a_port_taken_while_the_broker_was_down_is_named(kafka: EmbeddedKafka) -> None:
+def test_a_port_that_was_taken_while_the_broker_was_down_is_named(kafka: EmbeddedKafka) -> None:
     kafka.kill(1)
     port = kafka.bootstrap.partition(":")[2]
     with taken(kafka.bootstrap), pytest.raises(BrokerFailed, match=f"another program uses its port {port}"):
         kafka.restart(1)
 
 
-def test_another_port_is_chosen_for_a_taken_one_and_data_stay(kafka: EmbeddedKafka) -> None:
+def test_a_new_port_is_chosen_for_a_taken_one_and_the_data_stay(kafka: EmbeddedKafka) -> None:
     earlier = kafka.bootstrap
     kafka.stop()
     with taken(earlier):
@@ -143,7 +143,7 @@ sys.stdin.read()
 """
 
 
-def test_a_broker_ends_with_its_killed_parent(tmp_path: Path) -> None:
+def test_a_broker_ends_when_its_parent_process_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", ORPHAN, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -155,7 +155,7 @@ def test_a_broker_ends_with_its_killed_parent(tmp_path: Path) -> None:
     assert "shut down completed" in (tmp_path / "kafka-1.log").read_text()
 
 
-def test_a_full_disk_is_named_with_the_log(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_log(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ORPHAN, tmp_path],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000)),

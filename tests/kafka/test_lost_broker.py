@@ -1,4 +1,4 @@
-"""A broker that is lost for good: its clients find whoever took over from it."""
+"""A broker is lost for good: its clients find the brokers that took over from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_commit_under_way_ends_when_the_groups_coordinator_is_lost(
     kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = TransactionalProducer(kafka.bootstrap, "orders-1")
-    assert commit(producer).lost_membership  # the group's coordinator says so: from now on it is known
+    assert commit(producer).lost_membership  # the group's coordinator says so, so the client knows it from now on
     coordinator = coordinator_of(kafka.bootstrap)
 
     def lose(step: str) -> None:
@@ -54,7 +54,7 @@ def test_a_commit_under_way_ends_when_the_groups_coordinator_is_lost(
     commit(producer)
     assert time.monotonic() - began < DEADLINE_S
     monkeypatch.undo()
-    assert commit(producer).lost_membership  # said by the new one
+    assert commit(producer).lost_membership  # the new coordinator says so
 
 
 def ends_for_workers(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
@@ -76,7 +76,7 @@ def test_the_ends_of_a_lost_broker_are_unknown_until_it_has_a_successor(
 
 
 def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
-    """What is known in the end, and never anything else."""
+    """The first answer; until then, only that the ends are unknown."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -94,7 +94,7 @@ def commit(producer: TransactionalProducer) -> TransactionAborted:
 
 
 def coordinator_of(bootstrap: str) -> int:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # without this name it would be gone before its answer
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # unnamed, the client would be collected before it answers
     return int(admin.describe_consumer_groups([GROUP])[GROUP].result().coordinator.id)
 
 

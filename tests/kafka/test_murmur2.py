@@ -60,7 +60,7 @@ def test_every_producer_of_the_system_sends_a_key_to_the_same_partition(bootstra
 
 
 def _by_librdkafka(bootstrap: str, keys: Iterable[bytes]) -> list[int | None]:
-    """With the partition left to librdkafka, as the engine leaves it for keys of other services."""
+    """librdkafka chooses the partition, as it does when the engine writes keys of other services."""
     partitions: dict[bytes | None, int | None] = {}
 
     def note(error: object, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Look-ups outlive the broker they ask."""
+"""Look-ups work again after their broker was lost and came back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
 DEADLINE_S = 60.0
 
 
-def test_a_broker_that_came_back_is_asked_as_before(tmp_path: Path) -> None:
+def test_a_broker_that_came_back_answers_look_ups_again(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path / "data", tmp_path / "logs") as kafka:
         provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
         offsets = Offsets(kafka.bootstrap)

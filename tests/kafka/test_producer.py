@@ -1,4 +1,4 @@
-"""A command is sent once, its place is known, and every failure says whether trying again makes sense."""
+"""A command is sent once, its offset is known, and every failure says whether a retry makes sense."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -58,7 +58,7 @@ def test_nothing_is_lost_repeated_or_reordered_by_configuration() -> None:
 
 
 @pytest.mark.broker
-def test_the_answer_is_where_the_record_is(broker: str) -> None:
+def test_a_send_returns_where_the_record_is(broker: str) -> None:
     async def test(producer: CommandProducer) -> None:
         key = "Zoë".encode()
         partition, offset = await producer.send(COMMANDS.name, key, b"value")
@@ -70,7 +70,7 @@ def test_the_answer_is_where_the_record_is(broker: str) -> None:
 
 
 @pytest.mark.broker
-def test_a_record_goes_to_the_partition_it_is_for(broker: str) -> None:
+def test_a_record_goes_to_the_given_partition(broker: str) -> None:
     async def test(producer: CommandProducer) -> None:
         elsewhere = (partition_of(b"one", 4) + 1) % 4
         partition, offset = await producer.send(COMMANDS.name, b"one", b"value", elsewhere)

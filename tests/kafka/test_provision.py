@@ -1,4 +1,4 @@
-"""Topics are created as declared, and a difference is named, never repaired in silence."""
+"""Topics are created as declared, and a difference is reported, never repaired silently."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_a_service_may_not_declare_anothers_topic_differently() -> None:
         declared_topics([TOPOLOGY, other], Settings())
 
 
-def test_what_is_as_declared_has_no_difference() -> None:
+def test_a_topic_that_is_as_declared_has_no_difference() -> None:
     spec = TopicSpec(4, 3, COMPACTED)
     assert differences({"a": spec}, {"a": replace(spec, config=COMPACTED | {"segment.ms": "1"})}) == []
 
@@ -96,11 +96,11 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
         ("min.insync.replicas", "2", "1", "--add-config min.insync.replicas=2, or set ONEFOLD_MIN_ISR=1"),
     ],
 )
-def test_a_fix_is_one_that_can_be_done(setting: str, declared: str, found: str, fix: str) -> None:
+def test_a_difference_names_a_fix_that_can_be_carried_out(setting: str, declared: str, found: str, fix: str) -> None:
     assert Difference("a", setting, declared, found).fix.endswith(fix)
 
 
-def test_keys_are_not_moved_by_a_fix() -> None:
+def test_no_fix_moves_keys_to_other_partitions() -> None:
     assert Difference("a", "partitions", "8", "12").fix == (
         "move to the topic's next version, because keys must stay in their partitions; "
         "declare 12 only if nothing was ever written to the service's topics"
@@ -118,13 +118,13 @@ def test_services_are_found_by_folder() -> None:
     assert "accounts" in [topology.service for topology in load_topologies()]
 
 
-def test_no_broker_is_said_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_broker_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kafka.provision._REQUEST_TIMEOUT_S", 1.0)
     with pytest.raises(ProvisionError, match=r"no broker answers at 127\.0\.0\.1:1"):
         found_topics(["a"], "127.0.0.1:1")
 
 
-def test_a_worker_does_not_start_beside_a_topic_with_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_does_not_start_on_a_topic_with_another_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
     present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
     monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
     require_topics(["a"], 8, "127.0.0.1:1")
@@ -142,7 +142,7 @@ def test_missing_topics_are_created_once_and_exactly_as_declared(bootstrap: str,
 
 
 @pytest.mark.broker
-def test_several_may_provision_at_once(bootstrap: str, topology: Topology) -> None:
+def test_several_processes_may_provision_at_once(bootstrap: str, topology: Topology) -> None:
     settings = Settings(bootstrap=bootstrap)
     with ThreadPoolExecutor(6) as pool:
         created = list(pool.map(lambda _: provision([topology], settings), range(6)))
@@ -150,7 +150,7 @@ def test_several_may_provision_at_once(bootstrap: str, topology: Topology) -> No
 
 
 @pytest.mark.broker
-def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topology: Topology) -> None:
+def test_a_mismatch_is_refused_with_all_differences_and_creates_nothing(bootstrap: str, topology: Topology) -> None:
     settings = Settings(bootstrap=bootstrap)
     provision([topology], settings)
     commands, _ = topology.topics
@@ -168,13 +168,15 @@ def test_a_mismatch_is_refused_whole_and_nothing_is_created(bootstrap: str, topo
 
 
 @pytest.mark.broker
-def test_too_few_brokers_for_the_replication_is_the_brokers_own_words(bootstrap: str, topology: Topology) -> None:
+def test_too_few_brokers_for_the_replication_are_reported_in_the_brokers_words(
+    bootstrap: str, topology: Topology
+) -> None:
     with pytest.raises(ProvisionError, match=r"was not created: .*replication factor of 3 cannot be reached"):
         provision([topology], Settings(bootstrap=bootstrap, replication=3, min_isr=2))
 
 
 @pytest.mark.broker
-def test_a_worker_without_its_topics_says_so_and_ends(bootstrap: str, tmp_path: Path) -> None:
+def test_a_worker_without_its_topics_says_so_and_exits(bootstrap: str, tmp_path: Path) -> None:
     settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
     worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
     with pytest.raises(StageFailed, match=r"accounts\.commands\.v1, .*; fix: run `provision`"):

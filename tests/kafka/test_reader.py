@@ -1,4 +1,4 @@
-"""A reader gives each committed record once, from where it was told to begin, and nothing it was told to leave."""
+"""A reader returns each committed record once, from the assigned position on, and nothing of other partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared.kafka.reader import OffsetGone, Reader, ReadRecord
 pytestmark = pytest.mark.broker
 
 DEADLINE_S = 60.0
-MANY = 20_000  # more than a reader keeps waiting
+MANY = 20_000  # more than a reader buffers
 T = TypeVar("T")
 
 
@@ -34,7 +34,7 @@ async def reading(bootstrap: str) -> AsyncIterator[Reader]:
 
 
 async def read_until(reader: Reader, done: Callable[[list[ReadRecord]], bool], limit: int = 500) -> list[ReadRecord]:
-    """All that comes until `done` says so."""
+    """All records that arrive until `done` says so."""
     found: list[ReadRecord] = []
     deadline = time.monotonic() + DEADLINE_S
     while not done(found):
@@ -53,7 +53,7 @@ def offsets(records: list[ReadRecord]) -> list[int]:
     return [record.offset for record in records]
 
 
-def test_committed_records_are_read_and_the_position_passes_all_else(
+def test_committed_records_are_read_and_the_position_passes_markers_and_aborted_ones(
     bootstrap: str, topic: str, put: Callable[..., None]
 ) -> None:
     put(b"a", b"b")
@@ -79,7 +79,7 @@ def test_committed_records_are_read_and_the_position_passes_all_else(
     asyncio.run(run())
 
 
-def test_after_a_seek_or_an_assignment_nothing_comes_that_was_fetched_before(
+def test_after_a_seek_or_an_assignment_no_record_fetched_before_is_returned(
     bootstrap: str, topic: str, put: Callable[..., None]
 ) -> None:
     put(*(b"%d" % number for number in range(MANY)))
@@ -104,9 +104,7 @@ def test_after_a_seek_or_an_assignment_nothing_comes_that_was_fetched_before(
     asyncio.run(run())
 
 
-def test_a_paused_partition_rests_and_goes_on_where_it_was(
-    bootstrap: str, topic: str, put: Callable[..., None]
-) -> None:
+def test_a_paused_partition_resumes_where_it_stopped(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(*(b"%d" % number for number in range(MANY)))
     rests, goes_on = (topic, 0), (topic, 1)
 
@@ -131,8 +129,8 @@ def test_a_paused_partition_rests_and_goes_on_where_it_was(
     asyncio.run(run())
 
 
-def test_what_librdkafka_tells_twice_is_read_once(bootstrap: str, topic: str) -> None:
-    """As some of its releases did when a leader moved."""
+def test_a_record_that_librdkafka_delivers_twice_is_read_once(bootstrap: str, topic: str) -> None:
+    """Some of its releases delivered records twice when a leader moved."""
 
     def told(*offsets: int, partition: int = 0) -> list[SimpleNamespace]:
         fields = {
@@ -161,10 +159,10 @@ def test_what_librdkafka_tells_twice_is_read_once(bootstrap: str, topic: str) ->
 
 
 @pytest.mark.parametrize("start", [1, 7])
-def test_an_offset_that_is_not_there_is_told_of(
+def test_an_offset_that_is_not_in_the_log_is_reported(
     bootstrap: str, topic: str, put: Callable[..., None], start: int
 ) -> None:
-    """Removed by retention, or never written; then it can be assigned anew."""
+    """Retention removed it, or it was never written. The partition can then be assigned anew."""
     put(b"a", b"b")
     put(b"c")
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -182,8 +180,8 @@ def test_an_offset_that_is_not_there_is_told_of(
     asyncio.run(run())
 
 
-def test_a_partition_that_is_not_read_can_not_be_gone_back_in(bootstrap: str, topic: str) -> None:
-    """To assign it anew is what helps, as when its offset is gone."""
+def test_seeking_in_a_partition_that_is_not_read_is_refused(bootstrap: str, topic: str) -> None:
+    """It has to be assigned anew, as when its offset is gone."""
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
@@ -195,7 +193,7 @@ def test_a_partition_that_is_not_read_can_not_be_gone_back_in(bootstrap: str, to
 
 
 def test_a_record_ends_the_wait_for_it(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
-    """And the loop goes on meanwhile."""
+    """The event loop goes on meanwhile."""
     put(b"a")
 
     async def run() -> None:

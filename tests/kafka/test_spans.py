@@ -20,7 +20,9 @@ def values(bootstrap: str, span: Span) -> dict[int, bytes | None]:
     return {offset: value for chunk in chunks for offset, value in zip(chunk.offsets, chunk.values, strict=True)}
 
 
-def test_what_was_committed_between_the_offsets_is_read(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+def test_the_committed_records_between_two_offsets_are_read(
+    bootstrap: str, topic: str, put: Callable[..., None]
+) -> None:
     put(b"a", b"b")  # and the transaction's marker, which has offset 2
     put(b"never", abort=True)
     put(None, b"c", b"d")
@@ -44,7 +46,7 @@ def test_a_long_span_comes_in_order_and_in_chunks(bootstrap: str, topic: str, pu
     assert all(timestamp > 1.6e12 for chunk in chunks for timestamp in chunk.timestamps)
 
 
-def test_what_retention_removed_is_missed(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+def test_records_that_retention_removed_are_missed(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a", b"b")
     put(b"c")
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -55,7 +57,7 @@ def test_what_retention_removed_is_missed(bootstrap: str, topic: str, put: Calla
     assert values(bootstrap, Span(topic, 0, 2, 5)) == {3: b"c"}
 
 
-def test_an_end_that_is_never_reached_is_told_of(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+def test_an_end_that_is_never_reached_is_reported(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a")
     with pytest.raises(BrokersUnavailable, match=f"{topic}/0: no broker answers for offset 2"):
         list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=0.5))

@@ -1,4 +1,4 @@
-"""A batch larger than librdkafka's queue is written all the same, or not at all; a record as the topic's limit says."""
+"""A batch larger than librdkafka's queue is written whole or not at all; the topic limits the size of a record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COPIES = [Record("shop.copies.v1", b"key", b"copy", partition) for partition in 
 
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
-    """With a queue of ten records, and a broker of librdkafka's own."""
+    """A producer with a queue of ten records, on librdkafka's mock broker."""
 
     def small(bootstrap: str, **settings: Any) -> dict[str, Any]:
         small = {"queue_buffering_max_messages": 10, "test_mock_num_brokers": 1}
@@ -70,11 +70,11 @@ def test_a_queue_that_stays_full_aborts_the_batch(
     assert stuck.aborted == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it has no clock that goes on in its sleep")
-def test_a_transaction_that_was_slept_through_is_begun_again(
+@pytest.mark.skipif(sys.platform != "linux", reason="no clock of this platform runs while the machine sleeps")
+def test_a_transaction_that_timed_out_during_sleep_is_aborted(
     producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its coordinator has aborted it meanwhile, and says the same as for a twin."""
+    """Its coordinator has aborted it, and gives the same error as for a second worker with this id."""
 
     def refuse(_step: str) -> None:
         raise KafkaException(KafkaError(KafkaError._FENCED))
@@ -88,7 +88,7 @@ def test_a_transaction_that_was_slept_through_is_begun_again(
 
 
 @pytest.mark.broker
-def test_how_large_a_record_may_be_is_the_topics_to_say(bootstrap: str) -> None:
+def test_the_topic_limits_the_size_of_a_record(bootstrap: str) -> None:
     provision([Topology("rows", (ROWS,), partitions=1)], Settings(bootstrap=bootstrap))
     producer, nobody = TransactionalProducer(bootstrap, "rows"), group_metadata("rows", 1, "worker")
 
@@ -101,6 +101,6 @@ def test_how_large_a_record_may_be_is_the_topics_to_say(bootstrap: str) -> None:
         write(2**20)
 
 
-def test_workers_of_two_services_never_have_one_id() -> None:
+def test_workers_of_two_services_never_share_a_transactional_id() -> None:
     assert producer_id("orders", "archive-1") != producer_id("orders-archive", "1")
     assert producer_id("orders", "v2-1") != producer_id(Topology("orders", (), version=2).group, "1")

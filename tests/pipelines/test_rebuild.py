@@ -188,7 +188,7 @@ def test_rows_that_an_executor_kept_to_itself_are_missed(ledger: Any, brokers: B
     assert brokers.positions(rebuild.topology.group) == {}
 
 
-def test_what_retention_removed_is_missed(ledger: Any, rebuild: Rebuild) -> None:
+def test_records_that_retention_removed_are_missed(ledger: Any, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()))
     ledger.forget()
     with pytest.raises(HistoryIncomplete, match="not in an archive that was named"):
