@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/pipelines" in item.path.as_posix():
             item.add_marker(pytest.mark.broker)
             item.add_marker(pytest.mark.spark)
-            # PySpark leaves the closing of its sockets to the garbage collector
+            # PySpark leaves its sockets to the garbage collector to close
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
@@ -63,7 +63,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def executors_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Spark writes as Parquet is on another machine; here is its mark of success only, which the driver makes."""
+    """Parquet files are written on another machine; only the success marker, which the driver writes, is here."""
     from pyspark.sql import DataFrameWriter
 
     def on_another_disk(writer: DataFrameWriter, path: str) -> None:
@@ -102,7 +102,7 @@ class Ledger:
         self._producer.commit_transaction(30)
 
     def decide_but_abort(self, *commands: tuple[str, AccountCommand]) -> None:
-        """What a worker leaves that died in its transaction: records that nobody may see."""
+        """Leaves what a worker leaves that died in its transaction: records that nobody may see."""
         before = dict(self.rows)
         self._produce(commands)
         self._producer.abort_transaction(30)
@@ -115,7 +115,7 @@ class Ledger:
         self._put(self.table.events.name, account, value)
 
     def park(self, row_id: str) -> None:
-        """What the engine writes of a record that could not be handled. row_id: processor, partition and key."""
+        """Writes the parked row of a record that could not be handled. row_id: processor, partition and key."""
         processor, partition, _ = row_id.split("/")
         place = {"processor": processor, "topic": self.table.table.source.name, "partition": int(partition)}
         parked = Parked(**place, offset=3, code="message.bad", reason="not JSON", attempts=1)
@@ -131,7 +131,7 @@ class Ledger:
         self.put_row(account, DECIDER.row_codec.encode(altered))
 
     def miscount(self, account: str, cents: int) -> None:
-        """From now on the account's rows are wrong by so much."""
+        """Makes the account's rows wrong by so much from now on."""
         row = self.rows[account]
         self.rows[account] = structs.replace(row, state=Open(balance_cents=row.state.balance_cents + cents))
 
@@ -146,7 +146,7 @@ class Ledger:
         )
 
     def forget(self) -> None:
-        """What retention does to the topic of events, at once: every record there is now is deleted."""
+        """Deletes every record in the events topic, as retention does in time."""
         topic = self.table.events.name
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         wanted = [TopicPartition(topic, p, end) for p, end in Brokers(self.bootstrap).settled_ends(topic).items()]
@@ -196,7 +196,7 @@ class Record(NamedTuple):
 
 
 def read_records(bootstrap: str, topic: str) -> list[Record]:
-    """All committed records, each partition in its order."""
+    """All committed records, in order within each partition."""
     reader = {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer(reader | {"enable.partition.eof": True, "isolation.level": "read_committed"})
     waiting = set(range(Brokers(bootstrap).partitions(topic)))
@@ -208,7 +208,7 @@ def read_records(bootstrap: str, topic: str) -> list[Record]:
         messages: list[Any] = consumer.consume(1000, timeout=0.2)
         for message in messages:
             if message.error():
-                waiting.discard(message.partition())  # its end
+                waiting.discard(message.partition())  # the end of the partition
             else:
                 found.append(Record(message.partition(), message.key(), message.value()))
     consumer.close()

@@ -1,4 +1,4 @@
-"""The worker of accounts at its first release: a charge was in dollars then, and nobody had written an upcaster."""
+"""The worker of accounts at its first release: charges were in dollars, and there was no upcaster yet."""
 
 import json
 

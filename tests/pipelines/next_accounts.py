@@ -1,4 +1,4 @@
-"""The worker of accounts at its next version; what evolved otherwise is not the point here."""
+"""The worker of accounts at its next version, whose code is otherwise the same."""
 
 from dataclasses import replace
 

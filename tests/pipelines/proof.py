@@ -45,7 +45,7 @@ ACCOUNTS = table_of("accounts", "accounts")
 CHANGELOG = ACCOUNTS.changelog
 NOON = datetime(1997, 1, 18, 12, tzinfo=UTC)
 _APP = "services.accounts.app"
-DEADLINE_S = 300.0  # a machine that is busy with other things has its time
+DEADLINE_S = 300.0  # enough for a busy machine
 AT_ONCE = {"log.initial.task.delay.ms": 100, "log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 500}
 """Otherwise a broker looks every few minutes for what is to be compacted or deleted."""
 
@@ -55,14 +55,14 @@ Fact = tuple[int, Account]
 
 
 def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: Path) -> None:
-    """What is folded here, the live table over HTTP, its changelog and Spark are the same in the end."""
+    """The fold made here, the live table over HTTP, its changelog and Spark all agree in the end."""
     first, second, third, fourth = _quarters(histories)
     with _running(root, spark) as accounts:
         accounts.set(CHANGELOG, segment_ms="1", min_cleanable_dirty_ratio="0.01", min_compaction_lag_ms="86400000")
 
         # a first release, and one with an upcaster that is killed in the middle of a transaction
         accounts.start("tests.pipelines.first_accounts")
-        for part in (first, second):  # so that of most accounts a row lies behind another, and not in the last segment
+        for part in (first, second):  # so that most accounts have an older row, outside the last segment
             accounts.ask(part)
             accounts.await_decided()
         accounts.worker.kill()
@@ -73,7 +73,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.await_decided()
         accounts.worker.kill()
 
-        # a worker without a store, of a changelog that was compacted; what lies in its last segment is not
+        # a worker without a store restores from a compacted changelog, the last segment of which is never compacted
         written = read_records(accounts.bootstrap, CHANGELOG)
         accounts.set(CHANGELOG, min_compaction_lag_ms="0")
         fewer = len(written) - len(latest(written)) / 2
@@ -92,7 +92,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.ask(fourth)
         accounts.agree(archive)
 
-        # what the next version begins with
+        # what the next version starts with
         accounts.worker.stop()
         build = Rebuild(spark, accounts.brokers, [ACCOUNTS], 2, root / "work", archive=lambda _: archive)
         provision([build.topology], Settings(bootstrap=accounts.bootstrap))
@@ -102,7 +102,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
 
 
 def _quarters(histories: Mapping[str, Sequence[AccountCommand]]) -> list[Asked]:
-    """All accounts in turns."""
+    """The commands of all accounts, interleaved, in quarters."""
     turns = [[(name, command) for command in history] for name, history in histories.items()]
     asked = [each for turn in zip_longest(*turns) for each in turn if each]
     bounds = [quarter * len(asked) // 4 for quarter in range(5)]
@@ -110,7 +110,7 @@ def _quarters(histories: Mapping[str, Sequence[AccountCommand]]) -> list[Asked]:
 
 
 def _folded(asked: Asked) -> dict[str, Fact]:
-    """Every account by the domain alone."""
+    """Every account, folded by the domain alone."""
     facts: dict[str, Fact] = defaultdict(lambda: (0, DECIDER.initial))
     for name, command in asked:
         sequence, account = facts[name]
@@ -140,7 +140,7 @@ class _Accounts:
         provision([TOPOLOGY], self._settings)
 
     def start(self, module: str = _APP, failpoint: str | None = None) -> None:
-        """A worker in the place of the one before; with a failpoint it will be killed there."""
+        """Replaces the worker by a new one, which is killed at `failpoint` if given."""
         self.worker.kill()
         self.worker = self._new_worker(module)
         self.worker.change(failpoint=failpoint, http_port=self._port)
@@ -169,7 +169,7 @@ class _Accounts:
         _await(lambda: self.brokers.positions(TOPOLOGY.group).get(topic), lambda found: found == ends)
 
     def agree(self, archive: Archive | None = None) -> None:
-        """All four: the fold here, the changelog, the answers over HTTP, and Spark."""
+        """Checks that all four agree: the fold made here, the changelog, the answers over HTTP, and Spark."""
         self.await_decided()
         expected = _folded(self._asked)
         assert _facts(latest(read_records(self.bootstrap, CHANGELOG))) == expected

@@ -1,4 +1,4 @@
-"""The archive holds each record once, whatever dies, and stands in for what the topic has forgotten."""
+"""The archive holds each record once, whatever process dies, and stands in for records that the topic no longer has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def brokers(ledger: Any) -> Brokers:
     return Brokers(ledger.bootstrap)
 
 
-def test_each_run_adds_what_is_new_and_committed(archive: Archive, brokers: Brokers, ledger: Any) -> None:
+def test_each_run_adds_the_new_committed_records(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     assert archive.ends() == {}
     ledger.decide(*ANN_AND_BOB)
     assert archive.extend(brokers).records == 2
@@ -80,7 +80,7 @@ def test_two_runs_from_the_same_start_archive_once(archive: Archive, brokers: Br
     assert list(archive.problems(brokers)) == []
 
 
-def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, brokers: Brokers, ledger: Any) -> None:
+def test_repeated_altered_and_missing_records_are_found(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(*ANN_AND_BOB, ("ann", CHARGE), ("bob", CHARGE))
     archive.extend(brokers)
     table = archive.table()
@@ -96,9 +96,7 @@ def test_what_is_twice_there_altered_or_missing_is_found(archive: Archive, broke
 
 
 @pytest.mark.usefixtures("spark")
-def test_neither_a_copy_nor_a_topic_without_a_record_is_wrong(
-    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_accepts_copies_and_empty_topics(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = {"new": views_of("new", "days"), "sold": views_of("sold", "skus", "insights")}
     provision([views[0].topology for views in shop.values()], Settings(bootstrap=ledger.bootstrap))
     copies = replace(ledger, table=shop["sold"][0])
@@ -114,7 +112,9 @@ def test_neither_a_copy_nor_a_topic_without_a_record_is_wrong(
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_verify_finds_exits_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_exits_with_1_when_it_finds_a_problem(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger.put_event("ann", ledger.event("ann", sequence=2))
     monkeypatch.setattr(cli, "tables", lambda _: [ledger.table])
     arguments = ["archive", str(tmp_path), "accounts", "--bootstrap", ledger.bootstrap]
@@ -125,13 +125,13 @@ def test_what_verify_finds_exits_with_1(ledger: Any, tmp_path: Path, monkeypatch
 
 
 def views_of(service: str, *names: str) -> tuple[FoldedTable, ...]:
-    """Views of sales, of topics of their own."""
+    """Views of sales that read topics of their own."""
     views = tuple(Table(name, Topic(f"{service}.by-{name}.v1")) for name in names)
     topology = Topology(service, tuple(view.source for view in views), views, PARTITIONS)
     return tuple(replace(table_of("sales", v.name), topology=topology, table=v, events=v.source) for v in views)
 
 
-def test_small_files_become_large_ones(archive: Archive, brokers: Brokers, ledger: Any) -> None:
+def test_compacting_merges_small_files(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     for command in (OpenAccount(), CHARGE, CHARGE):
         ledger.decide(("ann", command), same_day=True)
         archive.extend(brokers)
@@ -142,7 +142,7 @@ def test_small_files_become_large_ones(archive: Archive, brokers: Brokers, ledge
     assert list(archive.problems(brokers)) == []
 
 
-def test_parity_goes_back_to_the_archive_for_what_the_topic_forgot(
+def test_parity_reads_from_the_archive_what_the_topic_no_longer_has(
     spark: Any, archive: Archive, brokers: Brokers, ledger: Any
 ) -> None:
     ledger.decide(*ANN_AND_BOB, ("ann", CHARGE))
@@ -163,12 +163,12 @@ def test_a_partition_without_an_archived_record_is_read_from_the_topic(
     archive.extend(brokers)
     ledger.forget()
     ledger.decide(("bob", OpenAccount()))
-    known = {partition: end for partition, end in archive.ends().items() if end}  # all that records alone can tell
+    known = {partition: end for partition, end in archive.ends().items() if end}  # what the records alone show
     monkeypatch.setattr(archive, "ends", lambda: known)
     assert parity.audit(spark, brokers, ledger.table, archive=archive).agree == 2
 
 
-def test_a_hole_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:
+def test_a_gap_before_unarchived_records_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:
     ledger.decide(("ann", OpenAccount()))
     archive.extend(brokers)
     ledger.decide(("ann", CHARGE))
@@ -182,7 +182,7 @@ def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, broke
     ledger.decide(("ann", OpenAccount()))
     archive.extend(brokers)
     ends = archive.ends()
-    longer = {partition: end + 7 for partition, end in ends.items()}  # as of a topic that was made anew since
+    longer = {partition: end + 7 for partition, end in ends.items()}  # as if the topic had been recreated since
     archive.append(archive.between(brokers, ends, ends), ends, longer)
     with pytest.raises(AnotherLog, match="no longer has what is archived of it"):
         archive.extend(brokers)

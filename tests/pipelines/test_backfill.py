@@ -1,4 +1,4 @@
-"""Another system's history enters whole or not at all, in its order, and once."""
+"""Another system's history is imported whole or not at all, in order, and once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def events(ledger: Any) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def test_rows_become_events_and_a_table_once_beside_what_lives(
+def test_rows_become_events_and_a_table_once_beside_live_accounts(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
 ) -> None:
     rejects = str(tmp_path / "rejects")
@@ -143,7 +143,7 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
         fill.run(rows.withColumnRenamed("key", "Nth"), rejects)
 
 
-def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: Any, tmp_path: Path) -> None:
+def test_rows_with_equal_order_are_recognised_by_a_second_run(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
     mapping = RowMapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
     fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
@@ -152,7 +152,7 @@ def test_rows_that_the_order_leaves_equal_are_found_again(spark: Any, ledger: An
 
 
 @pytest.mark.usefixtures("fill", "purchases")
-def test_rows_that_do_not_enter_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.cli.tables", lambda _: [ledger.table])
     given = ["accounts", str(tmp_path / "mapping.toml"), str(tmp_path / "purchases.csv")]
     options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
@@ -161,7 +161,7 @@ def test_rows_that_do_not_enter_exit_with_1(ledger: Any, tmp_path: Path, monkeyp
     assert f"5 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
 
 
-def test_a_row_behind_its_events_is_written_anew_and_keeps_its_outcomes() -> None:
+def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> None:
     refused = Row(0, DECIDER.initial, {"c1": [0, "f", "account.not_open", "no"]}, 7)
     rows: dict[bytes, Row[Any]] = {b"refused": refused, b"behind": Row(1, Open(balance_cents=0), {"c2": [1, "f"]}, 8)}
     rows[b"even"] = structs.replace(rows[b"behind"], sequence=3)
@@ -191,7 +191,7 @@ def test_a_row_follows_the_events_that_a_run_adds(
     assert (bob.sequence, bob.outcomes, bob.offset) == (2, refused.outcomes, refused.offset)
 
 
-def test_a_worker_that_starts_meanwhile_stops_a_run(
+def test_a_worker_that_starts_during_a_run_stops_it(
     ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = iter([(), (), ("worker",)])
@@ -225,7 +225,7 @@ def test_a_run_that_died_is_completed(
 
 @pytest.fixture
 def fill_next(spark: Any, ledger: Any, fill: Backfill) -> Backfill:
-    """Into the next version of the table."""
+    """A backfill into the next version of the table."""
     table = replace(ledger.table, topology=replace(ledger.table.topology, version=2))
     return Backfill(spark, Brokers(ledger.bootstrap), table, fill._mapping)
 
@@ -247,7 +247,7 @@ def test_a_version_that_was_not_rebuilt_is_not_filled(ledger: Any, fill_next: Ba
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
-def test_nothing_enters_where_only_executors_would_have_what_was_rejected(
+def test_nothing_is_imported_if_only_executors_would_have_the_rejected_rows(
     fill: Backfill, purchases: Any, ledger: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(FolderNotShared):
@@ -256,7 +256,7 @@ def test_nothing_enters_where_only_executors_would_have_what_was_rejected(
 
 
 @pytest.mark.parametrize("text", ["key = 1", "key", 'key = "a"\nat = "b"\norder = []\nevents = []\nmore = 1'])
-def test_a_mapping_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+def test_an_invalid_mapping_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "mapping.toml").write_text(text)
     with pytest.raises(BadMapping, match=r"mapping\.toml: "):
         read_mapping(tmp_path / "mapping.toml")

@@ -1,4 +1,4 @@
-"""The proof of the project, for all purchases of CDNOW."""
+"""The project's central proof, for all purchases of CDNOW."""
 
 from __future__ import annotations
 

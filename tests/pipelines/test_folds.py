@@ -56,7 +56,7 @@ def state(cents: int) -> bytes:
     return Open(balance_cents=cents).model_dump_json().encode()
 
 
-def test_a_fold_goes_on_over_batches_and_begins_anew_in_each_partition() -> None:
+def test_a_fold_continues_across_batches_and_restarts_in_each_partition() -> None:
     rows = folded(
         batch((0, 3, "ann", value("ann", 1, OPENED)), (0, 4, "bob", value("bob", 1, OPENED))),
         batch((0, 9, "ann", value("ann", 2, CHARGED)), (1, 2, "eve", value("eve", 1, OPENED))),
@@ -69,7 +69,7 @@ def test_a_fold_goes_on_over_batches_and_begins_anew_in_each_partition() -> None
     }
 
 
-def test_from_a_given_offset_on_every_state_is_told() -> None:
+def test_from_a_given_offset_on_every_state_is_returned() -> None:
     rows = folded(
         batch((0, 3, "ann", value("ann", 1, OPENED)), (0, 4, "ann", value("ann", 2, CHARGED))),
         batch((0, 5, "ann", value("ann", 3, CHARGED)), (0, 6, "bob", value("bob", 1, OPENED))),
@@ -80,7 +80,7 @@ def test_from_a_given_offset_on_every_state_is_told() -> None:
     assert (rows["bob"]["sequence"], rows["bob"]["later"]) == (0, [state(0)])
 
 
-def test_a_record_from_there_on_that_cannot_be_folded_is_no_problem_yet() -> None:
+def test_a_record_after_the_given_offset_that_cannot_be_folded_is_no_problem_yet() -> None:
     noise = batch((0, 4, "ann", b"noise"), (0, 5, "bob", b"noise"), (0, 6, "ann", value("ann", 2, CHARGED)))
     rows = folded(batch((0, 3, "ann", value("ann", 1, OPENED))), noise, since={0: 4})
     assert (rows["ann"]["sequence"], rows["ann"]["later"], rows["ann"]["problem"]) == (1, [], None)
@@ -103,7 +103,7 @@ def test_an_event_of_an_older_version_is_upcast() -> None:
         (value("bob", 2, CHARGED), "at offset 1: BadMessage: the record's key is not the aggregate id in its body"),
         (b"not JSON", "at offset 1: BadMessage: not JSON"),
         (
-            value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":3'),  # of a later release
+            value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":3'),  # as of a later release
             "at offset 1: BadMessage: schema_version: ",
         ),
     ],
@@ -122,7 +122,7 @@ def test_a_broken_history_stops_its_own_key_only(second: bytes, problem: str) ->
     assert (rows["eve"]["sequence"], rows["eve"]["problem"]) == (2, None)
 
 
-def test_a_history_that_begins_broken_is_a_row_too() -> None:
+def test_a_history_whose_first_record_is_broken_is_a_row_too() -> None:
     rows = folded(batch((2, 7, "ann", value("ann", 2, CHARGED))))
     assert (rows["ann"]["sequence"], rows["ann"]["problem"]) == (0, "at offset 7: sequence 2 follows 0")
 
@@ -152,7 +152,7 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
         table=("services.sales", "skus"),
     )
     assert rows["cd-2"]["problem"].startswith("at offset 5: BadMessage: not JSON")
-    assert rows["cd-2"]["sequence"] == 0  # the engine parks what follows, too
+    assert rows["cd-2"]["sequence"] == 0  # the engine parks the following records, too
     assert (rows["cd-1"]["sequence"], rows["cd-1"]["offset"], rows["cd-1"]["problem"]) == (2, 7, None)
     assert b'"orders":2,"units":4,"revenue_cents":5996' in rows["cd-1"]["state"]
 

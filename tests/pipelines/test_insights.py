@@ -1,4 +1,4 @@
-"""What is counted is what the charges say; a stream counts what a batch counts, and goes on where it was."""
+"""The counts are those of the charges; a stream counts what a batch counts, and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -105,19 +105,19 @@ def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) 
 
 
 @pytest.mark.parametrize("rows", [[], [Row(cohort=date(1997, 1, 1), months=0, share=1.0)]])
-def test_before_anybody_came_back_there_is_a_picture_without_a_share(rows: list[Row], tmp_path: Path) -> None:
+def test_before_any_customer_returned_the_chart_has_no_share(rows: list[Row], tmp_path: Path) -> None:
     draw_revenue([], tmp_path)
     draw_retention(rows, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "retention.svg"}
 
 
-def test_a_stream_takes_nothing_from_an_archive(tmp_path: Path) -> None:
+def test_a_stream_does_not_accept_an_archive(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.cli, ["insights", "--stream", "--archive", str(tmp_path)])
     assert run.exit_code == 2
     assert "does not read an archive" in run.output
 
 
-def test_a_stream_does_not_begin_with_a_topic_that_is_cut(
+def test_a_stream_does_not_start_on_a_truncated_topic(
     ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()), ("ann", Charge(amount_cents=500)))

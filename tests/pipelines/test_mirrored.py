@@ -1,4 +1,4 @@
-"""On a second cluster everything that was mirrored is there, and takes effect once, however the first one ended."""
+"""On a second cluster all that was mirrored is there and takes effect once, however the first cluster ended."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version
 CHARGE = Charge(amount_cents=500)
 CLIENTS = 4
 ACCOUNTS = 40
-CHARGES_EACH = 300  # so that no account takes more commands than its row remembers
+CHARGES_EACH = 300  # so that no account gets more commands than its row remembers
 MIRRORED_BEFORE_THE_END = 100
 MIRROR_S = 120.0
 ANSWER_S = 60.0
 
 
 def put_commands(ledger: Any, *commands: tuple[str, str]) -> None:
-    """What was mirrored of the commands: by account and command id."""
+    """Writes commands as if mirrored. commands: account and command id of each."""
     producer = Producer(producer_config(ledger.bootstrap))
     for account, command_id in commands:
         envelope = DECIDER.command_codec.wrap(CHARGE, command_id=command_id, aggregate_id=account, issued_at=FIRST_DAY)
@@ -56,7 +56,7 @@ def put_commands(ledger: Any, *commands: tuple[str, str]) -> None:
 
 
 def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[str, Any]]:
-    """(the next command to be decided by the account's partition, its row), of ann, bob and joe."""
+    """(the next command offset of each account's partition, each account's row), for ann, bob and joe."""
     brokers = Brokers(ledger.bootstrap)
     build = MirroredRebuild(spark, brokers, [ledger.table], 2, work)
     provision([build.topology], Settings(bootstrap=ledger.bootstrap))
@@ -68,9 +68,9 @@ def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[s
     return {name: positions[partition_of(name.encode(), PARTITIONS)] for name in names}, decoded
 
 
-def test_a_row_is_what_the_events_say_and_its_commands_are_known(spark: Any, ledger: Any, tmp_path: Path) -> None:
+def test_a_row_is_the_fold_of_its_events_and_knows_their_commands(spark: Any, ledger: Any, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()), ("ann", CHARGE), ("bob", OpenAccount()), ("ann", CHARGE))
-    ledger.put_row("bob", None)  # rows do not count: neither one that was lost nor one that is ahead
+    ledger.put_row("bob", None)  # rows do not matter, whether lost or ahead
     _, rows = rebuilt(spark, ledger, tmp_path)
     assert rows["ann"].state == ledger.rows["ann"].state
     assert rows["ann"].sequence == 3
@@ -79,7 +79,7 @@ def test_a_row_is_what_the_events_say_and_its_commands_are_known(spark: Any, led
     assert rows["bob"].outcomes == {"c2": [1, UNKNOWN_BODY]}
 
 
-def test_commands_go_on_behind_the_last_that_an_event_came_from(spark: Any, ledger: Any, tmp_path: Path) -> None:
+def test_commands_resume_after_the_last_one_that_led_to_an_event(spark: Any, ledger: Any, tmp_path: Path) -> None:
     assert len({partition_of(name, PARTITIONS) for name in (b"ann", b"bob", b"joe")}) == PARTITIONS
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("bob", CHARGE))
     put_commands(ledger, ("ann", "c0"), ("ann", "lost with its event"), ("ann", "c0"))  # the third is a repeat
@@ -91,7 +91,7 @@ def test_commands_go_on_behind_the_last_that_an_event_came_from(spark: Any, ledg
 
 @dataclass
 class Clients:
-    """Each charges one account after the other, and asks until it is answered or told to end."""
+    """Each client charges one account after the other, and repeats a charge until it is answered or told to end."""
 
     url: str
     sent: dict[str, str] = field(default_factory=dict)  # account by command id
@@ -122,7 +122,7 @@ class Clients:
 
 
 def charge(url: str, account: str, command_id: str) -> int | None:
-    """The account's sequence after it; None when there is no answer."""
+    """The account's sequence after the charge; None without an answer."""
     with suppress(httpx.TransportError):
         headers = {"Idempotency-Key": command_id}
         done = httpx.post(f"{url}/accounts/{account}/charges", json={"amount_cents": 1}, headers=headers, timeout=5)
@@ -147,13 +147,13 @@ def await_events(bootstrap: str, count: int) -> None:
     deadline = time.monotonic() + MIRROR_S
     mirrored = 0
     while mirrored < count:
-        with suppress(BrokersUnavailable):  # the topic is not there yet
+        with suppress(BrokersUnavailable):  # the topic does not exist yet
             mirrored = len(read_records(bootstrap, "accounts.events.v1"))
         assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
 
 
 def abort_an_event(bootstrap: str) -> None:
-    """What a worker leaves that died in its transaction: a record that nobody may see."""
+    """Leaves what a worker leaves that died in its transaction: a record that nobody may see."""
     producer = Producer(producer_config(bootstrap, transactional_id="died") | {"log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -167,7 +167,7 @@ def abort_an_event(bootstrap: str) -> None:
 def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     spark: Any, tmp_path: Path, behind: int
 ) -> None:
-    """behind: how many answers the mirror misses at least."""
+    """behind: how many answers, at least, the mirror misses."""
     settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     first = Stack(tmp_path / "first", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY])
     with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs") as second, first:

@@ -1,4 +1,4 @@
-"""What policies had sent when the first cluster was lost is sent again at the second, if it did not arrive."""
+"""Commands of policies that did not reach the second cluster before the first was lost are sent again there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def event_of(codec: Any, event: Event, aggregate_id: str, causation_id: str | No
     return written
 
 
-def test_what_did_not_arrive_is_sent_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+def test_commands_that_did_not_arrive_are_sent_and_no_others(spark: Any, tmp_path: Path) -> None:
     lines = tuple(Line(sku=sku, quantity=1, amount_cents=CENTS) for sku in ("arrived", "decided", "lost"))
     placed = event_of(DECIDER.event_codec, OrderPlaced(customer_id="ann", lines=lines, placed_at=AT), "o-1")
     arrived, decided, lost, timer = REACTIONS[0].sends(placed)

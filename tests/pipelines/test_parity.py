@@ -1,4 +1,4 @@
-"""The audit agrees with what is right, and finds what is not: the key, and the event where fold and row part."""
+"""The audit passes correct rows, and names the key of a wrong one and the event where fold and row differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def divergences(verdict: parity.Verdict) -> Mapping[str, Any]:
     return {divergence.key: divergence for divergence in verdict.divergences}
 
 
-def test_rows_that_are_their_events_agree(spark: Any, ledger: Any) -> None:
+def test_rows_that_are_the_fold_of_their_events_agree(spark: Any, ledger: Any) -> None:
     ledger.decide(*opened("ann", "bob", "eve", "éva ☃"))
     ledger.decide(("ann", Charge(amount_cents=500)), ("bob", Charge(amount_cents=700)))
     ledger.decide_but_abort(("ann", Charge(amount_cents=9_999)))
@@ -59,7 +59,7 @@ def test_an_account_that_was_only_refused_something_is_not_shown() -> None:
     assert answers.difference(b"", 1, [opened], never) == "HTTP knows nothing of it, there are 1 events"
 
 
-def test_a_view_that_tells_no_sequence_answers_with_any_state_since() -> None:
+def test_a_view_without_a_sequence_may_answer_with_any_later_state() -> None:
     states = [b"null", b'{"orders":1}', b'{"orders":2}']
     assert answers.difference(b'{"sku":"a","orders":1}', 4, states, b"null") is None
     assert (
@@ -99,10 +99,10 @@ def test_a_difference_exits_with_1(ledger: Any, monkeypatch: pytest.MonkeyPatch)
     assert run.output.splitlines()[-1] == "Spark and the live tables DIFFER: 1 of 2 accounts agree"
 
 
-def test_the_first_wrong_version_of_a_row_tells_the_event(spark: Any, ledger: Any) -> None:
+def test_the_first_wrong_version_of_a_row_names_the_event(spark: Any, ledger: Any) -> None:
     ledger.decide(*opened("ann", "bob"))
     ledger.decide(("ann", Charge(amount_cents=100)))
-    ledger.miscount("ann", 7)  # what an evolve with a fault leaves behind
+    ledger.miscount("ann", 7)  # as a faulty evolve leaves them
     ledger.decide(("ann", Charge(amount_cents=500)), ("ann", Charge(amount_cents=200)))
     verdict = audit(spark, ledger)
     assert (verdict.agree, verdict.differ) == (1, 1)
@@ -112,7 +112,7 @@ def test_the_first_wrong_version_of_a_row_tells_the_event(spark: Any, ledger: An
     assert ann.at.startswith("at event 3, account.charged of 1997-01-04T00:00:00Z (ledger")
 
 
-def test_what_is_missing_or_there_twice_is_named(spark: Any, ledger: Any) -> None:
+def test_missing_and_repeated_rows_and_events_are_named(spark: Any, ledger: Any) -> None:
     ledger.decide(*opened("deleted", "gap", "twice"))
     ledger.put_row("deleted", None)
     ledger.put_row("ghost", ledger.encoded_row("gap"))
@@ -174,7 +174,7 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
         (["accounts", "--bootstrap", "127.0.0.1:1"], "127.0.0.1:1: "),
     ],
 )
-def test_what_an_operator_can_mend_is_said_before_spark_starts(
+def test_a_mistake_that_an_operator_can_fix_is_reported_before_spark_starts(
     arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brokers, "REQUEST_TIMEOUT_S", 1.0)
@@ -182,9 +182,7 @@ def test_what_an_operator_can_mend_is_said_before_spark_starts(
     assert problem in str(run.exception)
 
 
-def test_what_cannot_be_done_is_said_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["pipelines", "parity", "nothing"])
     with pytest.raises(SystemExit) as end:
         main()

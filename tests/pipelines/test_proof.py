@@ -1,4 +1,4 @@
-"""The proof of the project, for histories that nobody thought of."""
+"""The project's central proof, for random histories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_random_histories_are_folded_alike_everywhere(spark: Any, tmp_path: Path
 
 
 def random_histories() -> dict[str, list[AccountCommand]]:
-    """All in one run of the story, which takes as long for one; most begin with an open account."""
+    """All run in one proof, which takes as long for one history; most begin with opening the account."""
     found: list[list[AccountCommand]] = []
 
     @settings(max_examples=ACCOUNTS, database=None, deadline=None, suppress_health_check=list(HealthCheck))

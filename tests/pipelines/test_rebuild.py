@@ -1,4 +1,4 @@
-"""The next version is what the engine would have written, and is there whole or not at all."""
+"""A rebuild writes what the engine would have written, whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def brokers(ledger: Any) -> Brokers:
 
 @pytest.fixture
 def rebuild(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> Rebuild:
-    """Of a service that was stopped with some positions."""
+    """The rebuild of a service that was stopped and has positions."""
     old = ledger.table.topology
     brokers.commit(old.group, {ledger.table.table.source.name: COMMANDS_READ})
     build = Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work")
@@ -52,7 +52,7 @@ def rebuild(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> Rebuil
 
 
 def rows(brokers: Brokers, changelog: str) -> dict[tuple[int, bytes], bytes | None]:
-    """The last value by partition and key."""
+    """The last value of each partition and key."""
     return {(each.partition, each.key): each.value for each in read_records(brokers.bootstrap, changelog)}
 
 
@@ -93,7 +93,7 @@ def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, brokers: 
     }
 
 
-def test_a_broken_history_stops_it_with_the_place(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
+def test_a_broken_history_stops_a_rebuild_and_names_the_place(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.put_event("ann", ledger.event("ann", sequence=3))
     ledger.put_row("bob", ledger.encoded_row("bob").replace(b'"sequence":1', b'"sequence":2'))
@@ -105,7 +105,7 @@ def test_a_broken_history_stops_it_with_the_place(ledger: Any, brokers: Brokers,
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == {}
 
 
-def test_a_run_that_died_goes_on_with_what_it_had_folded(
+def test_a_rebuild_that_died_continues_with_what_it_had_folded(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()), ("ann", CHARGE))
@@ -120,9 +120,7 @@ def test_a_run_that_died_goes_on_with_what_it_had_folded(
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
-def test_what_is_parked_waits_in_the_next_version_too(
-    spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path
-) -> None:
+def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()))
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=ledger.table.events))
     topology = table.topology
@@ -141,7 +139,7 @@ def test_what_is_parked_waits_in_the_next_version_too(
     assert [place[0] for place in sorted(copied)] == [1, 2]
 
 
-def test_what_other_code_had_folded_is_folded_again_and_its_rows_are_gone(
+def test_rows_folded_by_other_code_are_replaced(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.decide(("ann", OpenAccount()))
@@ -157,7 +155,7 @@ def test_what_other_code_had_folded_is_folded_again_and_its_rows_are_gone(
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
-def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
+def test_a_worker_of_the_old_version_that_ran_during_a_rebuild_is_noticed(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decide_on(*_: object) -> None:
@@ -181,7 +179,7 @@ def test_a_worker_of_the_old_version_that_came_and_went_meanwhile_is_noticed(
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
-def test_rows_that_an_executor_kept_to_itself_are_missed(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
+def test_rows_that_stayed_on_an_executor_are_missed(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
     ledger.decide(("ann", OpenAccount()))
     with pytest.raises(FolderNotShared, match="0 of 1 rows that executors wrote are in "):
         rebuild.run(ignore)
@@ -195,8 +193,8 @@ def test_records_that_retention_removed_are_missed(ledger: Any, rebuild: Rebuild
         rebuild.run(ignore)
 
 
-@pytest.mark.long  # in the usual run the proof tells the same
-def test_history_is_the_archive_and_the_tail_of_the_topic(
+@pytest.mark.long  # the proof covers it in the usual run
+def test_a_rebuild_reads_the_archive_and_the_tail_of_the_topic(
     spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild, tmp_path: Path
 ) -> None:
     archive = Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
@@ -211,7 +209,7 @@ def test_history_is_the_archive_and_the_tail_of_the_topic(
     assert rows(brokers, build.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
-def test_there_must_be_something_to_begin_from(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
+def test_a_rebuild_needs_positions_to_start_from(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     with pytest.raises(NothingBefore, match="never committed a position"):
         Rebuild(spark, brokers, [ledger.table], 2, tmp_path).run(ignore)
     run = CliRunner().invoke(cli, ["rebuild", "accounts"])
@@ -261,7 +259,7 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         charge_once(accounts)  # a repeat is still one
         httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 1}).raise_for_status()
         assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
-        own_stack.workers[:] = [successor]  # who is asked from here on
+        own_stack.workers[:] = [successor]  # asked from here on
         await_letter(own_stack, letter, offset=offset, behind=1)
         ask(own_stack, letter, "discard", {"offset": offset, "reason": "noise"})
         ask(own_stack, letter, "retry")
@@ -270,7 +268,7 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     finally:
         successor.stop()
     with pytest.raises(StageFailed, match="accounts-v2 has taken over from accounts,"):
-        worker.start()  # it would decide again what its successor did
+        worker.start()  # it would decide again what its successor has decided
     worker.stop()
     provision([replace(TOPOLOGY, version=3)], own_stack.settings)
     CliRunner().invoke(cli, ["rebuild", "accounts", *options, "3"], catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""Spark starts on a Java that it knows, and on a cluster as on one machine."""
+"""Spark starts on a Java that it supports, and on a cluster as on one machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def put_java(home: Path, stated: str) -> None:
     executable.chmod(0o755)
 
 
-def test_a_newer_java_than_spark_knows_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_too_new_for_spark_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_java(tmp_path / "newest", "25.0.1")
     put_java(tmp_path / "older", "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "newest"))
@@ -46,7 +46,7 @@ def test_the_driver_leaves_loopback_for_a_cluster_only(master: str, monkeypatch:
 
 
 @pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/es/state.py", "pipelines/folds.py"])
-def test_another_digest_tells_of_other_code(tmp_path: Path, file: str) -> None:
+def test_a_changed_file_changes_the_digest_of_the_code(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     digests = []
     for code in ("1", "2"):

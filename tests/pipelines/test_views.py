@@ -1,4 +1,4 @@
-"""The audit of views, whose sources can hold what is in no row."""
+"""The audit of views, whose sources can hold records that are in no row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOISE = b"noise"
 
 
 class View:
-    """The view of sales by SKU in topics of its own; what its engine would write is put there by hand."""
+    """The view of sales by SKU in topics of its own; the tests write what its engine would write."""
 
     def __init__(self, spark: Any, bootstrap: str, service: str) -> None:
         self.source = Topic(f"{service}.by-sku.v1")
@@ -54,7 +54,7 @@ class View:
             self.put(self.source, key, value)
 
     def has(self, key: str, orders: int, offset: int) -> None:
-        """The engine's row after so many orders, the last of which lies at `offset`."""
+        """Writes the engine's row after so many orders, the last of which is at `offset`."""
         totals = Totals(orders=orders, units=2 * orders, revenue_cents=2998 * orders)
         row = self.table.row_codec.encode(Row(orders, totals, {}, offset))
         self.put(self.topology.changelog(self.table.table), key, row)
@@ -81,12 +81,12 @@ class View:
         reprocessing.carry_out(reprocessing.plan(self.topology, replay))
 
     def read(self, unread: int = 0) -> None:
-        """The engine's position is so many records before the end."""
+        """Commits the engine's position, so many records before the end."""
         (end,) = self.brokers.settled_ends(self.source.name).values()
         self.brokers.commit(self.table.topology.group, {self.source.name: {0: end - unread}})
 
     def rebuild(self, work: Path) -> View:
-        """The same at its next version."""
+        """Rebuilds the view; returns its next version."""
         self.read()
         build = Rebuild(self._spark, self.brokers, [self.table], 2, work)
         provision([build.topology], self._settings)
@@ -129,7 +129,7 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     answers = [lambda: view.has("a", orders=1, offset=0), lambda: view.release("a")]
 
     def asked(*_: object) -> dict[bytes, bytes]:
-        """Behind the end of the rows that were read."""
+        """Writes after the end of the rows that the audit reads."""
         while answers:
             answers.pop(0)()
         return {}
@@ -140,15 +140,13 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     assert str(verdict) == "2 of 2 skus agree"
 
 
-def test_what_was_discarded_counts_again_when_the_view_is_computed_anew(
-    spark: Any, bootstrap: str, tmp_path: Path
-) -> None:
+def test_discarded_records_count_again_when_the_view_is_recomputed(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "discardedviews")
     view.receive(("a", confirmed("a")), ("a", confirmed("a")), ("b", NOISE), ("b", confirmed("b")))
-    view.drop("a", offset=1)  # the code of that day could not count it
+    view.drop("a", offset=1)  # the code of that time could not count it
     view.drop("b", offset=2)
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
-    view.drop("b", offset=2)  # it was parked anew
+    view.drop("b", offset=2)  # it had been parked again
     view.has("a", orders=2, offset=1)
     view.has("b", orders=1, offset=3)
     assert view.audit() == "2 of 2 skus agree"
@@ -167,7 +165,7 @@ def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstr
     assert [wish.action for wish in wishes(view.brokers, successor.table.topology)] == ["dropped"]
 
 
-def test_what_is_parked_stops_a_rebuild_until_it_is_discarded_by_a_worker_that_may_go_on(
+def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_discards_it(
     spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(spark, bootstrap, "brokenviews")
@@ -195,7 +193,7 @@ def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
     assert successor.audit() == "1 of 1 skus agree"
 
 
-def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "copiedviews")
     view.receive(("a", confirmed("a")))
     view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
@@ -204,10 +202,10 @@ def test_copies_that_are_made_anew_count_once(spark: Any, bootstrap: str, tmp_pa
     assert view.audit() == "1 of 1 skus agree"
     assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
-    assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # behind the first copy
+    assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # after the first copy
 
 
-def test_a_worker_that_came_and_went_while_a_view_was_emptied_is_told_of(
+def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(None, bootstrap, "supervisedviews")
@@ -224,7 +222,7 @@ def test_a_worker_that_came_and_went_while_a_view_was_emptied_is_told_of(
         patch.setattr(Reprocessing, "_empty", beside_a_worker)
         with pytest.raises(GroupIsLive, match="a worker of the group supervisedviews came and went meanwhile"):
             view.reprocess(again)
-    assert not list(wishes(view.brokers, view.topology))  # given up now, the rows are of all records
+    assert not list(wishes(view.brokers, view.topology))  # if given up now, the rows are those of all records
     view.reprocess(again)
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 

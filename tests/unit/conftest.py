@@ -1,4 +1,4 @@
-"""Time limits of single examples are off: on a busy machine they fail for its sake, not for the code's."""
+"""Time limits of single examples are off: on a busy machine they fail because of the machine, not of the code."""
 
 from hypothesis import settings
 

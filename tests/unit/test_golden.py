@@ -1,4 +1,4 @@
-"""Golden records notice what would make an old message unreadable, or a new one different."""
+"""Golden records reveal changes that make an old message unreadable, or a new one different."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_record_without_a_message_is_noticed(tmp_path: Path, write: Write) -> 
         Golden(tmp_path, DECIDER).check()
 
 
-def test_a_message_that_is_written_otherwise_is_noticed(tmp_path: Path, write: Write) -> None:
+def test_a_message_that_is_written_differently_is_noticed(tmp_path: Path, write: Write) -> None:
     write("bench.sold.v1", SOLD | {"data": {"amount_cents": 2933, "currency": "USD"}})
     with pytest.raises(AssertionError, match=r"bench\.sold is written otherwise"):
         Golden(tmp_path, DECIDER).check()
@@ -79,7 +79,7 @@ def test_a_message_with_a_new_optional_field_keeps_its_record(tmp_path: Path, wr
     Golden(tmp_path, replace(DECIDER, events=(NotedSale,))).check()
 
 
-def test_a_message_with_a_new_field_that_is_needed_is_noticed(tmp_path: Path, write: Write) -> None:
+def test_a_message_with_a_new_required_field_is_noticed(tmp_path: Path, write: Write) -> None:
     class NotedSale(Sold):
         note: str
 

@@ -1,4 +1,4 @@
-"""Chapters: whatever the history, each event is found, and the states around it are its fold."""
+"""Chapters: in any history each event is found, and the states around it are the fold of the events."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
         continued(written([0, 0])[0], event(sequence), 99, DECIDER)
 
 
-def test_a_history_that_a_policy_reads_is_refused_at_the_start() -> None:
-    """It would send again what it has sent, when the next version's chapters are read from the log's start."""
+def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
+    """It would send its commands again when the next version reads its chapters from the start of the log."""
     policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1"):
         with_history(TOPOLOGY, [aggregate, policy])
 
 
-def test_a_history_that_nobody_writes_is_refused_at_the_start() -> None:
+def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="no aggregate writes its history"):
         with_history(TOPOLOGY, [])

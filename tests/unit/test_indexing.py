@@ -1,4 +1,4 @@
-"""Entries of an index sort as its values do, whatever a row or a caller comes with."""
+"""The entries of an index sort as its values do, whatever values rows or callers have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES = some.none() | some.booleans() | INTEGERS | TEXTS | FLOATS
 @example(2**63 - 1, 2**63)
 @example(-(2**63) - 1, -(2**63))
 def test_integers_sort_as_they_count(one: int, other: int) -> None:
-    """Those that 64 bits can't hold sort with the last that they can: a sum may grow that large."""
+    """Integers beyond 64 bits sort with the last that 64 bits can hold: a sum may grow that large."""
     low, high = sorted((one, other))
     assert sortable(low) <= sortable(high)
     if -(2**63) <= low < high < 2**63:

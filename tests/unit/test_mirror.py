@@ -14,7 +14,7 @@ BOOKS = Topology(
 )
 
 
-def test_what_can_be_computed_again_is_not_mirrored() -> None:
+def test_topics_that_can_be_recomputed_are_not_mirrored() -> None:
     assert mirrored_topics([BOOKS]) == ["books.commands.v1", "books.dead.v1", "books.events.v1"]
 
 

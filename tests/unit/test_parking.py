@@ -1,4 +1,4 @@
-"""What is parked: stays so, once, when its source is read again, and what lies before it is handled or parked too."""
+"""When a source is read again, parked records stay parked, once; records before them are handled or parked too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"
 
 
 class Fragile(Processor):
-    """Can't handle the record at `breaks_at`."""
+    """Fails on the record at `breaks_at`."""
 
     name, source = "fragile", FACTS
 
@@ -46,7 +46,7 @@ class Nothing:
         return None
 
 
-def test_read_again_a_parked_record_holds_back_only_what_is_behind_it() -> None:
+def test_when_read_again_a_parked_record_holds_back_only_the_records_behind_it() -> None:
     parking, processor, batch = _parking(), Fragile(), Batch("dead-letters")
     processor.process(LOG, None, batch, parking)
     parked, letters = parking.get("fragile/0/a"), list(batch.records)
@@ -73,7 +73,7 @@ def test_a_discarded_record_that_fails_again_is_parked_anew_before_the_others() 
     assert processor.handled == [0, 2, 0, 2]
 
 
-def test_what_lies_behind_an_earlier_failure_waits_in_its_place() -> None:
+def test_a_parked_record_behind_an_earlier_failure_keeps_its_place() -> None:
     parking, batch = _parking(), Batch("dead-letters")
     Fragile(breaks_at=3).process(LOG, None, batch, parking)
     mended = Fragile(breaks_at=0)
@@ -93,7 +93,7 @@ class Paid(Event):
 
 
 class Returned(Event):
-    """Of the next release."""
+    """An event of the next release."""
 
     TYPE = "shop.returned"
 
@@ -106,7 +106,7 @@ OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
 
 def listeners() -> list[Policy | Projection | Rekey]:
-    """To nothing but that something was placed."""
+    """Each handles `Placed` only."""
     view = Table("view", source=FACTS)
     return [
         Policy(Reaction(lambda _: (), source=FACTS, events=(Placed,), commands={})),
@@ -116,14 +116,14 @@ def listeners() -> list[Policy | Projection | Rekey]:
 
 
 @pytest.mark.parametrize("listener", listeners(), ids=lambda each: each.name)
-def test_an_event_that_a_later_release_of_the_service_wrote_is_parked_for_it(listener: Processor) -> None:
+def test_an_unknown_event_of_the_same_service_is_parked_for_a_later_release(listener: Processor) -> None:
     by_source(Topology("shop", (FACTS,)), [OWN, listener])
     assert heard(listener, Paid()) is None
     assert heard(listener, Returned()) == Failure("message.bad", "unknown type 'shop.returned'")
 
 
 @pytest.mark.parametrize("listener", listeners(), ids=lambda each: each.name)
-def test_of_another_service_what_is_not_known_is_passed_over(listener: Processor) -> None:
+def test_an_unknown_event_of_another_service_is_skipped(listener: Processor) -> None:
     by_source(Topology("sales", ()), [listener])
     assert heard(listener, Returned()) is None
 

@@ -1,4 +1,4 @@
-"""What policies send takes effect once, and that of one is not taken for that of another."""
+"""A command of a policy takes effect once, and is not mistaken for that of another policy."""
 
 from datetime import UTC, datetime
 
@@ -51,7 +51,7 @@ def answered(*reactions: Reaction) -> list[str]:
     return [DECIDER.event_codec.decode(said.value).data.TYPE for said in talk.log[EVENTS.name]]
 
 
-def test_both_answers_to_one_event_take_effect_when_one_has_a_name() -> None:
+def test_two_commands_for_one_event_both_take_effect_when_one_policy_has_a_name() -> None:
     assert answered(answering(OpenAccount()), answering(Charge(amount_cents=5), name="bonus")) == [
         "account.opened",
         "account.charged",
@@ -65,7 +65,7 @@ def test_events_of_two_services_with_one_id_are_both_answered() -> None:
     ]
 
 
-def test_the_id_of_an_answer_is_the_same_in_every_release() -> None:
+def test_the_id_of_a_policys_command_is_the_same_in_every_release() -> None:
     (sent,) = answering(OpenAccount()).sends(RECEIVED)
     assert sent.command_id == "4fdba011-ac72-5a46-89fd-f994fc85c0ee"
 
@@ -95,7 +95,7 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
 
 
 @pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", StockReserved)])
-def test_policies_with_another_name_or_for_another_event_go_together(other: Reaction) -> None:
+def test_policies_with_different_names_or_events_are_accepted(other: Reaction) -> None:
     one, two = Policy(answering(OpenAccount())), Policy(other)
     two.name = "policy.other"
     assert by_source(SHOP, [one, two])[FACTS.name] == [one, two]

@@ -1,4 +1,4 @@
-"""What is read again for a view, and what is refused because reading it again would do something twice."""
+"""Which topics are reread for a view, and which are refused because rereading would repeat an effect."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_one_view_reads_the_copies_that_feed_it_again() -> None:
     assert replay_of(sales.TOPOLOGY, SALES, "skus") == Replay((sales.SKUS,), (sales.BY_SKU,), again=(sales.BY_SKU,))
 
 
-def test_all_views_read_the_topics_of_others_again_and_no_copy_twice() -> None:
+def test_all_views_reread_the_topics_of_other_services_and_no_copy_twice() -> None:
     foreign = (sales.ORDERS_EVENTS, sales.INSIGHTS_RESULTS)
     sources = (*COPIES, sales.INSIGHTS_RESULTS)
     found = replay_of(sales.TOPOLOGY, SALES, None)
@@ -50,7 +50,7 @@ def test_a_service_that_decides_is_not_repeated_as_a_whole() -> None:
         replay_of(orders.TOPOLOGY, orders_processors(deadline_s=1.0), None)
 
 
-def test_a_table_that_is_not_there_is_answered_with_those_that_are() -> None:
+def test_an_unknown_table_is_reported_with_the_existing_ones() -> None:
     with pytest.raises(NotReplayable, match=r"no table level; name one of its views: inventory/levels$"):
         replay_of(inventory.TOPOLOGY, INVENTORY, "level")
 

@@ -1,4 +1,4 @@
-"""The sentences themselves fail when they are not true."""
+"""Given-when-then sentences fail when they are not true."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A parked record is tried again when it can be read; whatever hinders that, it stays parked and says so."""
+"""A parked record is retried when it can be read; otherwise it stays parked and says why."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fact(offset: int) -> Said:
 
 
 class Log:
-    """A consumer that reads one record at a time, up to where its leader freezes."""
+    """A consumer that reads one record at a time, up to the offset at which the leader freezes."""
 
     def __init__(self, *, away: bool = False, begins: int = 0, freezes: int = 100) -> None:
         self.stopped = False
@@ -90,7 +90,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wishes_module, "REREAD_S", 0.1)
 
 
-def test_what_can_be_handled_now_is_parked_no_more() -> None:
+def test_records_that_can_be_handled_now_are_no_longer_parked() -> None:
     log = Log()
     assert _retry(log) == (None, [0, 1, 2, 3, 4])
     assert log.stopped
@@ -120,7 +120,7 @@ def test_brokers_that_are_away_leave_a_record_parked_for_the_next_retry() -> Non
     assert log.stopped
 
 
-def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handled() -> None:
+def test_a_leader_that_freezes_is_waited_for_once_and_records_read_before_are_handled() -> None:
     log = Log(freezes=2)
     left, handled = _retry(log)
     assert left is not None
@@ -130,7 +130,7 @@ def test_a_leader_that_freezes_is_waited_for_once_and_what_came_before_is_handle
     assert log.stopped
 
 
-def test_while_many_are_tried_the_others_of_the_worker_get_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     many, breaks_at = 1_000, 990
     turns = 0
 
@@ -187,7 +187,7 @@ def test_a_wish_whose_id_names_no_partition_is_malformed(action: str) -> None:
         Wish.model_validate_json(f'{{"action":"{action}","id":"fragile","offset":0}}')
 
 
-def test_a_note_of_what_was_dropped_drops_nothing() -> None:
+def test_the_note_of_a_drop_drops_nothing() -> None:
     parking = _parking()
     parking.keep(KEY, PARKED)
     note = Wish(action="dropped", id=KEY, offset=0)
@@ -202,7 +202,7 @@ def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
         return Failure("message.bad", f"bad {record.offset}") if record.offset in bad else None
 
     def retry() -> list[int]:
-        """The offsets in all letters so far."""
+        """Retries; returns the offsets in all letters so far."""
         wish = Wish(action="retry", id=KEY)
         asyncio.run(_wishes({PLACE: source}, Log()).fulfil(wish, parking, attempt, batch.bury))
         return [json.loads(letter.value or b"")["offset"] for letter in batch.records]
@@ -210,7 +210,7 @@ def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
     source = Source(PLACE, [Fragile()], position=5, end=5)
     parking = _parking()
     parking.keep(KEY, PARKED.model_copy(update={"offset": 1, "behind": (2, 3, 4), "code": "message.bad"}))
-    assert retry() == []  # it left its letter when it was parked
+    assert retry() == []  # its letter was written when it was parked
     bad.remove(1)
     assert retry() == [4]
     assert retry() == [4]
@@ -219,7 +219,7 @@ def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
     assert retry() == [4, 1]
 
 
-def test_what_is_parked_waits_until_its_source_read_again_has_come_to_it() -> None:
+def test_a_parked_record_waits_until_its_source_is_reread_up_to_it() -> None:
     fragile = Table("fragile", FACTS)
     view = Projection(
         ReadModel(fragile, lambda seen, event, _: [*seen, event.sequence], initial=[], events=(Noted,), state=list[int])
@@ -272,7 +272,7 @@ def _wishes(sources: Mapping[TopicPartition, Source], log: Log | None) -> Wishes
 
 
 def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = None) -> tuple[Parked | None, list[int]]:
-    """What stays parked, and the offsets that were handled."""
+    """What stays parked after a retry, and the offsets that were handled."""
     parking = _parking()
     parking.keep(KEY, PARKED)
     handled: list[int] = []

@@ -1,4 +1,4 @@
-"""Verbs ask workers with the operator's token, pass over a dead one, and say what to do about a refusal."""
+"""Verbs ask workers with the operator's token, skip dead workers, and say what to do about a refusal."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DevIssuer:
     return DevIssuer(tmp_path)
 
 
-def test_an_operators_token_is_sent_and_may_be_meant_for_several_services(
+def test_an_operators_token_is_sent_and_may_have_several_audiences(
     guarded: DevIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audiences = ["orders", "accounts"]
     monkeypatch.setenv("ONEFOLD_TOKEN", guarded.token("", ["operations:read"], "joe", aud=audiences))
-    load_settings()  # which know of the variable
+    load_settings()  # so that the variable is known
     assert ask("http://worker/cluster")["service"] == "accounts"
     assert ask("http://worker/dead-letters?limit=1")["items"] == []
 
 
-def test_who_brings_no_token_or_one_with_too_little_is_told_what_to_give(
+def test_a_missing_or_insufficient_token_is_reported_with_the_scope_it_needs(
     guarded: DevIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StageFailed, match="a bearer token is needed") as refused:
@@ -72,7 +72,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
-    """What each host answers, for a test to fill; any other is not there."""
+    """What each host answers, for a test to fill in; other hosts refuse connections."""
     found: dict[str, Answer] = {}
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -85,19 +85,19 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize("body", ["<html>Bad Gateway</html>", "[]", "{}"])
-def test_an_error_that_is_none_of_a_workers_is_told_by_its_number(answers: dict[str, Answer], body: str) -> None:
+def test_an_error_that_no_worker_wrote_is_reported_by_its_status(answers: dict[str, Answer], body: str) -> None:
     answers["proxy"] = lambda _: httpx.Response(502, text=body)
     with pytest.raises(StageFailed, match="http://proxy/cluster says: 502 Bad Gateway"):
         ask("http://proxy/cluster")
 
 
-def test_what_is_no_worker_at_all_is_told_too(answers: dict[str, Answer]) -> None:
+def test_an_answer_that_is_no_workers_is_reported(answers: dict[str, Answer]) -> None:
     answers["page"] = lambda _: httpx.Response(200, text="<html>It works!</html>")
     with pytest.raises(StageFailed, match="http://page/cluster says: 200 OK, which is not a worker's answer"):
         ask("http://page/cluster")
 
 
-def of_up(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], *hosts: str) -> None:
+def pretend_up_runs(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], *hosts: str) -> None:
     """An `up` that runs inventory on these hosts."""
     services: Any = {"inventory": [{"url": f"http://{host}", "pid": 1} for host in hosts]}
     record = up.Record(identify(os.getpid()), (), settings, services)
@@ -107,26 +107,26 @@ def of_up(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], *hosts: 
 def test_a_dead_worker_is_passed_over(
     answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    of_up(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"}, "dead", "alive")
+    pretend_up_runs(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"}, "dead", "alive")
     answers["alive"] = lambda _: httpx.Response(200, json=NOTHING)
     dead_letters.show_all("inventory")
     assert capsys.readouterr().out == "0 parked\n"
 
 
 def test_a_stopped_service_can_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    of_up(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"})
+    pretend_up_runs(monkeypatch, {"ONEFOLD_BOOTSTRAP": "b:1"})
     with pytest.raises(StageFailed, match="no worker of inventory runs"):
         dead_letters.show_all("inventory")
 
 
 def test_nothing_can_be_asked_while_up_starts_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    of_up(monkeypatch, {})
+    pretend_up_runs(monkeypatch, {})
     with pytest.raises(StageFailed, match="`up` is starting its brokers"):
         dead_letters.show_all("inventory")
 
 
 class Anything(BaseModel):
-    """What any JSON object is."""
+    """Accepts any JSON object."""
 
 
 class Worker(BaseHTTPRequestHandler):

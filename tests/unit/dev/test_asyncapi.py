@@ -1,6 +1,6 @@
 """The AsyncAPI documents say what the topologies and message types say, and are what the specification allows.
 
-The schema is the specification's own, of @asyncapi/specs 6.11.1 (Apache-2.0), without its white space.
+The schema is the specification's own, from @asyncapi/specs 6.11.1 (Apache-2.0), without its white space.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_service_shows_all_its_topics_with_their_settings() -> None:
     assert (kafka["partitions"], kafka["topicConfiguration"]["cleanup.policy"]) == (TOPOLOGY.partitions, ["delete"])
 
 
-def test_a_real_record_is_valid_and_one_of_another_version_is_not() -> None:
+def test_a_real_record_is_valid_and_another_schema_version_is_not() -> None:
     document = document_of("accounts")
     payload = document["components"]["messages"][AccountCharged.TYPE]["payload"]
     validator = jsonschema_rs.validator_for({**payload, "components": document["components"]})

@@ -47,8 +47,8 @@ def test_an_environment_copied_from_another_checkout_is_not_trusted() -> None:
     assert plan_for("/here", Stamp("/there", {"worker": "w1"}), CURRENT, ["worker"]) == "rebuild"
 
 
-def test_an_environment_is_made_anew_where_its_python_became_another(tmp_path: Path) -> None:
-    checkout, system = a_whole_environment(tmp_path), tmp_path / "python3"
+def test_an_environment_is_made_anew_when_its_python_was_replaced(tmp_path: Path) -> None:
+    checkout, system = a_complete_environment(tmp_path), tmp_path / "python3"
     (tmp_path / "python3.11").touch()
     (tmp_path / "python3.13").touch()
     checkout.python.unlink()
@@ -70,8 +70,8 @@ def test_an_environment_made_by_someone_else_is_left_alone(tmp_path: Path) -> No
     assert theirs.exists()
 
 
-def a_whole_environment(root: Path) -> Checkout:
-    """It holds the lock `worker`, which is all there is."""
+def a_complete_environment(root: Path) -> Checkout:
+    """It has installed the lock `worker`, the only one."""
     checkout = Checkout(root)
     checkout.locks.mkdir()
     (checkout.locks / "worker.lock").write_text("tiny==1.0\n")
@@ -82,8 +82,8 @@ def a_whole_environment(root: Path) -> Checkout:
     return checkout
 
 
-def test_a_whole_environment_is_used_as_it_is(tmp_path: Path) -> None:
-    checkout = a_whole_environment(tmp_path)
+def test_a_complete_environment_is_used_as_it_is(tmp_path: Path) -> None:
+    checkout = a_complete_environment(tmp_path)
     assert ensure(checkout, ["worker"]) == checkout.python
     assert not checkout.state.exists()
 
@@ -98,7 +98,7 @@ def test_a_whole_environment_is_used_as_it_is(tmp_path: Path) -> None:
 def test_an_addition_that_fails_costs_what_is_there_only_if_pip_has_touched_it(
     tmp_path: Path, said: str, left: Plan
 ) -> None:
-    checkout = a_whole_environment(tmp_path)
+    checkout = a_complete_environment(tmp_path)
     (checkout.locks / "pipelines.lock").write_text("big==1.0\n")
     (checkout.venv / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
     checkout.python.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said}'\nexit 1\n")
@@ -111,7 +111,7 @@ def test_an_addition_that_fails_costs_what_is_there_only_if_pip_has_touched_it(
 @pytest.mark.parametrize(
     ("number", "fix"), [(errno.ENOSPC, "disk space"), (errno.EACCES, "writable"), (errno.EIO, "path above")]
 )
-def test_an_os_error_is_told_with_its_path_and_a_fix(number: int, fix: str) -> None:
+def test_an_os_error_is_reported_with_its_path_and_a_fix(number: int, fix: str) -> None:
     failure = explain_os_error(OSError(number, "no", "/some/path"))
     assert "/some/path" in failure.problem
     assert fix in failure.fix

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
         (["cli", "--help"], ["shared.dev.cli", "--help"]),
     ],
 )
-def test_who_does_a_verb(given: list[str], run: list[str]) -> None:
+def test_each_verb_runs_its_module(given: list[str], run: list[str]) -> None:
     assert module_and_arguments(given) == run
 
 
@@ -54,7 +54,7 @@ def test_cli_before_a_verb_needs_what_the_verb_needs(
 
 
 @pytest.mark.parametrize("verb", ["worker", "token", "asyncapi"])
-def test_a_service_that_is_not_there_is_told_with_those_that_are(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_service_is_reported_with_the_existing_ones(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["dev.py", verb, "accout"])
     with pytest.raises(SystemExit, match=r"no service is called accout\n  fix: name one of: .*accounts"):
         cli.main()

@@ -1,4 +1,4 @@
-"""What the dashboards ask for is what a worker tells, of every service."""
+"""The metrics that the dashboards query are those that a worker of every service exposes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def test_every_metric_of_the_dashboards_is_told_with_its_labels() -> None:
+def test_every_metric_of_the_dashboards_is_exposed_with_its_labels() -> None:
     metrics = told()
     queries = [target["expr"] for panel in panels() for target in panel["targets"]]
     assert len({name for query in queries for name in re.findall(r"onefold_\w+", query)}) > 8
@@ -56,6 +56,6 @@ def test_every_panel_says_what_it_shows() -> None:
     assert all(panel["title"] and panel["description"] for panel in panels())
 
 
-def test_what_is_scraped_is_every_service() -> None:
+def test_every_service_is_scraped() -> None:
     (names,) = re.findall(r"names: \[(.*)\]", (DEPLOY / "prometheus.yml").read_text())
     assert sorted(names.split(", ")) == sorted(found_services())

@@ -13,7 +13,7 @@ Collecting six==1.17.0 (from -r worker.lock (line 9))
 """
 
 
-def test_before_the_first_download_pip_is_asking() -> None:
+def test_before_the_first_download_pip_is_said_to_ask_the_index() -> None:
     assert progress_of("", pins=65, installed=0) == (0, 65, "asking the package index")
 
 

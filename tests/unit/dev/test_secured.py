@@ -1,4 +1,4 @@
-"""What the containers of compose.secure.yml are given is made once, and reached by its owner only."""
+"""The secrets for the containers of compose.secure.yml are made once, in a folder that only its owner can enter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared.dev.worker import CHECKOUT
 from shared.settings import load_settings
 
 
-def test_what_is_there_stays_and_a_new_service_gets_a_password_of_its_own(tmp_path: Path) -> None:
+def test_existing_secrets_stay_and_a_new_service_gets_its_own_password(tmp_path: Path) -> None:
     made = {file: file.read_text() for file in make_secrets(tmp_path, ["accounts", "orders"])}
     wallets = tmp_path / "passwords" / "wallets"
     assert make_secrets(tmp_path, ["accounts", "orders", "wallets"]) == [wallets]
@@ -30,7 +30,7 @@ def test_what_is_there_stays_and_a_new_service_gets_a_password_of_its_own(tmp_pa
     assert len({*made.values(), wallets.read_text()}) == len(made) + 1
 
 
-def test_what_does_not_fit_on_the_disk_is_told_in_a_line_and_made_whole_the_next_time(
+def test_secrets_that_a_full_disk_cut_off_are_made_whole_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: Path, text: str) -> None:
@@ -47,13 +47,13 @@ def test_what_does_not_fit_on_the_disk_is_told_in_a_line_and_made_whole_the_next
     assert len(made) == len(found_services()) + 3
 
 
-def test_nobody_else_comes_into_the_folder(tmp_path: Path) -> None:
+def test_only_the_owner_can_enter_the_folder_of_secrets(tmp_path: Path) -> None:
     (file, *_) = make_secrets(tmp_path / "secrets", ["accounts"])
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_key_of_tokens_is_the_checkouts_wherever_the_verb_is_run(
+def test_the_issuers_key_is_in_the_checkout_wherever_the_verb_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     monkeypatch.setattr(cli, "introduce", lambda passwords, _: made.update(passwords))
     monkeypatch.setattr(cli, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service
-    file.write_text("a word\n")  # as an editor leaves it
+    file.write_text("a word\n")  # with the line end that an editor adds
     ca = tmp_path / "ca.pem"
     ca.write_bytes(Authority().certificate)
     monkeypatch.setenv("ONEFOLD_KAFKA_USER", TOPOLOGY.service)
@@ -78,7 +78,7 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
 
 
-def test_what_makes_a_worker_ask_for_tokens_is_shown_as_a_shell_reads_it(
+def test_the_settings_that_require_tokens_are_printed_as_a_shell_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issuer = DevIssuer(tmp_path / "two words")
@@ -89,7 +89,7 @@ def test_what_makes_a_worker_ask_for_tokens_is_shown_as_a_shell_reads_it(
 
 
 @pytest.mark.parametrize(("host", "trusted"), [("broker", True), ("another", False)])
-def test_the_brokers_certificate_holds_where_it_is_looked_at_strictly(tmp_path: Path, host: str, trusted: bool) -> None:
+def test_the_brokers_certificate_passes_strict_verification(tmp_path: Path, host: str, trusted: bool) -> None:
     make_secrets(tmp_path, [])
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(tmp_path / "broker.pem")

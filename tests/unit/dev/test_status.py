@@ -1,4 +1,4 @@
-"""`status` tells what it can when something is wrong, and what the loss of a broker would cost before it is lost."""
+"""`status` reports what it can when something is wrong, and what losing a broker would cost before it is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_three_brokers(in_sync: list[int], told: str, wrong: bool) -> None:
     assert line.wrong == wrong
 
 
-def test_one_broker_is_no_alarm_but_no_safety() -> None:
+def test_one_broker_is_no_alarm_but_shown_as_unsafe() -> None:
     line = next_loss([1, 1], Settings())
     assert line.text == "if one more broker fails: the records of 2 partitions, which have no second copy"
     assert not line.wrong
@@ -70,7 +70,7 @@ def picture(lag_s: float | None = None, topic: str = "accounts.commands.v1") -> 
 def report_of(
     monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, httpx.Response], *urls: str, topology: Topology = TOPOLOGY
 ) -> list[str]:
-    """What `status` shows when these URLs answer so, any other is not there, and no broker answers."""
+    """What `status` shows when these URLs give these answers, and neither other URLs nor brokers answer."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         found = answers.get(str(request.url).partition("?")[0])
@@ -86,7 +86,7 @@ def report_of(
     return list(status.shown(status.status([topology], {"accounts": urls}, Settings())))
 
 
-def test_what_a_worker_refuses_is_a_line_and_the_next_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_worker_is_a_line_and_the_next_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = {"detail": "this is a bug on our side"}
     answers = {
         "http://broken/cluster": httpx.Response(500, json=problem),
@@ -96,7 +96,7 @@ def test_what_a_worker_refuses_is_a_line_and_the_next_is_asked(monkeypatch: pyte
     lines = report_of(monkeypatch, answers, "http://broken", "http://dead", A)
     assert lines[0].startswith("! accounts     worker     http://broken/cluster says: this is a bug on our side; fix:")
     assert lines[1].split() == ["worker", ADVERTISED, "ready,", "partitions", "0"]
-    assert "parked     nothing" in lines[4]  # asked where it answered, not where its peers find it
+    assert "parked     nothing" in lines[4]  # asked at the URL that answered, not at the one for its peers
 
 
 def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,14 +139,14 @@ def test_retention_is_an_alarm_when_half_of_it_is_used_up(
     assert line.endswith(f" of {told}")
 
 
-def test_what_nobody_tells_of_retention_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_retention_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     *_, line = report_of(monkeypatch, {}, A, topology=BRIEF)
     assert line.startswith("!")
     assert line.endswith("about to remove unread records of no topic; unknown for accounts, where no worker answers")
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_line_with_a_mark_exits_with_1(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
+def test_status_with_an_alarm_exits_with_1(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
     monkeypatch.setattr(cli, "status", lambda *_: {"brokers": [Line("topics", "as found", wrong)]})
     run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.startswith("!")) == (int(wrong), wrong)
@@ -159,7 +159,7 @@ def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
     settings = {**dict.fromkeys(cli._OF_THE_BROKERS, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
     found = stays.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
     monkeypatch.setattr(stays, "running", lambda _: found)
-    for name in cli._OF_THE_BROKERS:  # so that what the verb puts there ends with the test
+    for name in cli._OF_THE_BROKERS:  # so that what the verb sets is undone after the test
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     shown: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
 
 
 @pytest.mark.parametrize("named", ["http://host:8000", "acounts=http://host:8000", "accounts="])
-def test_a_worker_that_would_not_be_asked_is_refused(named: str) -> None:
+def test_a_url_that_belongs_to_no_service_is_refused(named: str) -> None:
     error = CliRunner().invoke(cli.cli, ["status", "--url", named], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}).exception
     assert isinstance(error, StageFailed)
     assert "say SERVICE=URL, of one of: accounts" in error.fix

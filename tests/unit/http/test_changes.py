@@ -1,4 +1,4 @@
-"""Streams of changes: what they tell, where they begin, how many there may be."""
+"""Streams of changes: what they send, where they begin, how many there may be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Stream:
-    """One request to the application, read as it is written: no client of a test waits for an endless answer's end."""
+    """One request to the application, whose answer is read as it is written: a test client would wait for its end."""
 
     body: bytes | None = b""
     status: int = 0
@@ -55,7 +55,7 @@ class Stream:
         return {"type": "http.disconnect"}
 
     def events(self) -> list[dict[str, Any]]:
-        """Those with data."""
+        """The events that have data."""
         blocks = [
             dict(line.split(": ", 1) for line in block.splitlines()) for block in self.text.split("\n\n") if block
         ]
@@ -66,7 +66,7 @@ class Stream:
         return [line.removeprefix("id: ") for line in self.text.splitlines() if line.startswith("id: ")][-1]
 
     async def until(self, count: int) -> list[dict[str, Any]]:
-        """The events, once there are so many."""
+        """The events, once there are at least so many."""
         async with asyncio.timeout(10):
             while len(self.events()) < count:
                 self.arrived.clear()
@@ -143,7 +143,7 @@ def told(events: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 
 
 async def shop(api: Api) -> list[tuple[str, int, int]]:
-    """Three accounts are opened and charged in turn; what a stream over all of them has to tell."""
+    """Three accounts are opened and charged in turn; returns what a stream of all accounts has to send."""
     expected = []
     for key in ("ann", "bob", "cid"):
         await api.post(f"/accounts/{key}")
@@ -155,20 +155,20 @@ async def shop(api: Api) -> list[tuple[str, int, int]]:
     return expected
 
 
-async def test_every_change_is_told_once_it_is_committed(api: Api) -> None:
+async def test_every_change_is_sent_once_it_is_committed(api: Api) -> None:
     stream = await api.follow()
     expected = await shop(api)
     assert told(await stream.until(len(expected))) == expected
     assert {event["event"] for event in stream.events()} == {"changed"}
 
 
-async def test_a_keys_stream_tells_its_changes_only(api: Api) -> None:
+async def test_the_stream_of_a_key_sends_only_its_changes(api: Api) -> None:
     stream = await api.follow("key=bob")
     expected = [each for each in await shop(api) if each[0] == "bob"]
     assert told(await stream.until(len(expected))) == expected
 
 
-async def test_any_event_can_be_resumed_behind(api: Api) -> None:
+async def test_a_stream_can_be_resumed_after_any_event(api: Api) -> None:
     stream = await api.follow()
     first_id = stream.last_id
     expected = await shop(api)
@@ -184,8 +184,8 @@ async def test_any_event_can_be_resumed_behind(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [(1, 2), (2, 1), (3, 12)])
-async def test_behind_an_id_of_another_version_every_row_is_told_again(before: int, now: int) -> None:
-    """What was told of its changelog says nothing of this one's."""
+async def test_resuming_after_an_id_of_another_version_sends_every_row_again(before: int, now: int) -> None:
+    """Offsets in another version's changelog mean nothing in this one's."""
     older, newer = (Api(MemoryNode(replace(TOPOLOGY, version=version), [AGGREGATE])) for version in (before, now))
     stream = await older.follow()
     await shop(older)
@@ -197,7 +197,7 @@ async def test_behind_an_id_of_another_version_every_row_is_told_again(before: i
     await newer.close()
 
 
-async def test_a_row_that_shows_nothing_is_not_told(api: Api) -> None:
+async def test_a_row_that_shows_nothing_is_not_sent(api: Api) -> None:
     """A refused command changes the row of an account that was never opened: its outcome is recorded."""
     stream = await api.follow()
     refused = api.ask("POST", "/accounts/ghost/charges", body=b'{"amount_cents": 5}')
@@ -220,14 +220,14 @@ async def test_a_row_that_shows_nothing_is_not_told(api: Api) -> None:
         ("", f"orders-accounts-changelog:{EVERYWHERE}"),
     ],
 )
-async def test_an_id_of_no_event_of_the_stream_is_422(api: Api, query: str, last_event_id: str) -> None:
+async def test_resuming_after_an_id_that_the_stream_never_sent_is_422(api: Api, query: str, last_event_id: str) -> None:
     refused = api.ask("GET", "/changes/accounts", query, last_event_id=last_event_id)
     await api.ended(refused)
     assert refused.status == 422, refused.text
     assert json.loads(refused.text)["code"] == "request.invalid"
 
 
-async def test_there_are_so_many_streams_and_no_more() -> None:
+async def test_streams_beyond_the_limit_are_refused() -> None:
     api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], Settings(max_streams=2)))
     first, _ = [await api.follow() for _ in range(2)]
     refused = api.ask("GET", "/changes/accounts")

@@ -36,7 +36,7 @@ ROW = AccountView(
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Pauses that were asked for; time passes by them alone."""
+    """The pauses that were requested; only they make time pass."""
     pauses: list[float] = []
     start = time.monotonic()
     monkeypatch.setattr("time.sleep", pauses.append)
@@ -45,7 +45,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Script:
-    """Answers in turn, and notes what was asked."""
+    """Gives its answers in turn, and records the requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self.asked: list[httpx.Request] = []
@@ -74,7 +74,7 @@ def test_a_repeated_command_keeps_its_key_and_changes_the_worker(slept: list[flo
     assert script.asked[0].content == b'{"amount_cents":5}'
 
 
-def test_a_command_that_is_taken_is_asked_after_until_it_is_decided(slept: list[float]) -> None:
+def test_an_accepted_command_is_polled_until_it_is_decided(slept: list[float]) -> None:
     script = Script(TAKEN, UNKNOWN, BUSY, ACCEPTED)
     assert client(script).send("/accounts/a").sequence == 3
     assert [(request.method, request.url.path) for request in script.asked] == [
@@ -91,13 +91,13 @@ def test_a_refusal_is_raised_with_its_code_and_not_repeated(slept: list[float]) 
     assert len(script.asked) == 1
 
 
-def test_what_is_no_problem_is_refused_too(slept: list[float]) -> None:
+def test_an_error_without_a_problem_body_is_raised_as_a_refusal(slept: list[float]) -> None:
     with pytest.raises(Refused, match="unexpected: <html>"):
         client(Script(httpx.Response(404, text="<html>"))).send("/accounts/a")
 
 
 @pytest.mark.parametrize("status", [502, 504])
-def test_a_gateways_word_is_no_answer(slept: list[float], status: int) -> None:
+def test_a_gateways_error_is_retried(slept: list[float], status: int) -> None:
     """The worker behind it may have taken the command."""
     gateway = httpx.Response(status, text="<html>")
     script = Script(gateway, ACCEPTED)
@@ -143,7 +143,7 @@ def test_positions_are_the_latest_seen_and_bounded() -> None:
     assert len(ours.position) < 2000
 
 
-def test_a_token_is_asked_for_anew_with_each_request(slept: list[float]) -> None:
+def test_a_token_is_requested_anew_for_each_request(slept: list[float]) -> None:
     script, numbers = Script(BUSY, ACCEPTED), count(1)
     transport = httpx.MockTransport(script)
     with Client("http://one", token=lambda: f"t{next(numbers)}", http=httpx.Client(transport=transport)) as ours:

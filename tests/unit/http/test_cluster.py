@@ -1,4 +1,4 @@
-"""The picture of all members is made of what each says of itself."""
+"""The picture of all members is assembled from what each says about itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_each_partition_has_its_owner_its_standbys_and_how_far_they_are() -> Non
     assert (fourth.active, fourth.restored) == (None, None)
 
 
-def test_a_copy_is_nobodys_answer_before_its_owner_has_taken_it_over() -> None:
+def test_a_partition_whose_new_owner_has_not_taken_over_is_not_restored() -> None:
     b = status(B, replica(1, "standby"))
     _, second = assemble(b, {B: b}, partitions=2).tables["accounts"]
     assert (second.active, second.restored, second.to_restore) == (B, None, None)
@@ -70,7 +70,7 @@ def test_a_silent_member_is_shown_as_unreachable() -> None:
     assert (members[C].reachable, members[C].ready) == (False, None)
 
 
-def test_what_is_read_is_listed_by_topic_and_partition() -> None:
+def test_source_partitions_are_listed_by_topic() -> None:
     a, b = status(A, replica(2, "active")), status(B, replica(0, "active"), replica(2, "standby"))
     topics = assemble(a, {A: a, B: b}, 3).topics
     assert [(each.partition, each.active, each.lag_records) for each in topics["accounts.commands.v1"]] == [

@@ -40,7 +40,7 @@ def client(node: MemoryNode) -> httpx.AsyncClient:
 
 
 async def filled() -> MemoryNode:
-    """Ann has charges of 2, 3, 4 … cents, by sequence, a day between each; another has hers in between."""
+    """Ann has charges of 2, 3, 4 … cents, by sequence, a day between each; another account's lie between them."""
     node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
     async with client(node) as http:
         for sequence in range(1, EVENTS_OF_ANN + 1):
@@ -84,7 +84,7 @@ async def test_pages_hold_every_event_once_and_in_order(ann: httpx.AsyncClient, 
     assert [each["data"].get("amount_cents") for each in found] == [None, *range(2, EVENTS_OF_ANN + 1)]
 
 
-async def test_behind_the_last_event_is_an_empty_page(ann: httpx.AsyncClient) -> None:
+async def test_after_the_last_event_is_an_empty_page(ann: httpx.AsyncClient) -> None:
     page = (await ann.get("/accounts/ann/events", params={"cursor": EVENTS_OF_ANN + 500})).json()
     assert page == {"items": [], "cursor": None}
 
@@ -95,14 +95,16 @@ async def test_the_row_as_of_every_sequence(ann: httpx.AsyncClient) -> None:
         assert (row["sequence"], row["balance_cents"]) == (sequence, balance(sequence))
 
 
-async def test_as_of_a_sequence_to_come_is_404(ann: httpx.AsyncClient) -> None:
+async def test_as_of_a_future_sequence_is_404(ann: httpx.AsyncClient) -> None:
     answer = await ann.get("/accounts/ann", params={"as_of": EVENTS_OF_ANN + 1})
     assert (answer.status_code, answer.json()["detail"]) == (404, f"'ann' has {EVENTS_OF_ANN} events so far")
 
 
 async def test_the_row_as_of_a_time_is_all_before_the_first_event_that_occurred_later(ann: httpx.AsyncClient) -> None:
     for sequence in range(1, EVENTS_OF_ANN + 1):
-        expected = LATE if sequence == LATE - 1 else sequence  # the late one lies behind event 59, and occurred before
+        expected = (
+            LATE if sequence == LATE - 1 else sequence
+        )  # the late event comes after event 59, and occurred before it
         if sequence != LATE:
             row = await shown(ann, as_of=occurred(sequence).isoformat().replace("+00:00", "Z"))
             assert (row["sequence"], row["balance_cents"]) == (expected, balance(expected))
@@ -115,12 +117,12 @@ async def test_as_of_what_is_neither_a_sequence_nor_a_time_in_utc_is_422(http: h
     assert (await http.get("/accounts/ann", params={"as_of": as_of})).status_code == 422
 
 
-async def test_nobody_has_no_past(http: httpx.AsyncClient) -> None:
+async def test_an_unknown_account_has_no_past(http: httpx.AsyncClient) -> None:
     for path in ("/accounts/nobody/events", "/accounts/nobody?as_of=1", "/accounts/nobody?as_of=2026-01-01T00:00:00Z"):
         assert (await http.get(path)).status_code == 404
 
 
-async def test_what_retention_has_removed_is_410_and_the_rest_goes_on(
+async def test_events_that_retention_removed_are_410_and_later_ones_are_served(
     ann: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition = node.partition(b"ann")
@@ -141,7 +143,7 @@ async def test_what_retention_has_removed_is_410_and_the_rest_goes_on(
     assert (await shown(ann, as_of=110))["balance_cents"] == balance(110)
 
 
-async def test_a_past_that_is_not_read_so_far_is_503(
+async def test_a_past_that_is_not_yet_read_is_503(
     ann: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = node.read

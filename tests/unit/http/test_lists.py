@@ -1,4 +1,4 @@
-"""A list's cost is that of its page, however many rows there are; and what no list can keep is refused."""
+"""A list costs as much as its page, however many rows there are; an order or cursor it cannot serve is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARTITIONS = TOPOLOGY.partitions
 
 
 class Endless(MemoryNode):
-    """Every partition has open accounts without end: who reads on to the last row never answers."""
+    """Every partition has endlessly many open accounts: a list that reads to the last row never answers."""
 
     def __init__(self) -> None:
         super().__init__(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
@@ -159,7 +159,7 @@ def billing(node: Node, peers: Peers) -> list[APIRouter]:
 
 
 async def bills(node: MemoryNode, **query: Any) -> list[str]:
-    """The ids that are listed."""
+    """The ids of the bills in the list."""
     api = create_api(node, billing)
     transport = httpx.ASGITransport(api)
     async with (
@@ -218,7 +218,7 @@ async def test_days_instants_and_booleans_order_and_filter(
     ("query", "expected"),
     [({}, "abc"), ({"limit": 2}, "ab"), ({"order": "-limit"}, "cab"), ({"limit_min": 2}, "ac")],
 )
-async def test_what_every_list_takes_filters_by_no_index_of_that_name(
+async def test_a_parameter_of_every_list_does_not_filter_by_an_index_of_its_name(
     billed: MemoryNode, query: dict[str, Any], expected: str
 ) -> None:
     assert await bills(billed, **query) == list(expected)
@@ -268,13 +268,13 @@ async def test_an_order_that_a_list_does_not_have_is_refused(found: Listed) -> N
 
 
 @pytest.mark.parametrize("made_up", [b"[" * 1400, b"id\x00a", b"\xff\x00a\x00b"])
-async def test_a_cursor_of_no_list_is_refused(made_up: bytes) -> None:
+async def test_a_made_up_cursor_is_refused(made_up: bytes) -> None:
     said = await refusal(LISTS[0], "cursor", base64.b64encode(made_up).decode())
     assert said.endswith("not a cursor of a list")
 
 
 @pytest.mark.parametrize("order", ["note", "-note"])
-async def test_a_page_of_long_texts_has_a_next_one(billed: MemoryNode, order: str) -> None:
+async def test_a_page_of_long_texts_has_a_next_page(billed: MemoryNode, order: str) -> None:
     api = create_api(billed, billing)
     listed, cursor = list[str](), dict[str, str]()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http:

@@ -1,4 +1,4 @@
-"""Requests that nobody thought of, made from each service's OpenAPI, against its routes over memory."""
+"""Generated requests, from each service's OpenAPI document, against its routes over tables in memory."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_no_request_breaks_the_contract(
 
 
 def _make_possible(case: Case[Any]) -> None:
-    """What a schema allows and no caller can mean."""
+    """Removes values that a schema allows but no caller can mean."""
     if case.query:
         case.query.pop("cursor", None)  # opaque: only a list's own are any use
         case.query |= {"wait": 0} if "wait" in case.query else {}  # what is waited for would never come

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def samples(http: httpx.AsyncClient) -> dict[tuple[str, ...], float]:
-    """Every sample of /metrics, by its name and its labels' values in alphabetical order of the labels."""
+    """Every sample of /metrics, by its name and the values of its labels, in alphabetical order of the labels."""
     text = (await http.get("/metrics")).text
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -48,7 +48,7 @@ async def test_the_engine_and_every_partition_are_measured(http: httpx.AsyncClie
         assert found["onefold_table_restored", partition, "active", "accounts"] == 1
 
 
-async def test_readiness_of_one_partition_is_its_own(http: httpx.AsyncClient, node: MemoryNode) -> None:
+async def test_a_partition_has_its_own_readiness(http: httpx.AsyncClient, node: MemoryNode) -> None:
     node.refuses = {3}
     assert (await http.get("/readyz")).status_code == 503
     assert (await http.get("/readyz", params={"partition": 3})).status_code == 503

@@ -1,4 +1,4 @@
-"""What a worker passes on to another, to whom, and whom it believes."""
+"""What a worker forwards to its peers, to which of them, and which forwarded requests it accepts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = "a secret that these workers alone know"
 
 @dataclass
 class Recorder:
-    """A server that notes each request's head and answers with one status."""
+    """A server that records each request's head and always answers with the same status."""
 
     status: str = "200 OK"
     url: str = ""
@@ -53,7 +53,7 @@ class Recorder:
         await writer.wait_closed()
 
     def headers(self) -> dict[str, str]:
-        """Of the only request."""
+        """The headers of the only request."""
         (head,) = self.heads
         return {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:])}
 
@@ -75,7 +75,7 @@ async def recorder() -> AsyncIterator[Recorder]:
 
 
 class Elsewhere(MemoryNode):
-    """Owns nothing; the group says that another does."""
+    """A worker that owns nothing; its group says that another worker does."""
 
     def __init__(self, owner: str, settings: Settings | None = None, *others: str) -> None:
         super().__init__(TOPOLOGY, [], settings)
@@ -102,7 +102,7 @@ async def ask(node: MemoryNode, method: str, path: str, **headers: str) -> httpx
         )
 
 
-async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder: Recorder) -> None:
+async def test_a_peer_gets_the_trace_and_the_conditions_and_nothing_else(recorder: Recorder) -> None:
     answer = await ask(
         Elsewhere(recorder.url),
         "GET",
@@ -123,7 +123,7 @@ async def test_a_peer_is_given_the_trace_and_the_wish_and_nothing_else(recorder:
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
 
 
-async def test_every_line_of_a_header_is_passed_on(recorder: Recorder) -> None:
+async def test_every_line_of_a_header_is_forwarded(recorder: Recorder) -> None:
     api = create_api(Elsewhere(recorder.url), routes)
     transport = httpx.ASGITransport(api)
     async with httpx.AsyncClient(transport=transport) as http, api.router.lifespan_context(api):
@@ -134,7 +134,7 @@ async def test_every_line_of_a_header_is_passed_on(recorder: Recorder) -> None:
     ]
 
 
-async def test_however_many_wait_at_a_peer_the_next_request_reaches_it() -> None:
+async def test_a_request_reaches_a_peer_at_which_100_others_wait() -> None:
     """100 connections, to all peers together, are aiohttp's own limit."""
     all_there = asyncio.Barrier(101)
 
@@ -159,9 +159,7 @@ async def test_however_many_wait_at_a_peer_the_next_request_reaches_it() -> None
 
 
 @pytest.mark.parametrize("character", ["#", '"', "<", "\\", "|"])
-async def test_a_character_that_was_not_escaped_is_of_the_id_at_the_peer_too(
-    recorder: Recorder, character: str
-) -> None:
+async def test_an_unescaped_character_of_an_id_reaches_the_peer(recorder: Recorder, character: str) -> None:
     api = create_api(Elsewhere(recorder.url), routes)
 
     async def unescaped(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,7 +173,7 @@ async def test_a_character_that_was_not_escaped_is_of_the_id_at_the_peer_too(
     peer_tokens("accounts", Settings()).verify(recorder.headers()["onefold-peer"], "POST", target)
 
 
-async def test_a_peer_is_told_who_asks_but_not_given_the_token(recorder: Recorder, tmp_path: Path) -> None:
+async def test_a_peer_learns_who_the_caller_is_but_does_not_get_the_token(recorder: Recorder, tmp_path: Path) -> None:
     issuer = DevIssuer(tmp_path)
     settings = issuer_settings(tmp_path, "accounts")
     token = issuer.token("accounts", ["accounts:read"], "ann")
@@ -192,10 +190,10 @@ async def test_a_peer_is_told_who_asks_but_not_given_the_token(recorder: Recorde
 
 @pytest.mark.parametrize("owner", ["http://169.254.169.254", "http://127.0.0.1:1@169.254.169.254", "http://metadata"])
 @pytest.mark.parametrize("path", ["/accounts/ann", "/accounts", "/cluster", "/readyz?partition=1"])
-async def test_an_address_that_is_no_allowed_peer_is_never_called(
+async def test_an_address_outside_the_allowed_peers_is_never_called(
     owner: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a member of the group says of itself."""
+    """Whatever address a member of the group gives."""
 
     def dialled(*_: object, **__: object) -> None:
         pytest.fail("it was called")
@@ -252,13 +250,13 @@ def forged(secret: str = SECRET, **claims: object) -> str:
         good().rsplit(".", 1)[0] + ".",
     ],
 )
-async def test_a_request_that_only_claims_to_be_a_peers_is_401(token: str) -> None:
+async def test_a_request_with_a_forged_peer_token_is_401(token: str) -> None:
     settings = Settings.model_validate({"peer_secret": SECRET})
     answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token)
     assert (answer.status_code, answer.json()["code"]) == (401, "peer.unknown")
 
 
-async def test_what_a_peer_passed_on_is_answered_here_or_nowhere(recorder: Recorder) -> None:
+async def test_a_forwarded_request_is_not_forwarded_again(recorder: Recorder) -> None:
     settings = Settings.model_validate({"peer_secret": SECRET})
     answer = await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", onefold_peer=good())
     assert (answer.status_code, recorder.heads) == (503, [])
@@ -273,7 +271,7 @@ async def test_what_a_peer_passed_on_is_answered_here_or_nowhere(recorder: Recor
         ("?max_lag=5&until=phase:open", 503, 0),
     ],
 )
-async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allowed(
+async def test_when_the_owner_cannot_answer_standbys_are_asked_if_a_lag_is_allowed(
     recorder: Recorder, query: str, status: int, asked: int
 ) -> None:
     async with recording("503 Service Unavailable") as owner:
@@ -282,14 +280,14 @@ async def test_when_the_owner_cannot_answer_others_are_asked_where_a_lag_is_allo
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "429 Too Many Requests"])
-async def test_a_peer_that_takes_us_for_a_stranger_is_not_the_callers_fault(status: str) -> None:
-    """Its secret is another, its clock is off, or tokens are asked for there and not here yet."""
+async def test_a_refusal_by_a_peer_is_503_for_the_caller(status: str) -> None:
+    """The peer has another secret or a wrong clock, or already requires tokens, which this worker does not yet."""
     async with recording(status) as owner:
         answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-async def test_a_peers_word_for_its_caller_is_no_more_than_the_callers_rights(tmp_path: Path) -> None:
+async def test_a_forwarded_request_has_no_more_rights_than_its_caller(tmp_path: Path) -> None:
     DevIssuer(tmp_path).key()
     settings = issuer_settings(tmp_path, "accounts").model_copy(
         update={"peer_secret": Settings.model_validate({"peer_secret": SECRET}).peer_secret}

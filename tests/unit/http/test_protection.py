@@ -1,4 +1,4 @@
-"""What every answer says, what no request may bring, and how often."""
+"""The headers of every answer, the requests that are refused, and the limits on their rate."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_every_answer_has_the_headers(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_every_service_has_them(service: str) -> None:
+async def test_every_service_has_the_headers(service: str) -> None:
     transport = httpx.ASGITransport(api_of(service), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
         for path in ("/healthz", "/cluster", f"/{service}", "/nowhere", "/" + "a" * 9000):
@@ -90,18 +90,18 @@ async def test_every_service_has_them(service: str) -> None:
             assert {name: answer.headers.get(name) for name in EXPECTED} == EXPECTED, path[:50]
 
 
-async def test_pages_for_people_are_in_dev_only() -> None:
+async def test_documentation_pages_are_served_in_dev_only() -> None:
     for path in ("/docs", "/openapi.json", "/redoc"):
         assert (await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", path)).status_code == 404
     assert (await ask(MemoryNode(TOPOLOGY, []), "GET", "/docs")).status_code == 200
 
 
-async def test_outside_dev_https_is_for_good() -> None:
+async def test_outside_dev_browsers_are_told_to_stay_on_https() -> None:
     answer = await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", "/healthz")
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
 
 
-async def test_a_bug_is_500_and_tells_nothing_of_its_trace(
+async def test_a_bug_is_500_without_its_trace(
     http: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -149,12 +149,12 @@ async def test_a_client_that_asks_too_fast_is_429_and_no_other_is(
 
     greedy = await statuses("10.0.0.1", 100)
     assert greedy[:10] == [status] * 10
-    assert 429 in greedy[10:]  # not the last for certain: one passes every 0.2 s
+    assert 429 in greedy[10:]  # not necessarily the last: one passes every 0.2 s
     assert await statuses("10.0.0.2", 10) == [status] * 10
 
 
 async def test_a_probe_is_answered_however_many_requests_come_from_its_address() -> None:
-    """Kubernetes ends a worker whose probe is refused; a node's address may be that of clients, too."""
+    """Kubernetes ends a worker whose probe is refused; a node's address may also be that of clients."""
     transport = httpx.ASGITransport(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes))
     async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
         assert 429 in [(await http.get("/readyz?key=ann")).status_code for _ in range(20)]
@@ -192,7 +192,7 @@ def test_a_bucket_fills_with_time_and_never_beyond(monkeypatch: pytest.MonkeyPat
     assert sum(buckets.take("a") == 0 for _ in range(50)) == 20
 
 
-def test_only_so_many_clients_are_remembered_and_the_greedy_one_is() -> None:
+def test_the_number_of_remembered_clients_is_bounded_and_a_greedy_one_stays() -> None:
     buckets = Buckets(rate=1, clients=100)
     for number in range(10_000):
         buckets.take("greedy")
@@ -201,7 +201,7 @@ def test_only_so_many_clients_are_remembered_and_the_greedy_one_is() -> None:
     assert buckets.take("greedy") > 0
 
 
-def test_no_limit_remembers_nobody() -> None:
+def test_without_a_limit_no_client_is_remembered() -> None:
     buckets = Buckets(rate=0)
     assert buckets.take("a") == 0
     assert not buckets._left
@@ -215,7 +215,7 @@ async def test_an_answer_that_does_not_begin_in_time_is_503() -> None:
     assert (status, body["code"]) == (503, "not_ready")
 
 
-async def test_a_body_that_dawdles_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_arrives_too_slowly_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_WITHIN_S", 0.05)
 
     async def never(scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,7 +226,7 @@ async def test_a_body_that_dawdles_is_408(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_route_is_without_a_description_of_who_may(service: str) -> None:
+def test_every_route_documents_who_may_call_it(service: str) -> None:
     for path, methods in api_of(service).openapi()["paths"].items():
         for method, operation in methods.items():
             closed = path not in ("/healthz", "/readyz")

@@ -1,4 +1,4 @@
-"""A row by its key: what its ETag promises."""
+"""A row read by its key: what its ETag promises, and which parameters are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scored(BaseModel):
 
 
 async def scored(node: MemoryNode, as_of: str, etag: str = "", query: str = "") -> httpx.Response:
-    """The account `ann`, as a service shows it whose view depends on the day, too."""
+    """The account `ann`, as shown by a service whose view also depends on the day."""
 
     def routes(node: Node, peers: Peers) -> list[APIRouter]:
         router = APIRouter()
@@ -41,10 +41,10 @@ async def scored(node: MemoryNode, as_of: str, etag: str = "", query: str = "") 
         return await http.get(f"/scores/ann{query}", headers={"If-None-Match": etag})
 
 
-async def test_what_is_shown_as_before_is_304_and_what_is_shown_otherwise_is_not(
+async def test_an_unchanged_view_is_304_and_a_changed_view_of_the_same_row_is_not(
     http: httpx.AsyncClient, node: MemoryNode
 ) -> None:
-    """Of one row: a view may depend on the day, a release may add to it, and a row be computed again."""
+    """The row is the same: but a view may depend on the day, a release may extend it, and a row may be recomputed."""
     assert (await http.post("/accounts/ann")).status_code == 201
     before = await scored(node, "monday")
     same = await scored(node, "monday", before.headers["etag"])
@@ -55,8 +55,10 @@ async def test_what_is_shown_as_before_is_304_and_what_is_shown_otherwise_is_not
 
 
 @pytest.mark.parametrize("wish", ["min_positon=accounts.commands.v1/2@1", "as_of=1"])
-async def test_a_wish_that_a_row_cannot_meet_is_refused(http: httpx.AsyncClient, node: MemoryNode, wish: str) -> None:
-    """A misspelt one, or one of another table's: not answered as if it had not been made."""
+async def test_a_parameter_that_a_row_cannot_meet_is_refused(
+    http: httpx.AsyncClient, node: MemoryNode, wish: str
+) -> None:
+    """A misspelt parameter, or one of another table, must not be ignored."""
     assert (await http.post("/accounts/ann")).status_code == 201
     refused = await scored(node, "monday", query=f"?{wish}")
     (error,) = refused.json()["errors"]
@@ -66,10 +68,10 @@ async def test_a_wish_that_a_row_cannot_meet_is_refused(http: httpx.AsyncClient,
 @pytest.mark.parametrize(
     ("named", "status"), [("W/{}", 304), ('"x", {}', 304), ('"x",W/{} , "y"', 304), ("*", 304), ('W/"x"', 200)]
 )
-async def test_an_etag_is_known_again_however_it_is_named(
+async def test_an_etag_is_recognised_in_every_form(
     http: httpx.AsyncClient, node: MemoryNode, named: str, status: int
 ) -> None:
-    """A proxy that compresses weakens it."""
+    """A proxy that compresses answers weakens their ETags."""
     assert (await http.post("/accounts/ann")).status_code == 201
     etag = (await scored(node, "monday")).headers["etag"]
     assert (await scored(node, "monday", named.format(etag))).status_code == status

@@ -1,4 +1,4 @@
-"""What is left out for speed changes no answer."""
+"""The steps of FastAPI that are skipped for speed change no answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FastAPI runs a plain function of a request in a thread, which costs more than most functions: ours are async."""
+"""FastAPI runs the plain functions of a request in threads, at more cost than most of them have: ours are async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route of every service, asked with every kind of token that must not open it."""
+"""Every route of every service, requested with every kind of token that must not open it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXAMPLES = {"day": "1997-01-18", "hour": "sat-09"}
 
 
 class Route(NamedTuple):
-    """A route with an id in its path, and whether ids have owners there."""
+    """A route with an id in its path; and whether its ids have owners."""
 
     service: str
     method: str
@@ -64,7 +64,7 @@ def guarded(issuer: DevIssuer) -> dict[str, FastAPI]:
 
 
 def scopes_of(route: Route) -> list[str]:
-    """The narrowest that open it."""
+    """The narrowest scopes that open the route."""
     of_operators = route.path.startswith(("/cluster", "/dead-letters", "/metrics"))
     return [f"{'operations' if of_operators else route.service}:{'read' if route.method == 'GET' else 'write'}"]
 
@@ -90,7 +90,7 @@ def unsigned(claims: dict[str, Any], header: dict[str, Any]) -> str:
 
 
 def bad_tokens(issuer: DevIssuer, route: Route) -> dict[str, str | None]:
-    """Each differs in one thing from one that would open the route."""
+    """Each differs in one respect from a token that would open the route."""
     audience, scopes, now = route.service, scopes_of(route), time.time()
     good = issuer.token(audience, scopes, "ann")
     claims = jwt.decode(good, options={"verify_signature": False})
@@ -121,9 +121,7 @@ def bad_tokens(issuer: DevIssuer, route: Route) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
-async def test_a_token_that_does_not_count_opens_nothing(
-    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
-) -> None:
+async def test_an_invalid_token_opens_nothing(route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
     for kind, token in bad_tokens(issuer, route).items():
         answer = await asked(guarded[route.service], route, token)
         assert answer.status_code == 401, (kind, answer.text)
@@ -162,7 +160,7 @@ async def test_another_owners_aggregate_is_forbidden(
 
 
 @pytest.mark.parametrize(("path", "code"), [("?key=ann", "owner.other"), ("", "scope.missing")])
-async def test_anothers_changes_and_everybodys_are_forbidden(
+async def test_the_changes_of_others_and_of_all_are_forbidden(
     path: str, code: str, issuer: DevIssuer, guarded: dict[str, FastAPI]
 ) -> None:
     route = Route("accounts", "GET", f"/changes/accounts{path}")
@@ -171,7 +169,7 @@ async def test_anothers_changes_and_everybodys_are_forbidden(
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/accounts?limit=1"])
-async def test_a_list_of_all_needs_the_right_to_any(path: str, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+async def test_a_list_of_all_needs_the_right_to_all(path: str, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
     route = Route("accounts", "GET", path)
     refused = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read"], "ann"))
     assert (refused.status_code, refused.json()["code"]) == (403, "scope.missing")
@@ -183,13 +181,13 @@ async def test_a_list_of_all_needs_the_right_to_any(path: str, issuer: DevIssuer
 async def test_a_token_with_the_routes_scope_and_id_opens_it(
     route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
 ) -> None:
-    """Whatever the route then says to a request without a body."""
+    """Whatever the route then answers to a request without a body."""
     scopes = [*scopes_of(route), f"{route.service}:any"]
     answer = await asked(guarded[route.service], route, issuer.token(route.service, scopes, "ann"))
     assert answer.status_code not in (401, 403, 500), answer.text
 
 
-async def test_an_owner_needs_no_right_to_any(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+async def test_an_owner_needs_no_right_to_all(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
     token = issuer.token("accounts", ["accounts:read"], "an%n/日本")
     answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token, "an%25n%2F%E6%97%A5本")
     assert answer.status_code == 404
@@ -203,7 +201,7 @@ async def test_health_is_open(service: str, path: str, guarded: dict[str, FastAP
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_route_is_in_the_openapi(service: str) -> None:
-    """So that none is forgotten above."""
+    """So that the tests above leave out no route."""
     api = api_of(service)
     served = {context.path for context in iter_route_contexts(api.routes)}
     assert served - PAGES == set(api.openapi()["paths"])
@@ -246,7 +244,7 @@ async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -
     assert answer.status_code == 503
 
 
-async def test_rsa_keys_and_scp_lists_count_too(tmp_path: Path) -> None:
+async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
     public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) | {"kid": "r"}
     key_set = tmp_path / "keys.json"
@@ -294,7 +292,7 @@ async def test_a_broken_key_hides_no_other(issuer: DevIssuer) -> None:
 
 
 @pytest.mark.parametrize("rubbish", [None, "", "{", "{}", "[]", "null", '{"keys": {}}', '{"keys": [1]}', "[" * 10_000])
-async def test_while_an_issuer_publishes_no_keys_those_held_count(
+async def test_while_an_issuer_publishes_no_keys_the_held_ones_stay_valid(
     rubbish: str | None, issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = Issuer(json.dumps({"keys": published(issuer)}))
@@ -308,8 +306,8 @@ async def test_while_an_issuer_publishes_no_keys_those_held_count(
     assert keys.asked == 3
 
 
-async def test_an_issuer_that_is_down_is_asked_by_one_and_then_left_alone(issuer: DevIssuer) -> None:
-    """Tokens that name unknown keys cost nobody's time: anybody can make them."""
+async def test_an_issuer_that_is_down_is_asked_once_and_then_left_alone(issuer: DevIssuer) -> None:
+    """Anybody can make tokens that name unknown keys, so they must not slow down other requests."""
     keys = Issuer(None)
     found = await asyncio.gather(*(keys.find(f"unknown-{n}") for n in range(20)), return_exceptions=True)
     assert {type(each) for each in found} == {NotReady}
@@ -319,7 +317,7 @@ async def test_an_issuer_that_is_down_is_asked_by_one_and_then_left_alone(issuer
     assert keys.asked == 1
 
 
-async def test_an_issuer_that_is_back_is_asked_after_the_pause(
+async def test_an_issuer_that_is_back_is_asked_again_after_a_pause(
     issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = Issuer(None)

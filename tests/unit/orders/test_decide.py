@@ -154,7 +154,7 @@ def test_an_answer_after_the_end_changes_nothing(past: tuple[OrderEvent, ...], a
     given(*past).when(answer).then_nothing()
 
 
-def test_a_charge_is_not_heard_before_everything_is_reserved() -> None:
+def test_a_charge_is_ignored_before_everything_is_reserved() -> None:
     given(*RESERVING).when(RecordCharge()).then_nothing()
     given(*RESERVING).when(RecordRefusedCharge(code="account.closed")).then_nothing()
 

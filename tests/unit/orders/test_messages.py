@@ -93,7 +93,7 @@ def test_every_version_of_every_message_has_its_golden_record() -> None:
         {"surprise": 1},
     ],
 )
-def test_what_is_half_understood_is_no_command(fields: dict[str, object]) -> None:
+def test_a_command_that_is_only_partly_understood_is_refused(fields: dict[str, object]) -> None:
     record = json.loads(golden("order.place.v1"))
     with pytest.raises(BadMessage):
         DECIDER.command_codec.decode(json.dumps(record | {"data": record["data"] | fields}).encode())

@@ -1,4 +1,4 @@
-"""Who is asked for what after each event."""
+"""Which commands are sent to which service after each event."""
 
 from datetime import UTC, date, datetime
 
@@ -142,7 +142,7 @@ def test_accounts_answers_reach_the_order(answer: AccountAnswer, command: Record
 
 
 @pytest.mark.parametrize("reference", ["others:o-1", "o-1", "ordersx:o-1", ":o-1"])
-def test_an_answer_to_another_process_is_not_heard(reference: str) -> None:
+def test_an_answer_to_another_process_is_ignored(reference: str) -> None:
     assert record_inventory(happened(StockReserved(order_id=reference), "abba")) == []
     assert record_inventory(happened(ReservationRefused(order_id=reference, code="inventory.unknown"), "abba")) == []
     assert record_account(happened(OrderCharged(order_id=reference), "c-1")) == []

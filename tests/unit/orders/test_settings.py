@@ -1,4 +1,4 @@
-"""A worker of orders starts only with settings that it knows."""
+"""A worker of orders starts only with settings that it knows and accepts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def _no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORDERS_DEADLINE_S", raising=False)
 
 
-def test_what_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_settings_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings(OrdersSettings).deadline_s == 30
     monkeypatch.setenv("ORDERS_DEADLINE_S", "1.5")
     assert read_settings(OrdersSettings).deadline_s == 1.5
 
 
-def test_a_misspelt_or_impossible_one_is_named_with_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_or_impossible_setting_is_named_with_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORDERS_DEADLINE_S", "0")
     monkeypatch.setenv("ORDERS_DEADLNE_S", "5")
     with pytest.raises(SettingsError) as refused:
@@ -43,8 +43,6 @@ def test_a_misspelt_or_impossible_one_is_named_with_what_is_allowed(monkeypatch:
         ("PORTS", "8120-8129"),
     ],
 )
-def test_what_a_platform_says_of_the_service_is_no_setting(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_that_a_platform_sets_are_no_settings(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"ORDERS_{name}", value)
     assert read_settings(OrdersSettings).deadline_s == 30

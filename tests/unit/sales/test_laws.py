@@ -46,7 +46,7 @@ def happened(number: int, order: OrderConfirmed, delay: timedelta) -> bytes:
 
 
 def told(history: History, random: Random) -> Conversation:
-    """All of `history`, re-keyed and projected in an order that only keeps that of each key."""
+    """All of `history`, re-keyed and projected in an order that only respects the order of each key."""
     talk = Conversation(PROCESSORS)
     for number, (order, delay) in enumerate(history):
         talk.say(ORDERS_EVENTS, f"o-{number}", happened(number, order, delay))

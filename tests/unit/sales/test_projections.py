@@ -79,7 +79,7 @@ def test_the_first_and_the_last_day_there_are_have_an_end_too(placed_at: datetim
     assert day == DaySales(orders=1, units=3, revenue_cents=2999)
 
 
-def test_a_customer_s_first_and_last_day_do_not_depend_on_who_is_told_of_first() -> None:
+def test_a_customers_first_and_last_day_do_not_depend_on_the_order_of_events() -> None:
     view: Customer | None = None
     for days in (3, 0, 7):
         view = customer_profile(view, confirmed(SATURDAY + timedelta(days=days)), "ann")
@@ -105,7 +105,7 @@ def test_a_customer_is_scored_from_1_to_5(days: int, orders: int, total_cents: i
     assert score(customer, day + timedelta(days=days)) == expected
 
 
-def test_the_figures_that_were_counted_last_are_shown() -> None:
+def test_the_latest_figures_are_shown() -> None:
     codec: EventCodec[Counted] = EventCodec((Counted,))
     written = b"""{"event_id":"e","type":"insights.counted","schema_version":1,"aggregate_id":"segment:lost",
         "sequence":1,

@@ -1,4 +1,4 @@
-"""What the shop's services write on topics, and for whom, is in their AsyncAPI documents."""
+"""The AsyncAPI documents of the shop's services name the topics they write, and for which services."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ def channels(service: str, action: str) -> set[str]:
     return {each["channel"]["$ref"].removeprefix("#/channels/") for each in found if each["action"] == action}
 
 
-def test_a_process_sends_commands_to_its_neighbours_and_to_itself() -> None:
+def test_a_process_sends_commands_to_other_services_and_to_itself() -> None:
     facts = {"accounts.events.v1", "inventory.events.v1", "orders.events.v1"}
     assert channels("orders", "receive") == facts | {"orders.commands.v1", "orders.timers.v1"}
     own = {"orders.commands.v1", "orders.events.v1", "orders.timers.v1", "orders.dead.v1"}
     assert channels("orders", "send") == own | {"accounts.commands.v1", "inventory.commands.v1"}
 
 
-def test_the_commands_it_sends_are_told_by_their_topic() -> None:
+def test_the_commands_that_a_process_sends_are_listed_by_topic() -> None:
     found = document_of("orders")["channels"]
     assert found["inventory.commands.v1"]["messages"].keys() == {"stock.reserve", "stock.release", "stock.ship"}
     assert found["orders.timers.v1"]["messages"].keys() == {"order.check_deadline"}
 
 
-def test_copies_under_other_keys_are_sent_too() -> None:
+def test_copies_under_other_keys_are_listed_too() -> None:
     copies = {f"sales.by-{key}.v1" for key in ("customer", "day", "hour", "sku")}
     assert channels("sales", "send") == copies | {"sales.dead.v1"}

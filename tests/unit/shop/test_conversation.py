@@ -1,6 +1,6 @@
 """The shop's services talk in memory, in every order that topics allow: nothing is lost, kept or charged twice.
 
-A topic keeps the order of one key. Between keys and topics anything may come first, deadlines too.
+A topic keeps the order of one key. Across keys and topics, messages may come in any order, deadlines too.
 """
 
 import json
@@ -36,7 +36,7 @@ AT = datetime(1998, 3, 1, 12, tzinfo=UTC)
 SKUS = ("abba", "bach", "cure")
 CUSTOMERS = ("ann", "bob")
 
-# A mistake of the process: what was never taken is completed.
+# A fault of the process: it completes something that was never reserved or charged.
 MISTAKES = {"inventory.not_reserved", "account.not_charged"}
 
 
@@ -46,7 +46,7 @@ ORDERS_KEPT, *PROCESS = orders_processors(deadline_s=1.0)
 
 
 class Shop:
-    """All services but sales, and what is true of them at the end."""
+    """All services but sales, and their state at the end."""
 
     def __init__(self) -> None:
         self.talk = Conversation([ITEMS_KEPT, ACCOUNTS_KEPT, ORDERS_KEPT, *PROCESS])
@@ -103,7 +103,7 @@ interleavings = st.integers(0, 2**32).map(Random)
 
 
 def check(shop: Shop, order_ids: list[str], delivered: Counter[str]) -> None:
-    """Each order has ended once; stock and money are where the orders' ends say, and nowhere else."""
+    """Each order has ended once; stock and money are where the outcomes of the orders put them, and nowhere else."""
     assert not MISTAKES & {outcome.code for _, outcome in shop.talk.outcomes}
     ends = Counter(
         event["aggregate_id"]
@@ -153,7 +153,7 @@ def test_stock_and_money_are_conserved_in_every_order_of_messages(
 def test_rules_that_look_at_one_order_alone_decide_the_same_in_every_order_of_messages(
     wishes: list[tuple[str, list[tuple[str, int, int]], bool]], random: Random
 ) -> None:
-    """Which is why the demo can be compared with its file: a discontinued item, a limit per order, stock enough."""
+    """So the demo can be compared with its file: an item is discontinued, orders are limited, stock suffices."""
 
     def no_deadline_before_its_time(turns: list[Turn]) -> Turn:
         return random.choice([turn for turn in turns if turn[0] != TIMERS.name] or turns)
@@ -200,7 +200,7 @@ def test_one_story_has_one_correlation_id_and_every_message_its_cause() -> None:
 
 
 def test_an_order_without_any_answer_is_rejected_after_its_last_attempt() -> None:
-    """Nobody answers: only orders runs. What it asked for, it takes back when the others are there again."""
+    """Only orders runs, so nobody answers. When the other services are back, it takes back what it asked for."""
     shop = Shop()
     shop.ask_item("abba", ReceiveStock(quantity=5))
     shop.ask_order("order-1", place("ann", ("abba", 1, 50)))

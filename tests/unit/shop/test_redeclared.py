@@ -1,4 +1,4 @@
-"""A service re-declares the foreign messages it uses; each is held against the record its owner keeps of it."""
+"""A service re-declares the foreign messages it uses; each is checked against its owner's golden record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services that read each other have as many partitions: one worker owns all of a key."""
+"""Services that read each other have equally many partitions, so that one worker owns all topics of a key."""
 
 from dataclasses import replace
 
@@ -9,7 +9,9 @@ from shared.kafka.provision import ProvisionError, load_topologies
 
 
 @pytest.mark.parametrize("partitions", [4, 16])
-def test_who_reads_a_neighbours_facts_has_as_many_partitions(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
+def test_a_service_has_as_many_partitions_as_the_services_it_reads(
+    monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
     monkeypatch.setattr(sales, "TOPOLOGY", replace(sales.TOPOLOGY, partitions=partitions))
     with pytest.raises(
         ProvisionError, match=rf"sales has {partitions} .* reads orders\.events\.v1, which has 8; fix: "
