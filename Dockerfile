@@ -1,6 +1,6 @@
 # Targets: `worker` runs a service, `demo` sends it traffic, `mirror` copies to a second cluster, `spark` runs the
 # pipelines.
-# What is installed is what the lock files name, by hash; the code comes last, so that editing it reuses every layer below.
+# Packages come from the lock files, by hash. The code is copied last, so that an edit reuses every layer before it.
 
 FROM python:3.11-slim AS base
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1

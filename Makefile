@@ -9,7 +9,7 @@ test:  ## every check, every test but the long ones
 	@python3 dev.py test
 check: ## what needs no broker
 	@python3 dev.py check
-bench: ## the engine beside its peers
+bench: ## the engine compared with its peers
 	@python3 dev.py bench engine
 up:    ## broker and workers that keep running
 	@python3 dev.py up

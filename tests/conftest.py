@@ -1,6 +1,6 @@
-"""One broker and two workers of accounts, shared by every test that needs them and started by the first.
+"""One broker and two workers of accounts, started by the first test that needs them and shared by the rest.
 
-A whole run is two processes, each with a folder of tests at a time; what is here is made in each.
+A whole run is two processes, each with one folder of tests at a time; each process starts its own broker and workers.
 """
 
 import logging
@@ -20,13 +20,13 @@ from tests.faults.run import SEEN, choose_seed, listed
 
 TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
-"""Minutes each: run by `dev.py test --long`, so that the usual run stays under half an hour on two cores."""
+"""These take minutes each. `dev.py test --long` runs them; the usual run stays under half an hour on two cores."""
 
-SHORTEST_SESSION_S = 6  # what a broker allows: a killed worker's partitions move after so long
+SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's partitions move after this time
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out folders: their tests share brokers. Faults by their seeds: each process has brokers of its own."""
+    """Assigns whole folders, because their tests share brokers, but splits fault tests by seed."""
 
     def _split_scope(self, nodeid: str) -> str:
         if seed := re.search(r"seed\d+", nodeid):
@@ -41,12 +41,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
 
 def pytest_configure() -> None:
     choose_seed()
-    # by default structlog draws a traceback with every local variable of every frame: ten seconds for one bug
+    # structlog's default traceback shows every local variable of every frame: ten seconds for one bug
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 
 def pytest_unconfigure() -> None:
-    logging.getLogger().handlers.clear()  # libraries that log at exit would complain of the closed capture
+    logging.getLogger().handlers.clear()  # libraries that log at exit would fail on the closed capture stream
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -62,7 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_testnodedown(node: Any) -> None:
-    SEEN.update(node.workeroutput["seen"] if hasattr(node, "workeroutput") else {})  # else it has crashed
+    SEEN.update(node.workeroutput["seen"] if hasattr(node, "workeroutput") else {})  # a crashed process has none
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Requests exactly as written: no client library that mends a path, a header or a body."""
+"""Sends requests exactly as written: a client library would correct paths, headers and bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker said. headers: by lower-case name."""
+    """A worker's answer. `headers` are keyed by lower-case name."""
 
     status: int
     headers: Mapping[str, str]
@@ -26,14 +26,14 @@ class Answer:
 
     @property
     def code(self) -> str | None:
-        """The stable code of a problem+json; None of any other answer."""
+        """The stable code of a problem+json; None for any other answer."""
         if self.headers.get("content-type") != "application/problem+json":
             return None
         return str(self.json["code"])
 
 
 class Client:
-    """One worker, a connection a request."""
+    """Asks one worker, with a new connection for each request."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -43,7 +43,7 @@ class Client:
         return self.ask("GET", path, None, _spelled(headers))
 
     def post(self, path: str, body: object = None, **headers: str) -> Answer:
-        """body: sent as JSON, or as it is when it is bytes."""
+        """`body` is sent as JSON; bytes are sent unchanged."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask("POST", path, content, JSON | _spelled(headers))
 

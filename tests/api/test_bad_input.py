@@ -1,4 +1,4 @@
-"""Bad input is a 4xx problem+json, changes nothing, and the worker goes on."""
+"""Bad input is answered with a 4xx problem+json and changes nothing, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDLESS_BYTES = 64 * 2**20
 
 
 @pytest.fixture(autouse=True)
-def _nothing_happens(workers: Sequence[Client], open_account: str) -> Iterator[None]:
+def _account_stays_unchanged(workers: Sequence[Client], open_account: str) -> Iterator[None]:
     before = workers[0].get(open_account)
     yield
     for worker in workers:
@@ -121,7 +121,7 @@ def test_a_client_that_disconnects_midway_changes_nothing(workers: Sequence[Clie
 
 
 def _send_without_end(worker: Client, path: str) -> tuple[int, int]:
-    """(status, bytes sent) of a chunked body that goes on until it is answered."""
+    """Sends an endless chunked body until it is answered: (status, bytes sent)."""
     sent_bytes = 0
     with _connected(worker) as connection:
         connection.sendall(_head(path, "Transfer-Encoding: chunked"))

@@ -1,4 +1,4 @@
-"""A command over HTTP and its answers."""
+"""Commands over HTTP and their answers."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_a_command_may_have_occurred_in_the_past(workers: Sequence[Client], open
 
 
 def _step(worker: Client, account: str, step: str) -> Answer:
-    """step: the command's path, and its amount if it has one."""
+    """`step` is the command's path, followed by its amount if it has one."""
     path, _, amount = step.partition(" ")
     body = {"amount_cents": int(amount)} if amount else None
     return worker.post(f"{account}/{path}".rstrip("/"), body)
 
 
 def _outcome(worker: Client, accepted: Answer) -> Answer:
-    """What became of a command that was not waited for: a later one of the same account is decided after it."""
+    """The outcome of a command sent without waiting: it is known once a later command of the account is decided."""
     location = accepted.headers["location"]
     account = location.partition("/commands/")[0]
     assert worker.post(f"{account}/charges", {"amount_cents": 1}, Prefer="wait=30").status == 201

@@ -1,4 +1,4 @@
-"""One Idempotency-Key, one effect: whoever is asked, however often, whatever happens in between."""
+"""One Idempotency-Key, one effect: whichever worker is asked, however often, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_without_a_key_a_retry_is_a_new_command(workers: Sequence[Client], open_
 def test_a_recorded_answer_survives_a_restart_of_the_workers(
     stack: Stack, workers: Sequence[Client], open_account: str, key: str
 ) -> None:
-    """One is killed, one is stopped; both come back and neither decides again."""
+    """One is killed, the other is stopped; both start again and neither decides the command again."""
     answer = _charge(workers[0], open_account, key)
     killed, stopped = stack.workers_of("accounts")[:2]
     killed.kill()

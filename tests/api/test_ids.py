@@ -1,4 +1,4 @@
-"""Every id that is allowed works on every worker, spelled in any way; every other id is refused by each."""
+"""Every allowed id works on every worker, percent-encoded or not; every worker refuses any other id."""
 
 from __future__ import annotations
 

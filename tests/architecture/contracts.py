@@ -1,4 +1,4 @@
-"""Two shapes of door that import-linter does not ship. Which doors there are stands in pyproject.toml."""
+"""Two kinds of import contract ("door") that import-linter lacks. pyproject.toml declares the contracts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 from importlinter.domain.helpers import module_expressions_to_modules
 
-# Any: import-linter's fields are descriptors without types
+# Any, because import-linter's field descriptors have no types
 _MODULES: Any = fields.ListField(subfield=fields.ModuleExpressionField())
 _NO_MODULES: Any = fields.ListField(subfield=fields.ModuleExpressionField(), required=False, default=[])
 
-# Clock, chance, environment, input and output: a fold that reaches for them cannot be replayed.
+# Clock, randomness, environment and I/O: a fold that uses them cannot be replayed.
 _OUTSIDE = {
     *("asyncio", "concurrent", "ctypes", "getpass", "http", "io", "logging", "multiprocessing", "os", "pathlib"),
     *("platform", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl"),
@@ -22,7 +22,7 @@ _OUTSIDE = {
 
 
 class _DirectImports(Contract):
-    """Judges single imports. A way round through a third module is judged at that module's own door."""
+    """Checks direct imports only. An import through a third module is checked by that module's own contract."""
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         illegal = [_described(graph, *pair) for pair in sorted(self._illegal(graph))]
@@ -38,7 +38,7 @@ class _DirectImports(Contract):
 
 
 class OnlyFromContract(_DirectImports):
-    """`packages` are imported only in `rooms`. It holds, too, while nobody imports them at all."""
+    """`packages` are imported only in `rooms`. The contract also holds while no module imports them."""
 
     type_name = "only_from"
 
@@ -55,9 +55,9 @@ class OnlyFromContract(_DirectImports):
 
 
 class NothingButContract(_DirectImports):
-    """`rooms` import nothing but each other, `allowed` and what of the standard library has no outside.
+    """`rooms` import nothing but each other, `allowed` and the standard library without `_OUTSIDE`.
 
-    With `among`, only imports of those packages are judged.
+    With `among`, only imports of those packages are checked.
     """
 
     type_name = "nothing_but"

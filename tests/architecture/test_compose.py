@@ -1,4 +1,4 @@
-"""Every service has its block in docker-compose.yml, and nothing there is left to chance."""
+"""The Compose files name every service, agree with each other and pin every image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_on_three_brokers_every_container_that_creates_topics_makes_three_replic
 def test_starting_any_spark_container_builds_the_spark_image_exactly_once() -> None:
     blocks = dict(re.findall(r"^  ([\w-]+):\n((?:    .*\n)+)", COMPOSE.read_text(), re.MULTILINE))
     spark = {name: block for name, block in blocks.items() if "<<: *spark\n" in block}
-    # two builds of one tag at once collide
+    # two concurrent builds of one tag collide
     (builder,) = (name for name, block in spark.items() if "target: spark}" in block)
 
     def with_needs(name: str) -> set[str]:
@@ -70,7 +70,7 @@ def test_parity_counts_as_agreed_only_if_its_last_run_succeeded(
     assert script is not None
     mark = tmp_path / "agreed"
     if not agreed:
-        mark.touch()  # of the run before
+        mark.touch()  # left by the run before
     for name, does in {"spark-submit": run, "sleep": "kill $PPID"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""Every door of pyproject.toml breaks on one forbidden import, planted in a service that no file names."""
+"""Every import contract ("door") of pyproject.toml breaks on one forbidden import, planted in an unlisted service."""
 
 from __future__ import annotations
 

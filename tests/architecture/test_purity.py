@@ -1,4 +1,4 @@
-"""What a door cannot see: calls, from modules a pure room may import, that differ from run to run."""
+"""What an import contract cannot see: calls whose results differ from run to run, in modules that must be pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Compose project per module, built and brought up by the first test, taken down with its volumes by the last."""
+"""One Compose project per module: built and started by its first test, removed with its volumes after the last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> None:
-    """Skips where no Docker engine answers, or its client has no `compose`."""
+    """Skips the test when no Docker engine answers or the client has no `compose`."""
     for command in (["docker", "info", "--format", "{{.ServerVersion}}"], ["docker", "compose", "version"]):
         try:
             asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -40,7 +40,7 @@ Projects = Callable[..., Project]
 
 @pytest.fixture(scope="module")
 def project(engine: None) -> Iterator[Projects]:
-    """Makes a project of Compose files, which ends with the module."""
+    """Makes a project from Compose files; it is taken down at the end of the module."""
     with ExitStack() as stack:
 
         def make(name: str, *files: str, checkout: Path = ROOT, **environment: str) -> Project:
@@ -53,7 +53,7 @@ def project(engine: None) -> Iterator[Projects]:
 
 
 def ports() -> dict[str, str]:
-    """Host ports that a project of this checkout does not take by default."""
+    """Host ports that a project of this checkout does not use by default."""
     services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES")
     ranges = {f"{name}_PORTS": _range(FIRST_PORT + 10 * place) for place, name in enumerate(services)}
     others = ("BROKER_PORT", "BROKER_2_PORT", "BROKER_3_PORT", "SECOND_PORT", "PROMETHEUS_PORT")

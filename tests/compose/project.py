@@ -1,4 +1,4 @@
-"""One Compose project, driven by its own command line, on ports and volumes that are no other project's."""
+"""One Compose project, driven by `docker compose`, with ports and volumes of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container as `docker inspect` has it."""
+    """One container as `docker inspect` shows it."""
 
     id: str
     facts: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Container:
 
     @property
     def state(self) -> str:
-        """healthy, unhealthy, starting; running for one without a healthcheck; exited."""
+        """healthy, unhealthy, starting or exited; running for a container without a healthcheck."""
         state = self.facts["State"]
         return str(state["Health"]["Status"] if state["Status"] == "running" and "Health" in state else state["Status"])
 
@@ -58,7 +58,7 @@ class Container:
 
     @property
     def url(self) -> str:
-        """Where this machine reaches its HTTP port."""
+        """The URL of its HTTP port on this machine."""
         (binding,) = self.facts["NetworkSettings"]["Ports"]["8000/tcp"]
         return f"http://{binding['HostIp']}:{binding['HostPort']}"
 
@@ -78,7 +78,7 @@ class Project:
         self._checkout = checkout
 
     def run(self, *arguments: str, deadline_s: float = DEADLINE_S) -> str:
-        """What it printed. Raises AssertionError with its last lines when it fails."""
+        """What the command printed. Raises AssertionError with the last lines when it fails."""
         done = subprocess.run(
             [*self._command, *arguments],
             env=self._environment,
@@ -92,12 +92,12 @@ class Project:
         return done.stdout
 
     def up(self, *arguments: str) -> None:
-        """Returns when everything is healthy. Raises AssertionError with the logs of what is not."""
+        """Returns when every container is healthy. Raises AssertionError with the logs when one is not."""
         self._with_logs("up", "--detach", "--wait", *arguments)
 
     @contextmanager
     def watched(self, *services: str) -> Iterator[None]:
-        """Edits of the checkout reach them meanwhile."""
+        """For the duration of the block, edits of the checkout reach these services."""
         command = [*self._command, "watch", "--no-up", *services]
         with subprocess.Popen(
             command,
@@ -111,18 +111,18 @@ class Project:
             try:
                 said = list(takewhile(lambda line: "Watch enabled" not in line, watch.stdout))
                 with suppress(subprocess.TimeoutExpired):
-                    raise AssertionError(f"it ended with {watch.wait(_PAUSE_S)}: {''.join(said)}")
+                    raise AssertionError(f"`watch` ended with {watch.wait(_PAUSE_S)}: {''.join(said)}")
                 yield
             finally:
                 watch.terminate()
 
     def config(self) -> dict[str, Any]:
-        """The files as Compose understands them."""
+        """The Compose files, merged and resolved."""
         config: dict[str, Any] = json.loads(self.run("config", "--format", "json"))
         return config
 
     def containers(self, service: str | None = None) -> list[Container]:
-        """By service and index; also those that ended."""
+        """Sorted by service and index, including exited containers."""
         ids = self.run("ps", "--all", "--quiet", *([service] if service else [])).split()
         if not ids:
             return []
@@ -131,7 +131,7 @@ class Project:
         return sorted(found, key=lambda container: (container.service, container.index))
 
     def in_container(self, service: str, script: str, index: int = 1) -> str:
-        """What a shell in it prints; it may fail."""
+        """What a shell script prints in the container; its exit code is ignored."""
         command = [*self._command, "exec", "--no-TTY", "--index", str(index), service, "sh", "-c", script]
         done = subprocess.run(
             command, env=self._environment, cwd=self._checkout, capture_output=True, text=True, timeout=120
@@ -139,7 +139,7 @@ class Project:
         return done.stdout.strip()
 
     def demo(self, purchases: int) -> str:
-        """The verdict on so many purchases, sent once more or for the first time."""
+        """Sends this many purchases, those of earlier calls again, and returns the verdict."""
         return self._with_logs("run", "--rm", "demo", "--purchases", str(purchases)).splitlines()[-1]
 
     def _with_logs(self, *arguments: str) -> str:
@@ -158,7 +158,7 @@ def get(url: str) -> dict[str, Any]:
 
 
 def eventually(look: Callable[[], Found], good: Callable[[Found], bool], deadline_s: float = 180.0) -> Found:
-    """What is found once it is good; AssertionError with the last one when it never is."""
+    """The first value found that is good; raises AssertionError with the last one at the deadline."""
     deadline = time.monotonic() + deadline_s
     while True:
         try:

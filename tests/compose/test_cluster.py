@@ -1,4 +1,4 @@
-"""Three brokers: each may be lost in turn, and every order is still confirmed."""
+"""Three brokers: each is lost in turn, and every order is still confirmed."""
 
 from __future__ import annotations
 

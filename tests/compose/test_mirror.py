@@ -1,4 +1,4 @@
-"""The second cluster has what was committed on the first, each record once, also when the mirror is killed."""
+"""The second cluster gets every record committed on the first exactly once, even when the mirror is killed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def system(project: Projects) -> Project:
 
 
 def records(port: str) -> Counter[tuple[str, bytes, bytes]]:
-    """By topic, key and value, how often it is committed on the cluster behind this port."""
+    """How often each (topic, key, value) is committed on the cluster at this port."""
     bootstrap = f"127.0.0.1:{ports()[port]}"
     topics = mirrored_topics(load_topologies())
     return Counter((topic, said.key, said.value) for topic in topics for said in read(bootstrap, topic))
 
 
 def differences() -> dict[tuple[str, bytes, bytes], int]:
-    """What one cluster has and the other has not, or not as often, while the services may still be at work."""
+    """Records that one cluster has more often than the other; the services may still be at work."""
     here, there = records("BROKER_PORT"), records("SECOND_PORT")
     return (here - there) + (there - here)
 

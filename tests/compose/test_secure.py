@@ -1,4 +1,4 @@
-"""A broker that asks who comes: the services do their work as their principals, and nothing else is let in."""
+"""A broker that authenticates its clients: services work as their own principals, and nothing else is let in."""
 
 from __future__ import annotations
 

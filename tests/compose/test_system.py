@@ -1,4 +1,4 @@
-"""One broker, a worker of every service: brought up, looked at, used, scaled, killed, taken down. In this order."""
+"""One broker, one worker per service: started, inspected, used, scaled, killed and removed, in this order."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ def system(project: Projects) -> Project:
 
 
 def owners(system: Project) -> list[set[str]]:
-    """Who owns partitions of accounts, as each replica sees it."""
+    """The owners of partitions of accounts, as each healthy replica sees them."""
     replicas = [get(f"{each.url}/cluster") for each in system.containers("accounts") if each.state == "healthy"]
     return [set(replica["owners"]["accounts"].values()) for replica in replicas]
 
 
 def urls(system: Project) -> set[str]:
-    """What the replicas of accounts call themselves."""
+    """The URLs that the replicas of accounts advertise."""
     return {f"http://{each.hostname}:8000" for each in system.containers("accounts")}
 
 
 def put_row(row: bytes | None) -> None:
-    """Into the changelog of accounts, for a key that nobody has."""
+    """Writes to the changelog of accounts, under a key that no account has; None deletes the row."""
     producer = Producer(producer_config(f"127.0.0.1:{ports()['BROKER_PORT']}"))
     producer.produce(TOPOLOGY.changelog(ACCOUNTS).name, row, b"nobody")
     assert producer.flush(30) == 0
 
 
 def empty_panels() -> set[str]:
-    """Those with a query that Prometheus answers with nothing, or with no number."""
+    """The panels with a query that Prometheus answers with nothing or with no number."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
     return {panel["title"] for panel in panels for target in panel["targets"] if not numbers(target["expr"])}
 
 
 def numbers(query: str) -> list[float]:
-    """What Prometheus finds for a panel's query, for all services."""
+    """The numbers that Prometheus finds for a panel's query over all services."""
     url = f"http://127.0.0.1:{ports()['PROMETHEUS_PORT']}/api/v1/query"
     answer = httpx.get(url, params={"query": query.replace("$service", ".*")}).raise_for_status().json()
     values = (float(found["value"][1]) for found in answer["data"]["result"])
@@ -134,7 +134,7 @@ def test_every_panel_of_the_dashboard_finds_data(system: Project) -> None:
         pytest.skip(f"{PROMETHEUS} cannot be had here")
     system.up("prometheus")
     assert system.demo(PURCHASES).startswith("verdict: ok")
-    eventually(empty_panels, lambda empty: empty == {"Standbys behind"})  # no service has any here
+    eventually(empty_panels, lambda empty: empty == {"Standbys behind"})  # no service has standbys here
     system.run("--profile", "obs", "rm", "--stop", "--force", "prometheus")
 
 

@@ -1,4 +1,4 @@
-"""Under `docker compose watch`, what was edited is what answers."""
+"""Under `docker compose watch`, an edited service answers with the edit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.compose.conftest import FIRST_PORT, Projects
 from tests.compose.project import ROOT, Project, eventually, get
 
-NAME = f"onefold-test-watch-{os.getpid()}"  # Compose leaves a watch's lock behind, with an id that others get
+NAME = f"onefold-test-watch-{os.getpid()}"  # Compose leaves a lock with the watch's process id, which is reused
 URL = f"http://127.0.0.1:{FIRST_PORT}"
 NOT_CODE = shutil.ignore_patterns(".venv", ".git", ".onefold", ".*_cache", "__pycache__", "docs", "tests")
 

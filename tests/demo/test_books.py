@@ -1,4 +1,4 @@
-"""What must come of the whole file, and that the made-up rules depend on nothing else."""
+"""The expected outcome of the whole file, whatever the order of its purchases."""
 
 from __future__ import annotations
 

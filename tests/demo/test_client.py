@@ -80,7 +80,7 @@ def test_retries_end_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def listing(rows: dict[int, list[int]], page: int) -> AsyncIterator[str]:
-    """The URL of a worker with a list of `rows` by partition, `page` of them at once."""
+    """The URL of a worker that lists `rows` by partition, at most `page` of them at a time."""
 
     async def answer(request: web.Request) -> web.Response:
         asked = {int(number) for number in request.query.get("partitions", "0,1").split(",")}

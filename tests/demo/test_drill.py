@@ -44,7 +44,7 @@ def test_the_shop_goes_on_at_the_second_cluster() -> None:
 
 
 class Shop:
-    """It, and the log before it, take everything, but answer no order."""
+    """Stands in for the shop and for the log: accepts everything, but answers no order."""
 
     last = ()
 
@@ -68,7 +68,7 @@ class Shop:
 
 
 def lose(mirror: Mirror, mirrored: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drill up to the loss of the first cluster. mirrored: how many accounts the second one knows of."""
+    """Runs the drill up to the loss of the first cluster. The second cluster knows `mirrored` accounts."""
 
     def begin(name: str) -> AbstractContextManager[Stage]:
         return stage("[1/1]", name, StringIO())

@@ -1,4 +1,4 @@
-"""A purchase is the same order at every run, and one that the service understands."""
+"""A purchase becomes the same order in every run, and the service can decode it."""
 
 from __future__ import annotations
 

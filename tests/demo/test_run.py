@@ -1,4 +1,4 @@
-"""The demo as a person runs it, on few purchases: through, tampered with, and interrupted."""
+"""The demo as a person runs it, on few purchases: to its end, tampered with, and interrupted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
         lines.append(line.rstrip())
         if line.startswith(start):
             return lines
-    raise AssertionError("\n".join(["it ended early", *lines]))
+    raise AssertionError("\n".join(["the demo ended early", *lines]))
 
 
 def urls_in(lines: list[str]) -> set[str]:
@@ -72,7 +72,7 @@ def listens(url: str) -> bool:
     return True
 
 
-@pytest.mark.long  # the README's demo, which every run sees, goes through one, too
+@pytest.mark.long  # every run tests the README's demo, which goes through a crash, too
 def test_the_demo_survives_a_crash_and_reaches_its_verdict() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "demo", "--ci", "--purchases", str(FEW)], capture_output=True, text=True, timeout=600

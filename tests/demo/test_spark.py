@@ -1,4 +1,4 @@
-"""What Spark finds is said; what keeps it from looking is no failure, and is said as well."""
+"""The demo reports what Spark finds; when Spark cannot run, it says why and does not fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo and the drill begin with nothing, and end as whoever started them wants."""
+"""The demo and the drill start without old data, and end with their terminal except under nohup."""
 
 from __future__ import annotations
 

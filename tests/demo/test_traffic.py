@@ -1,4 +1,4 @@
-"""Traffic to services that run already says what it found there, and never a fault that is none."""
+"""Traffic to services that already run takes their earlier purchases into account and reports no false failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDERED = 3
 
 
 def ran(purchases: int, posted: list[str]) -> tuple[int, str]:
-    """Exit code and output with so many purchases, where ORDERED were confirmed before."""
+    """Exit code and output of sending this many purchases where ORDERED were confirmed before."""
     known = {f"/orders/{order_id(purchase)}" for purchase in first_purchases(ORDERED)}
 
     async def answer(request: web.Request) -> web.Response:
@@ -47,5 +47,5 @@ def test_fewer_purchases_than_before_are_refused_before_anything_is_sent() -> No
 
 def test_as_many_purchases_as_before_are_sent_again() -> None:
     posted: list[str] = []
-    assert "accounts differ" in ran(ORDERED, posted)[1]  # none has a cent here
+    assert "accounts differ" in ran(ORDERED, posted)[1]  # no account owes what it should here
     assert sum(path.startswith("/orders/") for path in posted) == ORDERED

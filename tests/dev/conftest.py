@@ -1,4 +1,4 @@
-"""Fake workers instead of real ones: what is tested here is how processes are started, watched and ended."""
+"""Fake workers instead of real ones: these tests are about starting, watching and ending processes."""
 
 import sys
 from collections.abc import Callable
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture
 def fake_command() -> Callable[[str], list[str]]:
-    """The command of a worker that behaves as its service is called: see fake_worker.py."""
+    """Makes the command of a fake worker, whose service name is its behaviour: see fake_worker.py."""
     return lambda behaviour: [sys.executable, str(Path(__file__).with_name("fake_worker.py")), behaviour]

@@ -1,4 +1,4 @@
-"""A stand-in for a worker: `fake_worker.py BEHAVIOUR`, with the port and the instance of its environment.
+"""A stand-in for a worker: `fake_worker.py BEHAVIOUR`; port and instance come from the environment.
 
 ready: answers at once. starting: never becomes ready. crashing: ends at once. stubborn: ignores SIGTERM.
 """

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def write_wheel(folder: Path) -> str:
-    """A wheel of one module; its SHA-256."""
+    """Writes a wheel of one module; returns its SHA-256."""
     wheel = folder / "tiny-1.0-py3-none-any.whl"
     files = {
         "tiny.py": "ANSWER = 42\n",
@@ -47,7 +47,7 @@ def _record_hash(text: str) -> str:
 
 
 class FakeCheckout:
-    """What dev.py needs of a clone, and how to run it there."""
+    """The files of a clone that dev.py needs, and how to run it there."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "clone"
@@ -73,7 +73,7 @@ class FakeCheckout:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # a shell that runs the tests in its background has had them ignore Ctrl-C
+            # a shell that runs the tests in the background makes them ignore Ctrl-C
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -121,5 +121,5 @@ def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeChe
     assert f"log: {checkout.root}/.onefold/logs/packages-worker.log" in complained
     assert "fix: restore requirements/" in complained
     checkout.lock.write_text(lock)
-    in_use = checkout.root / ".venv" / "bin" / "python"  # it is removed and made anew while it runs dev.py
+    in_use = checkout.root / ".venv" / "bin" / "python"  # removed and made again while it runs dev.py
     assert checkout.run("demo", python=in_use)[0] == 0

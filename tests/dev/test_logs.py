@@ -1,4 +1,4 @@
-"""One record, one line: JSON for machines, and never the values a traceback could hold."""
+"""Each record is one line, JSON for machines, and never shows the values of a traceback's variables."""
 
 import json
 import logging

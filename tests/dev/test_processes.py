@@ -1,4 +1,4 @@
-"""A process is signalled only while it is the one that was recorded."""
+"""A process is signalled only if it is still the one that was recorded."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 
 @pytest.fixture(params=["proc", "ps"])
 def _system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux's /proc, and what other systems have."""
+    """Runs each test with Linux's /proc, and with `ps` as on other systems."""
     if request.param == "ps":
         monkeypatch.setattr(processes, "_PROC", processes._PROC / "missing")
     elif not processes._PROC.exists():

@@ -1,4 +1,4 @@
-"""`up` as another process sees it: one line of JSON, one per root, kept running, and gone after `down`."""
+"""`up` as another process sees it: prints one line of JSON, runs once per root, restarts workers, ends with `down`."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ from tests.dev.waiting import wait_until
 
 
 class Scripted(Worker):
-    """A worker whose end is a line of the test."""
+    """A worker that ends when the test sets its exit code."""
 
     def __init__(self) -> None:
         self.service, self.instance, self.log = "accounts", "1", Path("accounts-1.log")
@@ -106,7 +106,7 @@ def test_an_unknown_service_is_refused_with_the_list_of_services() -> None:
 
 @contextmanager
 def running_up(root: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """`up --json` of accounts alone, in a root of its own and a process of its own, and its first line."""
+    """Runs `up --json` with accounts alone, in its own root and process; yields the process and its first line."""
     program = f"""
 from pathlib import Path
 from shared.dev import cli, up
@@ -140,7 +140,7 @@ def processes_of(root: Path) -> list[Process]:
 
 def status_lines(about: str) -> list[str]:
     """The lines of one service or of the brokers, as `status` shows them."""
-    environment = {"ONEFOLD_BOOTSTRAP": None}  # the verb before, run in this process, has left its own there
+    environment = {"ONEFOLD_BOOTSTRAP": None}  # an earlier verb in this process has set it
     lines = CliRunner().invoke(cli.cli, ["status"], env=environment).output.splitlines()
     first = next(number for number, line in enumerate(lines) if line[2:].startswith(about))
     rest = itertools.takewhile(lambda line: line[2] == " ", lines[first + 1 :])

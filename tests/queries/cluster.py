@@ -1,4 +1,4 @@
-"""What the tests of this folder do with accounts on several workers."""
+"""Helpers of this folder's tests, for accounts on several workers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def path_of(account_id: str) -> str:
 
 
 def as_peer(path_and_query: str) -> dict[str, str]:
-    """The headers by which a worker knows a request that another passed on."""
+    """The headers that mark a request as forwarded by another worker."""
     return {PEER_HEADER: peer_tokens(TOPOLOGY.service, Settings()).sign(None, "GET", path_and_query)}
 
 
 def keys_in(partition: int, prefix: str) -> Iterator[str]:
-    """Endless ids that live in the partition."""
+    """An endless series of ids in the partition."""
     number = 0
     while True:
         number += 1
@@ -48,12 +48,12 @@ def key_of(stack: Stack, worker: Worker, prefix: str) -> str:
 
 
 def owned_by(stack: Stack, worker: Worker) -> list[int]:
-    """The partitions a worker owns, by the word of a ready one."""
+    """The partitions that a worker owns, according to the ready workers."""
     return sorted(partition for partition, url in owners(stack).items() if url == worker.url)
 
 
 def owners(stack: Stack) -> dict[int, str]:
-    """The owner of each partition; asks again until all workers that run agree and each partition has one."""
+    """The owner of each partition; asks until all ready workers agree and each partition has an owner."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         running = [worker.url for worker in stack.workers if worker.exit_code is None and worker.is_ready()]
@@ -85,10 +85,10 @@ async def fill(http: httpx.AsyncClient, url: str, balances: Mapping[str, int]) -
 
 
 async def post(http: httpx.AsyncClient, url: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
-    """A command's answer once it is accepted; tried again, with the same key, while it is 503."""
+    """The answer to an accepted command; sent again, with the same key, while the answer is 503."""
     headers = {"Idempotency-Key": str(uuid.uuid4())}
     answer = await eventually(lambda: http.post(url, json=body, headers=headers), lambda a: a.status_code != 503)
-    if answer.status_code == 202:  # its owner went away before it was decided
+    if answer.status_code == 202:  # the owner was lost before the command was decided
         base, location = url[: url.index("/accounts")], answer.headers["location"]
         answer = await eventually(lambda: http.get(base + location), lambda a: a.status_code not in (404, 503))
     assert answer.status_code == 201, (url, answer.status_code, answer.text)
@@ -107,7 +107,7 @@ async def eventually(
 
 
 async def pages(http: httpx.AsyncClient, url: str, **query: Any) -> AsyncIterator[dict[str, Any]]:
-    """Every page of a list, each asked for again while it is answered 503."""
+    """Every page of a list; a page is asked for again while the answer is 503."""
     cursor = None
     while True:
         params = {**query, **({"cursor": cursor} if cursor else {})}

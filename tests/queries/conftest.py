@@ -1,4 +1,4 @@
-"""Three workers of accounts for the tests of this folder; who kills one starts it again."""
+"""Three workers of accounts for the tests of this folder; killed ones are started again after each test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def cluster(trio: Stack) -> Iterator[Stack]:
-    """All three run and have settled, before the test and after it."""
+    """All three workers run and agree on the owners, before the test and after it."""
     owners(trio)
     yield trio
     for worker in trio.workers:

@@ -1,4 +1,4 @@
-"""Every instance answers for every key, and never with less than it was told."""
+"""Every instance answers for every key, and never with a row older than the position asked for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_every_worker_gives_the_same_row_for_every_key(cluster: Stack) -> 
 
 
 def test_stock_fausts_quoted_keys_would_mostly_map_to_another_owner(cluster: Stack) -> None:
-    """Where above, with the keys as they are, none does."""
+    """With unquoted keys, as in the test above, none does."""
     placed = owners(cluster)
     keys = [f"customer-{i}" for i in range(1000)]
     quoted = [placed[partition_of(json.dumps(key).encode(), PARTITIONS)] for key in keys]
@@ -47,7 +47,7 @@ def test_stock_fausts_quoted_keys_would_mostly_map_to_another_owner(cluster: Sta
 
 
 async def test_a_write_can_be_read_at_once_on_any_other_worker(cluster: Stack) -> None:
-    """Sent without waiting for the decision, so that only the position makes the reader wait for it."""
+    """The writer does not wait for the decision, so that only the position makes the reader wait for it."""
     dice = random.Random(6)
     urls = cluster.urls("accounts")
     keys = [f"mine-{i}" for i in range(40)]
@@ -86,7 +86,7 @@ async def test_a_position_not_reached_in_time_is_503_with_the_offset_reached(clu
 
 
 async def test_every_position_an_answer_carries_can_be_asked_for(cluster: Stack) -> None:
-    """Also that of a partition nothing was ever written to."""
+    """Also the position of a partition to which nothing was ever written."""
     async with client() as http:
         for url in cluster.urls("accounts"):
             for partition in range(PARTITIONS):

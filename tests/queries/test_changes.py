@@ -1,4 +1,4 @@
-"""Streams of changes from real workers, resumed elsewhere when theirs is killed."""
+"""Streams of changes from real workers, resumed at another worker when theirs is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHARGES = 15
 
 @dataclass
 class Follower:
-    """Reads a stream as a browser does: when it breaks off, it goes on at the next worker behind the last id."""
+    """Reads a stream as a browser does: when it breaks off, it resumes at the next worker after the last id."""
 
     http: httpx.AsyncClient
     urls: list[str]
@@ -68,7 +68,7 @@ class Follower:
 
 
 async def test_a_stream_misses_and_repeats_nothing_when_its_worker_is_killed(cluster: Stack) -> None:
-    """And the owner of half of the keys, which is another."""
+    """The owner of half of the keys, another worker, is killed, too."""
     first, second, third = cluster.workers
     keys = [key_of(cluster, worker, f"told-{i}") for i in range(4) for worker in (second, third)]
     expected = {key: list(range(1, CHARGES + 2)) for key in keys}

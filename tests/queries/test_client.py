@@ -1,4 +1,4 @@
-"""The client against three workers, one of which is killed in the middle."""
+"""The client against three workers, one of which is killed midway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHARGES = 40
 
 
 async def test_every_command_takes_effect_once_and_the_next_read_shows_it(cluster: Stack) -> None:
-    """Each client asks another worker first, and reads after each write."""
+    """Each client starts at a different worker, and reads after each write."""
     urls = cluster.urls("accounts")
     keys = [key_of(cluster, worker, "shopper") for worker in cluster.workers]
     halfway = asyncio.Event()

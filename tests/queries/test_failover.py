@@ -1,4 +1,4 @@
-"""Reads while their owner is killed or frozen: right or 503, never wrong, never hung."""
+"""Reads while the owner is killed or frozen: answered right or with 503, never wrong, never hung."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.queries.cluster import client, fill, key_of, path_of, post
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
-LONGEST_ANSWER_S = 8.0  # a frozen peer is given up after 3; the machine that runs the tests is busy
+LONGEST_ANSWER_S = 8.0  # a request to a frozen peer is given up after 3 s; the machine that runs the tests is busy
 BACK_WITHIN_S = 45.0
 
 
 @dataclass
 class Seen:
-    """What steady readers were answered."""
+    """The answers that steady readers got."""
 
     right: int = 0
     refused: int = 0
@@ -45,7 +45,7 @@ class Seen:
 async def steady_reads(
     http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int], **query: str
 ) -> AsyncIterator[Seen]:
-    """Readers of every key through every URL, as long as the block lasts."""
+    """Reads every key through every URL, as long as the block lasts."""
     seen, stop = Seen(), asyncio.Event()
 
     async def read(url: str) -> None:
@@ -82,7 +82,7 @@ async def test_keys_of_a_lost_owner_are_503_until_their_rows_are_right_again(clu
 
 
 async def test_other_partitions_answer_while_one_owner_is_gone(cluster: Stack) -> None:
-    """Nobody but the killed owner's keys notices, also while the group rebalances."""
+    """Only reads of the killed owner's keys are refused, even while the group rebalances."""
     victim, keeper = cluster.workers[0], cluster.workers[1]
     kept = {key_of(cluster, keeper, f"kept-{i}"): 5 + i for i in range(4)}
     lost = {key_of(cluster, victim, "lost"): 1}
@@ -117,7 +117,7 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
 
 
 def _await_return(worker: Worker, other: Worker) -> None:
-    """Until others see it own partitions again."""
+    """Returns when `other` sees that `worker` owns partitions again."""
     deadline = time.monotonic() + BACK_WITHIN_S
     while worker.url not in httpx.get(f"{other.url}/cluster").json()["owners"]["accounts"].values():
         assert time.monotonic() < deadline
@@ -126,7 +126,7 @@ def _await_return(worker: Worker, other: Worker) -> None:
 
 
 async def test_a_stopping_worker_serves_nothing_stale(cluster: Stack) -> None:
-    """It leaves the group at once, and its HTTP side drains: in between the next owner may already write."""
+    """It leaves the group at once while its HTTP side drains; meanwhile the next owner may already write."""
     leaving, other, _ = cluster.workers
     key = key_of(cluster, leaving, "leaving")
     acknowledged = answers = 0
@@ -153,7 +153,7 @@ async def test_a_stopping_worker_serves_nothing_stale(cluster: Stack) -> None:
 
 
 async def _all_right(http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int]) -> None:
-    """Returns when every key is answered 200 everywhere."""
+    """Returns when every URL answers every key with 200 and the right balance."""
     deadline = time.monotonic() + BACK_WITHIN_S
     for url in urls:
         for account_id, cents in balances.items():

@@ -1,4 +1,4 @@
-"""Workers that ask for tokens: what one verified is enough for the other, and no more than it was."""
+"""Workers that require tokens: one worker trusts what another verified, and grants no more than that."""
 
 from __future__ import annotations
 

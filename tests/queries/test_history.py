@@ -1,4 +1,4 @@
-"""The past of an account from three workers: whoever is asked, whoever was killed, whatever retention removed."""
+"""An account's history from three workers: whichever is asked, whichever was killed, whatever retention removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def balance(sequence: int) -> int:
 
 
 async def charge(http: httpx.AsyncClient, url: str, account_id: str, first: int, last: int) -> httpx.Response:
-    """Its events from number `first` to `last`: charges of as many cents. The last answer."""
+    """Makes events `first` to `last`, charges of as many cents as their number; returns the last answer."""
     for sequence in range(first, last + 1):
         path = url + path_of(account_id)
         answer = await (
@@ -66,7 +66,7 @@ async def test_every_worker_returns_a_long_history_in_full_even_after_its_owner_
 
 
 async def _whole(http: httpx.AsyncClient, url: str, key: str) -> None:
-    """All pages, and the row as of sequences at the edges of chapters and of times, are right."""
+    """Checks all pages, and the row as of sequences at the edges of chapters and as of their times."""
     found = await history(http, url, key)
     assert [each["sequence"] for each in found] == list(range(1, EVENTS_OF_ONE + 1))
     assert [each["data"].get("amount_cents") for each in found[1:]] == list(range(2, EVENTS_OF_ONE + 1))
@@ -79,7 +79,7 @@ async def _whole(http: httpx.AsyncClient, url: str, key: str) -> None:
 
 
 async def test_a_history_includes_the_event_just_acknowledged(cluster: Stack) -> None:
-    """Without a position and with one, here and one hop away: at once, it has the event just acknowledged."""
+    """At once, with a position or without, on the owner and one hop away."""
     async with client() as http:
         for worker in cluster.workers:
             key = key_of(cluster, worker, "prompt")

@@ -1,4 +1,4 @@
-"""Lists over all workers: whole, in order, in pages, and honest about what they lack."""
+"""Lists over all workers: complete, in order, in pages, and explicit about missing partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.queries.cluster import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
-BASE_CENTS = 50_000_000  # no other test of this folder owes as much
+BASE_CENTS = 50_000_000  # no account of this folder's other tests owes as much
 ROWS = {f"listed-{i:02}": BASE_CENTS + (i * 7919) % 60 * 10 for i in range(60)}
 OURS = {"balance_cents_min": BASE_CENTS, "balance_cents_max": BASE_CENTS + 1000}
 EACH = range(PARTITIONS)
@@ -123,7 +123,7 @@ async def test_a_killed_owners_rows_are_missing_or_503_and_pages_continue_after_
 
 
 async def test_unchanged_rows_are_listed_once_while_other_rows_change(listed: Stack) -> None:
-    """Writers move rows through the order, and a worker joins anew, while pages are read."""
+    """While pages are read, writers move rows through the order and a worker rejoins the group."""
     async with client() as http:
         url = listed.workers[0].url
         busy = [f"busy-{i}" for i in range(10)]

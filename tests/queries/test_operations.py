@@ -29,12 +29,12 @@ async def test_every_worker_shows_the_whole_cluster(cluster: Stack) -> None:
 
 
 def shows_every_source(answer: httpx.Response) -> bool:
-    """A worker that takes its own partitions over again is ready, and has no sources yet."""
+    """False of a worker that got its own partitions back: it is ready before it has sources."""
     return len(answer.json()["topics"].get("accounts.commands.v1", ())) == PARTITIONS
 
 
 async def test_lags_are_zero_once_everything_is_handled(cluster: Stack) -> None:
-    """Also behind transaction markers, which no reader is given."""
+    """Also after transaction markers, which no consumer receives."""
     async with client() as http:
         await fill(http, cluster.urls("accounts")[0], {f"lag-{i}": 1 for i in range(30)})
         for url in cluster.urls("accounts"):
@@ -50,7 +50,7 @@ async def test_lags_are_zero_once_everything_is_handled(cluster: Stack) -> None:
 
 
 async def test_readiness_of_a_partition_follows_its_owner(cluster: Stack) -> None:
-    """Asked anywhere: not ready from the owner's end to its successor's start, the others all the while."""
+    """On any worker: a lost partition is not ready until its next owner is; the others stay ready."""
     victim, other = cluster.workers[0], cluster.workers[1]
     lost, kept = owned_by(cluster, victim)[0], owned_by(cluster, other)[0]
     async with client() as http:

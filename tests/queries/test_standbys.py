@@ -1,4 +1,4 @@
-"""With a standby, and a caller that allows a lag, reads go on while the owner is gone."""
+"""With a standby, reads that allow a lag go on while the owner is gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 async def test_reads_within_a_lag_go_on_when_the_owner_is_killed(warm: Stack) -> None:
-    """Through both others, of which only one has the standby; lists, too. Without max_lag it is 503 as ever."""
+    """Through both other workers, of which only one has the standby; lists, too. Without max_lag, the answer is 503."""
     victim, others = warm.workers[0], warm.workers[1:]
     lost = owned_by(warm, victim)
     balances = {key_of(warm, victim, f"warm-{i}"): 100 + i for i in range(6)}
@@ -56,7 +56,7 @@ async def test_reads_within_a_lag_go_on_when_the_owner_is_killed(warm: Stack) ->
 
 
 async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> None:
-    """It does not know how far it is in the source, so only the owner can promise one."""
+    """A standby does not know its position in the source, so only the owner can promise one."""
     async with client() as http:
         urls = [worker.url for worker in warm.workers if worker.exit_code is None and worker.is_ready()]
         account_id = key_of(warm, warm.workers[1], "sure")
@@ -69,7 +69,7 @@ async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> No
 
 
 async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, int]) -> None:
-    """Returns when one worker besides the owner has each row."""
+    """Returns when, for each row, one worker besides the owner has it."""
     for account_id, cents in balances.items():
         copies, asked = 0, f"{path_of(account_id)}?max_lag={ENOUGH}"
         deadline = time.monotonic() + DEADLINE_S

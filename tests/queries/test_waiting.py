@@ -1,4 +1,4 @@
-"""A read that waits: for any number of callers, and for none that is gone."""
+"""Reads that wait: for any number of callers, and no longer than their callers do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_no_waiter_is_left_after_its_time_out(cluster: Stack) -> None:
 
 
 async def test_no_waiter_is_left_after_its_caller_hangs_up(cluster: Stack) -> None:
-    """Here, and one hop away."""
+    """On the owner, and one hop away."""
     async with client() as http:
         owner = cluster.workers[0]
         path = path_of(key_of(cluster, owner, "gone"))
@@ -82,5 +82,5 @@ async def test_a_waiter_whose_key_moves_gets_503_and_is_not_left_waiting(cluster
 
 
 async def _waiting(http: httpx.AsyncClient, url: str, count: int, deadline_s: float = 30) -> None:
-    """Returns when so many reads wait at the worker."""
+    """Returns when `count` reads wait at the worker."""
     await eventually(lambda: http.get(f"{url}/cluster"), lambda a: a.json()["waiting"] == count, deadline_s)

@@ -1,4 +1,4 @@
-"""What README.md says is so: its commands run, its answers are right, its links lead somewhere."""
+"""README.md is true: its commands run, its answers are right, its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ README = (ROOT / "README.md").read_text()
 PURCHASES = 700
 
 EVENTS_OF = {"confirmed": 7, "account.order_limit_exceeded": 6, "inventory.discontinued": 3}
-"""Of an order that ends so, in all services; before the first, each account, delivery and discontinued item has one."""
+"""Events in all services, by an order's end; each account, delivery and discontinued item has one before any order."""
 
 DEMO, TEST, CURL = "python3 dev.py demo", "python3 dev.py test", "curl "
 
@@ -50,7 +50,7 @@ def books() -> Books:
 
 @pytest.fixture(scope="module")
 def screen() -> Iterator[list[str]]:
-    """What `python3 dev.py demo` shows of a few purchases; it runs on."""
+    """What `python3 dev.py demo` shows for a few purchases; it keeps running."""
     command = [sys.executable, *shlex.split(DEMO)[1:], "--purchases", str(PURCHASES)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout

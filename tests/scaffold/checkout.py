@@ -24,7 +24,7 @@ class Checkout:
         return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
 
     def run(self, *command: str | Path, expect: int = 0, stdin: str | None = None) -> str:
-        """What a command of this interpreter's environment says; AssertionError with it at another end."""
+        """The output of a command in this interpreter's environment; AssertionError with it at another exit code."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
         environment |= {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120"}
         environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
@@ -42,19 +42,19 @@ class Checkout:
         return run.stdout
 
     def verb(self, *arguments: str, expect: int = 0, stdin: str | None = None) -> str:
-        """`dev.py VERB …`, without making a .venv."""
+        """Runs `dev.py VERB …` without making a .venv."""
         return self.run(sys.executable, "-m", "shared.dev.cli", *arguments, expect=expect, stdin=stdin)
 
     def pytest(self, *arguments: str) -> str:
         return self.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
     def know_types(self) -> None:
-        """Takes over what mypy has found here, so that it looks again only at what is changed."""
+        """Copies mypy's cache from here, so that mypy checks only what has changed."""
         if (ROOT / MYPY_CACHE).exists():
             shutil.copytree(ROOT / MYPY_CACHE, self.root / MYPY_CACHE, dirs_exist_ok=True)
 
     def lint(self, *folders: str) -> None:
-        """ruff, mypy --strict and the doors, where it matters for `folders`."""
+        """Runs ruff and mypy --strict on `folders`, and checks all import contracts."""
         self.know_types()
         self.run(BIN / "ruff", "check", "--no-cache", *folders)
         self.run(BIN / "ruff", "format", "--no-cache", "--check", *folders)

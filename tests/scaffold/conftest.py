@@ -1,4 +1,4 @@
-"""A checkout of our own to add services to."""
+"""A copy of the checkout to add services to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from shared.dev.scaffold import COMPOSE, DEV, PROMETHEUS, SECURE
 from shared.dev.stack import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 
-OURS = {"accounts", "inventory", "orders", "sales"}  # others may have the very names that these tests give
+OURS = {"accounts", "inventory", "orders", "sales"}  # other services may have the names that these tests use
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache", "__pycache__")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    """As this one, without what is made from it."""
+    """A copy of this checkout without generated files."""
     return copied(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """For all tests that leave it as it is."""
+    """One copy for all tests that do not change it."""
     return copied(tmp_path_factory.mktemp("untouched"))
 
 
@@ -37,7 +37,7 @@ def copied(folder: Path) -> Checkout:
 
 
 def forget(root: Path, service: str) -> None:
-    """Takes away what `new-service` has made."""
+    """Removes what `new-service` has made."""
     shutil.rmtree(root / "services" / service)
     shutil.rmtree(root / "tests" / "unit" / service, ignore_errors=True)
     entry = rf"(?<=\n)\n?  {service}:.*\n(?:    .*\n)*"

@@ -1,4 +1,4 @@
-"""A new service is a copy that holds from its first minute; a name that can't be had leaves nothing behind."""
+"""A new service is a copy that passes every check at once; a refused name leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_names_that_belong_to_other_services_are_kept(checkout: Checkout) -> Non
         assert ours == theirs
     kept = re.findall(r"\w*order\w*", re.sub(r"ordered_on", "", (here / "policies.py").read_text()), re.IGNORECASE)
     assert set(kept) == {"ChargeOrder", "OrderCharged", "RefundOrder", "SettleOrder", "order_id"}
-    assert "    order: Literal[" in (here / "api.py").read_text()  # the lists' parameter
+    assert "    order: Literal[" in (here / "api.py").read_text()  # the parameter `order` of lists
 
 
 def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:

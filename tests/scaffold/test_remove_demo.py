@@ -11,7 +11,7 @@ from shared.dev.scaffold import new_service
 from shared.dev.stack import found_services
 from tests.scaffold.checkout import Checkout
 
-HISTORY = ("docs/adr/",)  # what was decided, and when, stays as it was written
+HISTORY = ("docs/adr/",)  # decision records stay as they were written
 ANY_VERB = ("tests/dev/test_bootstrap.py", "tests/unit/dev/test_front_door.py")  # `demo` is an example there
 
 

@@ -1,4 +1,4 @@
-"""docs/tutorials/add-a-service.md, done to the letter: its files are written, its commands run, its answers come."""
+"""Follows docs/tutorials/add-a-service.md to the letter: writes its files, runs its commands, checks its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UP = "python3 dev.py up"
 
 
 class Step(NamedTuple):
-    """A file to write, a command to run, or what the last command answers."""
+    """A file to write, a command to run, or the expected answer of the last command."""
 
     kind: Literal["file", "command", "answer"]
     name: str
@@ -42,7 +42,7 @@ def steps() -> Iterator[Step]:
 
 
 def run(checkout: Checkout, command: str, address: str) -> str:
-    """`python3 dev.py` without its first step, a .venv of its own."""
+    """Runs a command; `python3 dev.py` without its first step, making a .venv."""
     program, *arguments = shlex.split(command.replace(ADDRESS, address))
     if program == "python3":
         assert arguments.pop(0) == "dev.py"
@@ -53,7 +53,7 @@ def run(checkout: Checkout, command: str, address: str) -> str:
 
 @contextmanager
 def running(checkout: Checkout) -> Iterator[str]:
-    """The address of vouchers-1 that `up` shows."""
+    """Runs `up`; yields the address of vouchers-1 that it shows."""
     command = [sys.executable, "-m", "shared.dev.cli", "up"]
     with subprocess.Popen(command, cwd=checkout.root, stdout=subprocess.PIPE, text=True) as up:
         assert up.stdout
@@ -83,7 +83,7 @@ def test_the_tutorial_can_be_followed_to_the_letter(checkout: Checkout) -> None:
 
 
 def follow(checkout: Checkout, todo: list[Step], address: str) -> str:
-    """What the last command said."""
+    """Carries out the steps; returns the output of the last command."""
     said = ""
     for kind, name, text in todo:
         if kind == "command":

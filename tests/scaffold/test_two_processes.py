@@ -1,4 +1,4 @@
-"""A copied process runs beside its model, on the same neighbours: neither is taken for the other."""
+"""A copied process runs beside its model, with the same neighbours: neither gets the other's answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.scaffold.checkout import Checkout
 
 DEADLINE_S = 120.0
 NOON = "1997-01-18T12:00:00Z"
-HEADERS = {"Occurred-At": NOON, "Idempotency-Key": "once"}  # for each aggregate one command, so this is no repeat
+HEADERS = {"Occurred-At": NOON, "Idempotency-Key": "once"}  # one command per aggregate, so none is a repeat
 
 Urls = dict[str, str]
 
 
 @pytest.fixture
 def urls(checkout: Checkout) -> Iterator[Urls]:
-    """Where one worker of each service is; `up` has found the new one by its folder."""
+    """The URL of one worker of each service; `up` finds the new service by its folder."""
     shutil.rmtree(checkout.root / "services" / "sales")
     checkout.verb("new-service", "bookings", "--like", "orders")
     command = [sys.executable, "-m", "shared.dev.cli", "up", "--json"]

@@ -1,4 +1,4 @@
-"""A broker that knows its clients: a listener with SCRAM over TLS beside the open one of its operators."""
+"""A broker that authenticates its clients: a SCRAM listener over TLS beside the open one for operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
 class SecuredKafka(EmbeddedKafka):
-    """listeners: by name, the key and certificate that clients are shown there."""
+    """`listeners`: by name, the file with the key and certificate that the listener uses."""
 
     def __init__(self, root: Path, listeners: dict[str, Path]) -> None:
         super().__init__(root / "data", root / "logs")
@@ -50,7 +50,7 @@ class SecuredKafka(EmbeddedKafka):
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """The broker as its services reach it, and as one whose certificate has expired."""
+    """The broker's address for its services, and that of a listener whose certificate has expired."""
 
     bootstrap: str
     expired: str

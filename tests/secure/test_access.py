@@ -1,4 +1,4 @@
-"""On a broker that asks who comes, a service can do all of its own work and nothing else."""
+"""On a broker that authenticates its clients, a service can do all of its own work and nothing else."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def ask_for_topics(settings: Settings) -> subprocess.Popen[str]:
 
 
 def operations(asked: Mapping[str, Any]) -> dict[str, set[AclOperation]]:
-    """What is allowed, by topic; one that is not to be seen is left out."""
+    """The allowed operations by topic, without the topics that are hidden from the principal."""
     seen = {name: answer for name, answer in asked.items() if answer.exception(TIMEOUT_S) is None}
     hidden = {refusal(answer.result) for name, answer in asked.items() if name not in seen}
     assert hidden <= {KafkaError.TOPIC_AUTHORIZATION_FAILED}
@@ -153,7 +153,7 @@ def operations(asked: Mapping[str, Any]) -> dict[str, set[AclOperation]]:
 
 
 def patiently(ask: Callable[[], Any]) -> Any:
-    """The answer, once a new broker has found out who coordinates the group."""
+    """The answer, once a new broker knows the group's coordinator."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A broker and a worker of each service, two of orders, for the tests of this folder."""
+"""One broker and one worker per service, two of orders, for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NOON = "1997-01-18T12:00:00Z"
 Found = TypeVar("Found")
 
 Line = tuple[str, int, int]
-"""SKU, pieces, cents for all of them."""
+"""SKU, number of pieces, cents for all pieces."""
 
 
 class Market:
@@ -42,7 +42,7 @@ class Market:
         self._http.close()
 
     def new(self, kind: str) -> str:
-        """An id that nothing has yet."""
+        """An unused id."""
         return f"{kind}-{uuid.uuid4().hex[:12]}"
 
     def deliver(self, sku: str, quantity: int, told_at: str = NOON) -> None:
@@ -69,7 +69,7 @@ class Market:
         return self.get("orders", f"/orders/{order}")
 
     def ended(self, order: str) -> dict[str, Any]:
-        """The order, when its process is over."""
+        """The order, once its process has ended."""
         return eventually(lambda: self.order(order), lambda found: found["phase"] not in ("reserving", "charging"))
 
     def post(
@@ -112,7 +112,7 @@ class Market:
 
     @contextmanager
     def without(self, service: str) -> Iterator[None]:
-        """Its workers are down, and back when this ends."""
+        """Stops the service's workers for the duration of the block."""
         for worker in self.workers(service):
             worker.stop()
         try:
@@ -122,7 +122,7 @@ class Market:
                 worker.start(DEADLINE_S)
 
     def records(self, topic: str) -> list[Said]:
-        """Everything committed on a topic, partition after partition."""
+        """Every committed record of a topic, partition after partition."""
         return read(self.stack.bootstrap, topic)
 
     def messages(self, topic: str) -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def story_of(order: str) -> str:
 
 
 def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Found:
-    """What is found once it is good; AssertionError with the last one when it never is."""
+    """The first value found that is good; raises AssertionError with the last one at the deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while not good(found := look()):
         assert time.monotonic() < deadline, found
@@ -145,7 +145,7 @@ def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Foun
 
 
 def read(bootstrap: str, topic: str) -> list[Said]:
-    """Everything committed on a topic, partition after partition."""
+    """Every committed record of a topic, partition after partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
     return sorted(
@@ -155,7 +155,7 @@ def read(bootstrap: str, topic: str) -> list[Said]:
 
 
 def read_from(bootstrap: str, places: Mapping[tuple[str, int], int]) -> list[Said]:
-    """Everything committed behind these offsets by topic and partition, in each partition's order."""
+    """Every record committed from these offsets on (by topic and partition), in each partition's order."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,

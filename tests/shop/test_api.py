@@ -1,4 +1,4 @@
-"""What the shop's services say over HTTP when they are asked for something odd, and what they list."""
+"""The shop's services over HTTP: answers to odd requests, and lists."""
 
 from __future__ import annotations
 

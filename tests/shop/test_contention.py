@@ -1,4 +1,4 @@
-"""Many want the last pieces and the last of the credit, and workers are killed meanwhile."""
+"""Many orders compete for the last pieces and the last of the credit while workers are killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def balance(market: Market, customer: str) -> int:
 def test_the_last_pieces_are_sold_once_and_no_credit_is_exceeded(
     market: Market, disturb: Callable[[Market], None]
 ) -> None:
-    """60 orders for 20 pieces, with credit for 16: stock and money end where the orders' ends say, each has one."""
+    """60 orders for 20 pieces, with credit for 16: each order ends once; stock and money agree with the ends."""
     sku = market.new("sku")
     market.deliver(sku, PIECES)
     customers = [market.new("customer") for _ in range(CUSTOMERS)]

@@ -1,4 +1,4 @@
-"""An aggregate's messages count in the order of their offsets, whatever their timestamps say and whoever sent them."""
+"""An aggregate's messages are handled in the order of their offsets, whatever their timestamps and senders."""
 
 from __future__ import annotations
 

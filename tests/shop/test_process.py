@@ -1,4 +1,4 @@
-"""An order's way through four services, and everywhere it can end."""
+"""An order's way through four services, and every way it can end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sku(market: Market) -> str:
 
 @pytest.fixture
 def customer(market: Market) -> str:
-    """Whose orders may cost 50 dollars each."""
+    """A customer whose orders may cost up to 50 dollars each."""
     name = market.new("customer")
     market.open_account(name, order_limit_cents=5000)
     return name
@@ -37,7 +37,7 @@ def order(market: Market) -> str:
 
 
 def untouched(market: Market, sku: str, customer: str) -> None:
-    """Nothing is kept, held, gone or owed."""
+    """Waits until nothing is reserved, shipped, held or owed."""
     eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (5, 0))
     eventually(
         lambda: market.account(customer), lambda account: (account["balance_cents"], account["held_cents"]) == (0, 0)
@@ -132,7 +132,7 @@ def test_a_step_without_an_answer_is_retried_and_finally_compensated(
 
 
 def told(market: Market, topic: str, order: str) -> list[dict[str, Any]]:
-    """What a topic holds of the order's story."""
+    """The topic's messages with the order's correlation id."""
     return [each for each in market.messages(topic) if each["correlation_id"] == story_of(order)]
 
 
@@ -159,7 +159,7 @@ def test_an_order_can_be_traced_through_all_topics(market: Market, sku: str, cus
 
 
 def test_a_late_order_is_counted_beside_its_day(market: Market, sku: str, customer: str) -> None:
-    """Told of within three days of the day's end, an order changes the day; later, it is counted as late."""
+    """An order told of within three days of the day's end changes the day; a later one is counted as late."""
     day = "1999-12-31"
     for told_at in ("1999-12-31T12:00:00Z", "2000-01-03T23:59:59Z", "2000-01-04T00:00:01Z"):
         market.place(market.new("order"), customer, (sku, 1, 100), placed_at=f"{day}T12:00:00Z", told_at=told_at)

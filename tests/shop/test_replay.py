@@ -1,6 +1,6 @@
-"""Played again from its first record, every topic gives the same rows and the same records, byte by byte.
+"""Replayed from its first record, every topic gives the same rows and the same records, byte by byte.
 
-It runs behind the tests that kill workers: whatever they lost or did twice would be missing or too much here.
+It runs after the tests that kill workers: what they lost is missing here, what they did twice is too much.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TABLES = [
 
 @pytest.fixture(scope="module")
 def settled(market: Market) -> Market:
-    """Nothing is under way: every command that a replay sends was sent, every deadline is over."""
+    """Nothing is under way: every command that a replay sends was sent, every deadline has passed."""
     sku, customer, order = market.new("sku"), market.new("customer"), market.new("order")
     market.deliver(sku, 1)
     market.open_account(customer)
@@ -52,7 +52,7 @@ def settled(market: Market) -> Market:
 
 
 def difference(market: Market) -> tuple[Counter[tuple[str, bytes]], Counter[tuple[str, bytes]]]:
-    """What a replay writes and the log lacks, and what the log has beyond that and what clients sent."""
+    """Records that a replay writes and the log lacks; records of the log that neither a replay nor a client wrote."""
     expected, found = Counter(written_again(market)), Counter(written(market))
     return expected - found, found - expected
 
@@ -84,7 +84,7 @@ def test_there_are_no_dead_letters(settled: Market) -> None:
 
 
 def test_every_order_ended_once_and_stock_and_money_agree_with_the_ends(settled: Market) -> None:
-    """No reservation and no hold outlives its order, whoever was killed in between."""
+    """No reservation and no hold outlives its order, whichever worker was killed in between."""
     told = settled.messages(orders.EVENTS.name)
     ends = Counter(each["aggregate_id"] for each in told if each["type"] in ENDS)
     assert ends == {each["aggregate_id"]: 1 for each in told if each["type"] == "order.placed"}
@@ -109,7 +109,7 @@ def test_every_order_ended_once_and_stock_and_money_agree_with_the_ends(settled:
 
 
 def states(market: Market, changelog: Topic, phase: str) -> dict[str, dict[str, Any]]:
-    """The live table by key, without the rows in another phase."""
+    """The states of the live table's rows in this phase, by key."""
     found = {said.key.decode(): json.loads(said.value)["state"] for said in market.records(changelog.name)}
     return {key: state for key, state in found.items() if state["phase"] == phase}
 

@@ -1,4 +1,4 @@
-"""Views from their start, on real brokers: the view is right again, the log as it was, and nothing is sent twice."""
+"""Reprocessing on real brokers: the view is right again, the log is unchanged, and nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def partitions() -> list[tuple[str, int]]:
 
 
 def under_way(market: Market) -> set[tuple[str, int]]:
-    """Partitions with records that a group has not read; a transaction's marker, or what it aborted, is no record."""
+    """Partitions with records that a group has not read; transaction markers and aborted records do not count."""
     offsets = Offsets(market.stack.bootstrap)
     unread: set[tuple[str, int]] = set()
     for topology in load_topologies():
@@ -74,7 +74,7 @@ def state(market: Market, service: str) -> State:
 
 
 def log(market: Market, but: set[Topic] | None = None) -> dict[str, list[Said]]:
-    """Every record of every declared topic, with its place; changelogs are no log."""
+    """Every record of every declared topic except changelogs, with its place."""
     topics = {topic for each in load_topologies() for topic in (*each.topics, each.dead_letters)} - (but or set())
     return {topic.name: market.records(topic.name) for topic in topics}
 
@@ -93,7 +93,7 @@ def said(market: Market, *arguments: str, **settings: object) -> list[str]:
 
 @pytest.fixture
 def sold(market: Market) -> str:
-    """A SKU of which 2 of 3 pieces were sold, when nothing about it is under way."""
+    """A SKU of which 2 of 3 pieces were sold, once nothing is under way."""
     sku, customer, order = market.new("sku"), market.new("customer"), market.new("order")
     market.deliver(sku, 3)
     market.open_account(customer)
@@ -110,7 +110,7 @@ def level(market: Market, sku: str) -> dict[str, Any]:
 
 
 def changes(market: Market, sku: str, after: str = "", until: str = "") -> tuple[str, str]:
-    """The id of the first event of the stream of a level's changes, and what it tells up to some text."""
+    """Follows a level's changes until they contain `until`: (id of the first event, text so far)."""
     (url,) = market.stack.urls("inventory")
     headers = {"Last-Event-ID": after} if after else {}
     with httpx.stream("GET", f"{url}/changes/levels?key={sku}", headers=headers, timeout=60.0) as stream:
@@ -123,7 +123,7 @@ def changes(market: Market, sku: str, after: str = "", until: str = "") -> tuple
 
 
 def miscount(market: Market, sku: str) -> None:
-    """What a faulty fold leaves: a wrong row. Written without a transaction, so no marker lies behind it."""
+    """Writes a wrong row, as a faulty fold would, without a transaction, so that no marker follows it."""
     key = sku.encode()
     codec: RowCodec[Level] = RowCodec(Level)
     row = codec.encode(Row(9, Level(received=3, shipped=4, physical=-1), {}, 10**9))
@@ -214,7 +214,7 @@ def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: s
 
 
 def noted(ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """Where the topic of wishes ends afterwards: with a note in each partition, and its transaction's marker."""
+    """Where the parking topic ends afterwards: after a note in each partition and its transaction's marker."""
     return {tp: end + 2 for tp, end in ends.items() if tp[0] == inventory.TOPOLOGY.parking.name}
 
 

@@ -1,4 +1,4 @@
-"""What docs/tutorials/durability.md tells: an answer outlives the loss of any broker, and what would lose it."""
+"""What docs/tutorials/durability.md says: an answer survives the loss of any broker, and what would lose it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAD_START_S = 5.0
 
 
 class Customer:
-    """One account; a charge has its number as Idempotency-Key."""
+    """One account; each charge's Idempotency-Key has its number."""
 
     def __init__(self, stack: Stack, account_id: str) -> None:
         self._account = f"{stack.workers[0].url}/accounts/{account_id}"
@@ -96,7 +96,7 @@ def replicas(bootstrap: str, topic: str, partition: int) -> list[int]:
 
 
 def come_back(kafka: EmbeddedKafka, order: Sequence[int]) -> None:
-    """Each a little after the one before; the first can't answer until the second makes a majority."""
+    """Restarts each broker a little after the one before; the first can't answer until the second makes a majority."""
     with ThreadPoolExecutor(len(order)) as pool:
         starts = []
         for number in order:
@@ -107,7 +107,7 @@ def come_back(kafka: EmbeddedKafka, order: Sequence[int]) -> None:
 
 
 def insist(request: Callable[[], httpx.Response], status: int) -> httpx.Response:
-    """The answer with this status; 503 asks to come again."""
+    """The answer with this status; asks again while the answer is 503."""
     deadline = time.monotonic() + DEADLINE_S
     while (answer := request()).status_code != status:
         assert answer.status_code == 503, answer.text

@@ -1,6 +1,6 @@
-"""docs/tutorials/recovering-from-a-bug.md, done to the letter in a copy of the checkout.
+"""Follows docs/tutorials/recovering-from-a-bug.md to the letter in a copy of the checkout.
 
-A diff is applied, a command is run, and what stands below it must be its answer; a GET is asked again until it is. The
+Diffs are applied and commands run; the answer must be the one below the command. A GET is repeated until it is. The
 ports are those that `up` prints, and `dev.py` runs with this interpreter's packages instead of making a `.venv`.
 """
 
@@ -40,7 +40,7 @@ def blocks() -> list[Block]:
 
 
 class Reader:
-    """Somebody at a terminal, who does one block after the other."""
+    """Somebody at a terminal who carries out one block after the other."""
 
     def __init__(self, root: Path, urls: dict[str, str]) -> None:
         self.root = root
@@ -95,9 +95,9 @@ def _holds(found: object, shown: object) -> bool:
 
 @contextmanager
 def up(root: Path) -> Iterator[dict[str, str]]:
-    """The first terminal: a URL of each service, until it is closed."""
+    """The first terminal: runs `up` for the duration of the block; yields a URL of each service."""
     command = [*DEV.split(), *UP.split()[2:]]
-    environment = _environment(root) | {"ORDERS_DEADLINE_S": "3600"}  # else an order's timer writes meanwhile
+    environment = _environment(root) | {"ORDERS_DEADLINE_S": "3600"}  # else an order's timer would write meanwhile
     with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
@@ -116,7 +116,7 @@ def apply(root: Path, diff: str) -> None:
 
 
 def log(bootstrap: str) -> dict[str, list[Said]]:
-    """Every record of every topic that is no changelog."""
+    """Every record of every topic except changelogs."""
     topics = (topic for each in load_topologies() for topic in (*each.topics, each.dead_letters))
     return {topic.name: read(bootstrap, topic.name) for topic in topics}
 
