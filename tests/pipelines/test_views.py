@@ -100,7 +100,7 @@ class View:
         return str(parity.audit(self._spark, self.brokers, self.table))
 
 
-def test_a_view_is_compared_up_to_what_is_parked_and_without_what_was_discarded(spark: Any, bootstrap: str) -> None:
+def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "parkedviews")
     view.receive(("waits", confirmed("waits")), ("waits", NOISE), ("waits", confirmed("waits")))
     view.receive(("goes-on", NOISE), ("goes-on", confirmed("goes-on")))
@@ -111,7 +111,7 @@ def test_a_view_is_compared_up_to_what_is_parked_and_without_what_was_discarded(
     assert view.audit() == "2 of 2 skus agree, 1 of them up to a parked record"
 
 
-def test_a_view_may_be_behind_its_source_but_not_behind_what_its_workers_read(spark: Any, bootstrap: str) -> None:
+def test_a_view_may_lag_its_source_but_not_the_position_of_its_workers(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "laterviews")
     view.receive(("a", confirmed("a")), ("a", confirmed("a")), ("b", confirmed("b")))
     view.has("a", orders=1, offset=0)

@@ -1,4 +1,4 @@
-"""What an account agrees to, in sentences."""
+"""What an account accepts and refuses, in sentences."""
 
 import pytest
 

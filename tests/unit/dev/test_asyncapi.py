@@ -28,7 +28,7 @@ def document(request: pytest.FixtureRequest) -> dict[str, Any]:
     return document_of(request.param)
 
 
-def test_it_is_what_the_specification_allows(document: dict[str, Any]) -> None:
+def test_each_document_conforms_to_the_specification(document: dict[str, Any]) -> None:
     errors = jsonschema_rs.validator_for(SCHEMA).iter_errors(document)
     assert [f"{error.instance_path}: {error.message[:200]}" for error in errors] == []
 

@@ -95,7 +95,7 @@ def test_a_complete_environment_is_used_as_it_is(tmp_path: Path) -> None:
         ("Collecting big==1.0\nInstalling collected packages: big", "rebuild"),
     ],
 )
-def test_an_addition_that_fails_costs_what_is_there_only_if_pip_has_touched_it(
+def test_a_failed_addition_discards_the_environment_only_if_pip_has_touched_it(
     tmp_path: Path, said: str, left: Plan
 ) -> None:
     checkout = a_complete_environment(tmp_path)

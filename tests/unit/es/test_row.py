@@ -67,7 +67,7 @@ def test_a_field_of_a_later_release_is_not_seen_and_not_lost() -> None:
         CODEC.decode_whole(later)
 
 
-def test_a_field_of_what_the_state_holds_is_not_lost_either() -> None:
+def test_an_unknown_field_inside_the_state_is_not_lost_either() -> None:
     lines: RowCodec[list[Line]] = RowCodec(list[Line])
     later = (
         b'{"sequence":1,"state":[{"sku":"abba","quantity":1,"amount_cents":5,"gift":true}],"outcomes":{},"offset":0}'

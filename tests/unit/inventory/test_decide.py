@@ -1,4 +1,4 @@
-"""What an item agrees to, in sentences."""
+"""What an item accepts and refuses, in sentences."""
 
 from datetime import date
 
@@ -54,17 +54,17 @@ def test_a_delivery_of_over_a_million_is_refused() -> None:
     given().when(ReceiveStock(quantity=MAX_QUANTITY + 1)).then_refused("inventory.quantity_too_large")
 
 
-def test_what_is_for_sale_can_be_reserved() -> None:
+def test_pieces_for_sale_can_be_reserved() -> None:
     given(DELIVERED).when(reserve("o-1", 10)).then(StockReserved(order_id="o-1", quantity=10))
     given(DELIVERED, KEPT).when(reserve("o-2", 6)).then(StockReserved(order_id="o-2", quantity=6))
 
 
-def test_more_than_is_for_sale_is_refused_with_an_event() -> None:
+def test_reserving_more_than_is_for_sale_is_refused_with_an_event() -> None:
     given(DELIVERED).when(reserve("o-1", 11)).then(refused("o-1", 11, "inventory.out_of_stock"))
     given(DELIVERED, KEPT).when(reserve("o-2", 7)).then(refused("o-2", 7, "inventory.out_of_stock"))
 
 
-def test_what_was_never_delivered_is_refused_with_an_event() -> None:
+def test_reserving_an_item_that_was_never_delivered_is_refused_with_an_event() -> None:
     given().when(reserve("o-1", 1)).then(refused("o-1", 1, "inventory.unknown"))
 
 
@@ -73,7 +73,7 @@ def test_a_senseless_reservation_is_refused_with_an_event(quantity: int) -> None
     given(DELIVERED).when(reserve("o-1", quantity)).then(refused("o-1", quantity, "inventory.quantity_not_positive"))
 
 
-def test_an_order_is_kept_its_pieces_once() -> None:
+def test_an_order_reserves_its_pieces_once() -> None:
     given(DELIVERED, KEPT).when(reserve("o-1", 4)).then_nothing()
 
 
@@ -82,24 +82,24 @@ def test_a_refused_reservation_can_be_asked_for_again() -> None:
     given(*past).when(reserve("o-1", 4)).then(KEPT)
 
 
-def test_what_is_released_is_for_sale_again() -> None:
+def test_released_pieces_are_for_sale_again() -> None:
     given(DELIVERED, KEPT).when(ReleaseStock(order_id="o-1")).then(RELEASED)
     given(DELIVERED, KEPT, RELEASED).when(reserve("o-2", 10)).then(StockReserved(order_id="o-2", quantity=10))
 
 
-def test_releasing_what_is_not_kept_changes_nothing() -> None:
+def test_releasing_without_a_reservation_changes_nothing() -> None:
     given().when(ReleaseStock(order_id="o-1")).then_nothing()
     given(DELIVERED, KEPT, RELEASED).when(ReleaseStock(order_id="o-1")).then_nothing()
     given(DELIVERED, KEPT, SHIPPED).when(ReleaseStock(order_id="o-1")).then_nothing()
 
 
-def test_what_is_kept_can_be_shipped_and_is_gone() -> None:
+def test_reserved_pieces_can_be_shipped_and_are_gone() -> None:
     given(DELIVERED, KEPT).when(ShipStock(order_id="o-1")).then(SHIPPED)
     given(DELIVERED, KEPT, SHIPPED).when(reserve("o-2", 7)).then(refused("o-2", 7, "inventory.out_of_stock"))
 
 
 @pytest.mark.parametrize("past", [(), (DELIVERED,), (DELIVERED, KEPT, RELEASED), (DELIVERED, KEPT, SHIPPED)])
-def test_only_what_is_kept_can_be_shipped(past: tuple[StockReceived, ...]) -> None:
+def test_only_reserved_pieces_can_be_shipped(past: tuple[StockReceived, ...]) -> None:
     given(*past).when(ShipStock(order_id="o-1")).then_refused("inventory.not_reserved")
 
 
@@ -110,7 +110,7 @@ def test_a_discontinued_item_is_sold_to_earlier_orders_only() -> None:
     given(*past).when(reserve("o-1", 99, DAY)).then(refused("o-1", 99, "inventory.discontinued"))
 
 
-def test_what_was_kept_before_can_still_be_shipped() -> None:
+def test_pieces_reserved_before_a_discontinuation_can_still_be_shipped() -> None:
     given(DELIVERED, KEPT, ItemDiscontinued(since=DAY)).when(ShipStock(order_id="o-1")).then(SHIPPED)
 
 
@@ -120,12 +120,12 @@ def test_the_day_of_discontinuation_can_move() -> None:
     given(*past).when(DiscontinueItem(since=date(1998, 4, 1))).then(ItemDiscontinued(since=date(1998, 4, 1)))
 
 
-def test_what_was_never_delivered_cannot_be_discontinued() -> None:
+def test_an_item_that_was_never_delivered_cannot_be_discontinued() -> None:
     given().when(DiscontinueItem(since=DAY)).then_refused("inventory.unknown")
 
 
 @pytest.mark.parametrize("command", [ReleaseStock(order_id="o-2"), reserve("o-2", 7)])
-def test_one_order_does_not_touch_what_is_kept_for_another(command: InventoryCommand) -> None:
+def test_one_order_does_not_touch_the_reservation_of_another(command: InventoryCommand) -> None:
     item = DECIDER.initial
     for event in (DELIVERED, KEPT, *given(DELIVERED, KEPT).when(command).events):
         item = DECIDER.evolve(item, event)

@@ -23,11 +23,11 @@ def moved(data: Movement) -> EventEnvelope[Movement]:
     )
 
 
-def test_what_arrives_is_on_the_shelf() -> None:
+def test_delivered_pieces_are_on_the_shelf() -> None:
     assert level(Level(), moved(StockReceived(quantity=3)), "abba") == Level(received=3, physical=3)
 
 
-def test_what_is_shipped_has_left_it() -> None:
+def test_shipped_pieces_have_left_the_shelf() -> None:
     before = Level(received=3, physical=3)
     after = level(before, moved(StockShipped(order_id="o-1", quantity=2)), "abba")
     assert after == Level(received=3, shipped=2, physical=1)

@@ -1,4 +1,4 @@
-"""What an order agrees to, in sentences."""
+"""What an order accepts and refuses, in sentences."""
 
 from datetime import UTC, datetime
 
@@ -101,7 +101,7 @@ def test_an_order_is_placed_once(past: tuple[OrderEvent, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", [CancelOrder(), *ANSWERS])
-def test_what_was_never_placed_is_unknown(command: OrderCommand) -> None:
+def test_an_order_that_was_never_placed_is_unknown(command: OrderCommand) -> None:
     given().when(command).then_refused("order.unknown")
 
 
@@ -144,7 +144,7 @@ def test_a_cancelled_order_stays_cancelled() -> None:
 
 
 @pytest.mark.parametrize("past", ENDS[:2])
-def test_what_has_ended_otherwise_cannot_be_cancelled(past: tuple[OrderEvent, ...]) -> None:
+def test_an_order_that_ended_otherwise_cannot_be_cancelled(past: tuple[OrderEvent, ...]) -> None:
     given(*past).when(CancelOrder()).then_refused("order.not_open")
 
 

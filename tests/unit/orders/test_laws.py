@@ -96,14 +96,14 @@ def test_an_order_is_placed_first_and_ends_at_most_once(asked: list[OrderCommand
 
 
 @given(st.lists(commands))
-def test_only_what_is_wholly_reserved_is_confirmed(asked: list[OrderCommand]) -> None:
+def test_only_wholly_reserved_orders_are_confirmed(asked: list[OrderCommand]) -> None:
     past = history([good, *asked])
     if isinstance(past[-1], OrderConfirmed):
         assert {event.sku for event in past if isinstance(event, LineReserved)} == set(SKUS)
 
 
 @given(st.lists(st.one_of(answers, likely)))
-def test_it_is_asked_for_a_bounded_number_of_times(asked: list[OrderCommand]) -> None:
+def test_an_order_repeats_its_requests_a_bounded_number_of_times(asked: list[OrderCommand]) -> None:
     overdue = [event for event in history([good, *asked]) if isinstance(event, ReservationOverdue | ChargeOverdue)]
     assert [event.attempt for event in overdue] == list(range(2, len(overdue) + 2))
     assert len(overdue) < ATTEMPTS
