@@ -27,8 +27,8 @@ def random_histories() -> dict[str, list[AccountCommand]]:
 
     @settings(max_examples=ACCOUNTS, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(commands, min_size=1, max_size=20), st.integers(0, 7))
-    def draw(brokers: list[AccountCommand], chance: int) -> None:
-        found.append([OpenAccount(), *brokers] if chance else brokers)
+    def draw(asked: list[AccountCommand], chance: int) -> None:
+        found.append([OpenAccount(), *asked] if chance else asked)
 
     draw()
-    return {f"random-{number}": brokers for number, brokers in enumerate(found)}
+    return {f"random-{number}": asked for number, asked in enumerate(found)}
