@@ -26,7 +26,7 @@ SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's p
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns whole folders, because their tests share brokers, faults by seed: each process has its own brokers."""
+    """Assigns whole folders, because their tests share brokers; faults by seed, as each process has its own brokers."""
 
     def _split_scope(self, nodeid: str) -> str:
         if seed := re.search(r"seed\d+", nodeid):
