@@ -31,7 +31,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 async def test_reads_within_a_lag_go_on_when_the_owner_is_killed(warm: Stack) -> None:
-    """Through both other workers, of which only one has the standby; lists, too. Without max_lag, the answer is 503."""
+    """Through both other workers, of which only one has the standby; lists, too."""
     victim, others = warm.workers[0], warm.workers[1:]
     lost = owned_by(warm, victim)
     balances = {key_of(warm, victim, f"warm-{i}"): 100 + i for i in range(6)}
