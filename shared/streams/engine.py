@@ -551,6 +551,8 @@ class Engine(Service):
         try:
             await self._version.refuse_if_superseded()
             clear = partial(self._clear_pending, sources, assignment.member)
+            if self._failures and not self._interrupted:  # else a later commit of ours might commit them, too
+                await self._in_thread(clear)
             committed = await self._ask(self._offsets.committed, self.topology.group, sources, between=clear)
             begins = set(committed.values()) == {None}
             if begins:
@@ -587,7 +589,7 @@ class Engine(Service):
             raise TopologyMismatch(Difference(topic, "partitions", f"{declared}", f"{n}") for topic, n in found.items())
 
     def _clear_pending(self, sources: Sequence[Partition], member: bytes) -> None:
-        """No transaction of this worker is pending: brokers that answer, but not with its offsets, may believe so."""
+        """No transaction of this worker is pending, but the coordinator may believe so (see `forget_pending`)."""
         try:
             self._offsets.ends(sources)
             self._producer.forget_pending(sources, member)
