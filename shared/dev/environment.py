@@ -161,10 +161,10 @@ def _make_venv(checkout: Checkout, lock_fd: int) -> None:
 
 
 def _remove_own_venv(checkout: Checkout) -> None:
-    if not checkout.venv.exists() and not checkout.venv.is_symlink():
+    linked = checkout.venv.is_symlink()
+    if not linked and not checkout.venv.exists():
         return
-    stamped = checkout.stamp.exists()
-    if not stamped and any(not each.name.startswith(checkout.stamp.stem) for each in checkout.venv.iterdir()):
+    if linked or _is_foreign(checkout):
         raise StageFailed(f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again")
     # moved first: a half-removed one would have lost its stamp, and look like someone else's
     discarded = checkout.state / "discarded-venv"
@@ -172,6 +172,11 @@ def _remove_own_venv(checkout: Checkout) -> None:
         shutil.rmtree(discarded)
     checkout.venv.rename(discarded)
     shutil.rmtree(discarded)
+
+
+def _is_foreign(checkout: Checkout) -> bool:
+    files = (each.name for each in checkout.venv.iterdir())
+    return not checkout.stamp.exists() and any(not name.startswith(checkout.stamp.stem) for name in files)
 
 
 def _outer_python(checkout: Checkout) -> str:

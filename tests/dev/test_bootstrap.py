@@ -123,3 +123,12 @@ def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeChe
     checkout.lock.write_text(lock)
     in_use = checkout.root / ".venv" / "bin" / "python"  # removed and made again while it runs dev.py
     assert checkout.run("demo", python=in_use)[0] == 0
+
+
+def test_an_environment_that_is_linked_to_is_left_alone(checkout: FakeCheckout, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (checkout.root / ".venv").symlink_to(theirs)
+    code, _, complained = checkout.run("demo")
+    assert (code, theirs.exists()) == (1, True)
+    assert f"{checkout.root}/.venv was not made by dev.py" in complained
