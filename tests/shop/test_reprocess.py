@@ -207,7 +207,9 @@ def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: s
     admin = AdminClient({"bootstrap.servers": market.stack.bootstrap})
     with market.without("sales"):
         admin.delete_consumer_groups(["sales"])["sales"].result()
-        with pytest.raises(StageFailed, match=r"forgotten .* offsets\.retention\.minutes; fix: `reprocess sales`"):
+        with pytest.raises(
+            StageFailed, match=r"deleted its positions, .* offsets\.retention\.minutes; fix: `reprocess sales`"
+        ):
             worker.start()
         said(market, "sales")
     eventually(lambda: everything(market, "/sales/skus"), lambda found: found == counted)
