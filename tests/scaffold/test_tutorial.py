@@ -63,9 +63,7 @@ def running(checkout: Checkout) -> Iterator[str]:
             up.send_signal(signal.SIGINT)
 
 
-def test_the_links_of_the_tutorial_exist_and_it_runs_up_once() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", PAGE)
-    assert [link for link in links if not (ROOT / "docs" / "tutorials" / link.partition("#")[0]).exists()] == []
+def test_the_tutorial_runs_up_once() -> None:
     assert [step.name for step in steps() if step.kind == "command"].count(UP) == 1
 
 
