@@ -161,10 +161,9 @@ def _make_venv(checkout: Checkout, lock_fd: int) -> None:
 
 
 def _remove_own_venv(checkout: Checkout) -> None:
-    linked = checkout.venv.is_symlink()
-    if not linked and not checkout.venv.exists():
+    if not os.path.lexists(checkout.venv):
         return
-    if linked or _is_foreign(checkout):
+    if checkout.venv.is_symlink() or _is_foreign(checkout):
         raise StageFailed(f"{checkout.venv} was not made by dev.py", "move it away or delete it, then run again")
     # moved first: a half-removed one would have lost its stamp, and look like someone else's
     discarded = checkout.state / "discarded-venv"

@@ -195,8 +195,12 @@ def require_topics(names: Iterable[str], partitions: int, bootstrap: str) -> Non
     needed, present = sorted(set(names)), _Topics(bootstrap).present()
     if missing := [name for name in needed if name not in present]:
         raise TopicsMissing(f"missing, or hidden from this principal: {', '.join(missing)}; fix: run `provision`")
-    found = {name: len(present[name].partitions) for name in needed}
-    _refuse([Difference(name, "partitions", f"{partitions}", f"{n}") for name, n in found.items() if n != partitions])
+    require_partitions({name: len(present[name].partitions) for name in needed}, partitions)
+
+
+def require_partitions(found: Mapping[str, int], declared: int) -> None:
+    """found: how many partitions each topic has. Raises TopologyMismatch for those with another number."""
+    _refuse([Difference(name, "partitions", f"{declared}", f"{n}") for name, n in found.items() if n != declared])
 
 
 def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:

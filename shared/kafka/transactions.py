@@ -121,8 +121,7 @@ class TransactionalProducer:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
             # Only after the flush: a record that is still queued here could be written after the generation check.
             failpoints.reached("before_offsets")
-            positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-            _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
+            _send_offsets(producer, offsets, member)
             failpoints.reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         self._report_all = False
@@ -139,8 +138,7 @@ class TransactionalProducer:
         with self._aborting_on_failure():
             producer = self._initialised()
             producer.begin_transaction()
-            offsets = [TopicPartition(topic, partition, 0) for topic, partition in partitions]
-            _retried(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_TIMEOUT_S))
+            _send_offsets(producer, dict.fromkeys(partitions, 0), member)
             _retried(lambda: producer.abort_transaction(CALL_TIMEOUT_S))
 
     @contextmanager
@@ -212,6 +210,11 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                 if time.monotonic() > give_up:
                     raise TransactionAborted(f"librdkafka's queue stays full for {CALL_TIMEOUT_S:.0f} s") from None
                 producer.poll(0.01)
+
+
+def _send_offsets(producer: Producer, offsets: Mapping[Partition, int], member: bytes) -> None:
+    positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
 
 
 def producer_id(group: str, instance: str) -> str:

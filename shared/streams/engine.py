@@ -27,7 +27,7 @@ from shared.clock import elapsed_s
 from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
 from shared.kafka.offsets import Offsets, OffsetsUnknown
-from shared.kafka.provision import Difference, TopologyMismatch
+from shared.kafka.provision import TopologyMismatch, require_partitions
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
     Record,
@@ -584,9 +584,7 @@ class Engine(Service):
     def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
         declared = self.topology.partitions
-        found = {tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}
-        if found:
-            raise TopologyMismatch(Difference(topic, "partitions", f"{declared}", f"{n}") for topic, n in found.items())
+        require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
 
     def _clear_pending(self, sources: Sequence[Partition], member: bytes) -> None:
         """No transaction of this worker is pending, but the coordinator may believe so (see `forget_pending`)."""
