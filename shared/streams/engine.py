@@ -44,7 +44,7 @@ from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
-from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded, VersionGuard
+from shared.streams.versions import VersionGuard, VersionRefused
 from shared.streams.waiting import Waiting
 from shared.streams.wishes import Wishes
 from shared.topology import Table, Topology
@@ -221,9 +221,7 @@ class Engine(Service):
             TopologyMismatch,
             ReadRefused,
             SourceGone,
-            NotRebuilt,
-            Superseded,
-            PositionsForgotten,
+            VersionRefused,
             StoreFailed,
             RowUnreadable,
         ) as refusal:

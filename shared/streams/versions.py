@@ -18,14 +18,18 @@ Ask = Callable[..., Awaitable[Any]]
 """Calls a blocking look-up with its arguments until the brokers answer."""
 
 
-class NotRebuilt(Exception):
+class VersionRefused(Exception):
+    """This version may not take over. The subclasses say why, and what to do."""
+
+
+class NotRebuilt(VersionRefused):
     """The tables of this version were not filled from history yet: to start without them would repeat history.
 
     Operator action: run `rebuild` for this service, then start the worker again.
     """
 
 
-class Superseded(Exception):
+class Superseded(VersionRefused):
     """The next version has continued from this one's positions: this one would decide, send and copy everything since
     a second time.
 
@@ -33,7 +37,7 @@ class Superseded(Exception):
     """
 
 
-class PositionsForgotten(Exception):
+class PositionsForgotten(VersionRefused):
     """The brokers have no position of a group that has written, so it would send and copy everything again.
 
     They delete positions `offsets.retention.minutes` after the last worker has left.
