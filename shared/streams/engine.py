@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
@@ -133,6 +132,7 @@ class Engine(Service):
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
+        self._may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._slice_ends = 0.0
 
     # Called by the group's consumer, on the worker's loop.
@@ -482,6 +482,7 @@ class Engine(Service):
 
     async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1
+        self._may_be_pending = True
         pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
         log.warning("batch not committed, its records are read again", reason=str(aborted), pause_s=pause_s)
         self._drop_uncertain()
@@ -548,10 +549,7 @@ class Engine(Service):
         self._refuse_added(sources)
         try:
             await self._version.refuse_if_superseded()
-            clear = partial(self._clear_pending, sources, assignment.member)
-            if self._failures and not self._interrupted:  # else a later commit of ours might commit them, too
-                await self._in_thread(clear)
-            committed = await self._ask(self._offsets.committed, self.topology.group, sources, between=clear)
+            committed = await self._ask(self._committed, sources, assignment.member)
             begins = set(committed.values()) == {None}
             if begins:
                 await self._version.refuse_if_it_would_repeat()
@@ -584,13 +582,23 @@ class Engine(Service):
         declared = self.topology.partitions
         require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
 
-    def _clear_pending(self, sources: Sequence[Partition], member: bytes) -> None:
-        """No transaction of this worker is pending, but the coordinator may believe so (see `forget_pending`)."""
-        try:
-            self._offsets.ends(sources)
-            self._producer.forget_pending(sources, member)
-        except (OffsetsUnknown, TransactionAborted) as failure:
-            log.info("pending offsets not cleared", reason=str(failure))
+    def _committed(self, sources: Sequence[Partition], member: bytes) -> Mapping[Partition, int | None]:
+        """What the group has committed, once no aborted offsets of ours are pending: our next commit could commit them.
+
+        Blocking. Raises OffsetsUnknown.
+        """
+        if not sources:
+            return {}
+        if self._may_be_pending:
+            self._offsets.ends(sources)  # answers at once; the producer would wait for absent brokers
+            try:
+                self._producer.forget_pending(sources, member)
+            except TransactionAborted as failure:
+                raise OffsetsUnknown(str(failure)) from failure
+        self._may_be_pending = True
+        committed = self._offsets.committed(self.topology.group, sources)
+        self._may_be_pending = False
+        return committed
 
     def _assign_reader(self) -> None:
         """Let the reader read all that is held; sources wait until the tables of their partition are restored."""
@@ -636,8 +644,8 @@ class Engine(Service):
                 self._reader.pause(*to_pause)
                 self._reader.resume(*(self._reader.assignment() - to_pause))
 
-    async def _ask(self, question: Callable[..., Any], *args: Any, between: Callable[[], object] | None = None) -> Any:
-        """The brokers' answer: they are asked again while they are away or elect leaders, `between` runs meanwhile.
+    async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """The brokers' answer: they are asked again while they are away or elect leaders.
 
         Raises OffsetsUnknown when a rebalance or a stop comes first.
         """
@@ -648,8 +656,6 @@ class Engine(Service):
             except OffsetsUnknown as failure:
                 log.warning("the broker does not answer, asking again", question=question.__name__, reason=str(failure))
             await asyncio.sleep(pause_s)
-            if between is not None and not self._interrupted:
-                await self._in_thread(between)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
         raise OffsetsUnknown("a rebalance or a stop came first")
 

@@ -19,7 +19,7 @@ from shared.streams.engine import Assignment, Engine
 from shared.streams.sources import SourceGone, first_position
 from shared.streams.waiting import Waiting
 from tests.engine.test_turns import FACTS, SHOP, Noting
-from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore
 
 PLACE = TopicPartition(FACTS.name, 0)
 DEADLINE_S = 20.0
@@ -71,6 +71,8 @@ class Held:
         self.commits = threading.Event()
         self.fails = threading.Event()
 
+    def forget_pending(self, _partitions: object, _member: bytes) -> None: ...
+
     def send(self, _records: object) -> None: ...
 
     def commit(self, _offsets: object, _member: bytes) -> None:
@@ -94,6 +96,7 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
     store.open(PLACE.partition)
     reader = cast(Any, Reading(broker, Random(0)))
+    producer = producer or cast(Any, FakeProducer(broker, "w"))
     engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
     await engine.start()
     try:

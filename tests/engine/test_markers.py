@@ -30,6 +30,8 @@ class Committing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    def forget_pending(self, _partitions: object, _member: bytes) -> None: ...
+
     def send(self, records: Sequence[Record]) -> None:
         self._written = {(record.topic, record.partition): 0 for record in records}
 

@@ -21,7 +21,7 @@ from shared.streams.processors import Aggregate
 from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.topology import Topology
-from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore, Slot
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
@@ -150,7 +150,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
             stores=cast(Any, stores),
             reader=cast(Any, FakeReader(broker, broker.chance)),
             new_consumer=cast(Any, None),
-            producer=cast(Any, None),
+            producer=cast(Any, FakeProducer(broker, "w")),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
             lease_s=10.0,

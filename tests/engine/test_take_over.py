@@ -8,10 +8,17 @@ import random
 import pytest
 
 from services.accounts.topology import COMMANDS
+from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import TopologyMismatch
 from shared.streams import engine as engine_module
 from tests.engine.test_next_version import NEXT, OPEN, TOPICS, Worker, events
 from tests.faults.simulated import Broker
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
+    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
 
 
 @pytest.fixture
@@ -19,15 +26,21 @@ def broker() -> Broker:
     return Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
 
-def test_a_worker_clears_aborted_offsets_kept_under_its_id_and_goes_on(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_clears_aborted_offsets_kept_under_its_id_and_goes_on(broker: Broker) -> None:
     """The coordinator keeps them as pending, so nobody can read the group's positions."""
-    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
     broker.append(COMMANDS.name, OPEN, None)
-    broker.stale = {"w"}
+    broker.stale = {"w": {(COMMANDS.name, 0): 1, (COMMANDS.name, 1): 1}}
     asyncio.run(asyncio.wait_for(Worker(broker, "w", 0, 1).work(), 20))
+    assert events(broker) == 1
+
+
+def test_a_restarted_worker_commits_nothing_that_was_aborted_under_its_id(broker: Broker) -> None:
+    """It may get other partitions, whose positions it can read, while the owner of its former ones cannot."""
+    broker.append(COMMANDS.name, OPEN, None)
+    former = partition_of(OPEN[0] or b"", NEXT.partitions)
+    broker.stale = {"w": {(COMMANDS.name, former): 1}}
+    asyncio.run(Worker(broker, "w", 1 - former).work())
+    asyncio.run(Worker(broker, "v", former).work())
     assert events(broker) == 1
 
 

@@ -65,7 +65,7 @@ class Broker:
         self.members: set[str] = set()
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
-        self.stale: set[str] = set()  # transactional ids whose aborted offsets still count as pending
+        self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
         """state: how the transaction ended in which another service wrote the record; None without a transaction."""
@@ -86,7 +86,14 @@ class Broker:
         for place in sorted(transaction.touched):
             self.slots[place].append(Slot(None, None, transaction, marker=True))
         if state == "committed":
-            self.committed |= transaction.offsets
+            self.committed |= self.stale.get(transactional_id, {}) | transaction.offsets
+        self.stale.pop(transactional_id, None)
+
+    def restart(self) -> None:
+        """Aborts all open transactions, but takes their offsets for pending, as a coordinator may that loads twice."""
+        stale = {name: transaction.offsets for name, transaction in self.open.items()}
+        self.time_out()
+        self.stale = stale
 
     def time_out(self) -> None:
         """Aborts all open transactions and fences their producers, as a coordinator does when they time out."""
@@ -192,7 +199,6 @@ class FakeProducer:
     def forget_pending(self, _partitions: Iterable[Partition], _member: bytes) -> None:
         self._begin()
         self._broker.end(self._id, "aborted")
-        self._broker.stale.discard(self._id)
 
     def reach(self, step: str) -> None:
         fault = self.fault
@@ -255,7 +261,9 @@ class FakeOffsets:
         if any(place in transaction.offsets for transaction in self.broker.open.values() for place in wanted):
             self.broker.settle()
             raise OffsetsUnknown("pending")
-        if self.broker.stale and group == self.broker.group:
+        if group == self.broker.group and any(
+            place in stale for stale in self.broker.stale.values() for place in wanted
+        ):
             raise OffsetsUnknown("aborted, and still pending")
         broker = self.broker
         known = broker.committed if group == broker.group else broker.others.get(group, {})

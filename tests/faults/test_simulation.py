@@ -61,6 +61,7 @@ SCHEDULES = 5_000
 ACTIONS = 50
 ENOUGH_TURNS = 2_000
 TURNS_OF_A_STEP = 100
+TURNS_TO_COMMIT = 3
 PARTITIONS = 2
 POISONED = 0.05
 LEASE_S = 1_000.0
@@ -168,7 +169,9 @@ class Worker:
         turns = count(1)
         while self.flight is not None and not self.flight.done():
             await asyncio.sleep(0)
-            if self.producer.halted == "freeze" or (self.producer.halted and next(turns) > TURNS_OF_A_STEP):
+            if self.producer.halted == "freeze":
+                return
+            if (self.producer.halted or self._world.broker.stale) and next(turns) > TURNS_OF_A_STEP:
                 return
         await self._land()
 
@@ -285,14 +288,31 @@ class World:
             worker.start()
 
     async def disturb(self) -> None:
-        match self.chance.randint(0, 5):
+        match self.chance.randint(0, 6):
             case 0:
                 self.broker.time_out()
-            case 1 | 2:
+            case 1:
+                await self._lose_power()
+            case 2 | 3:
                 self.broker.compact(CHANGELOG)
             case _:
                 store = self.chance.choice(self.workers).stores[ACCOUNTS.name]
                 self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
+
+    async def _lose_power(self) -> None:
+        """A worker dies when it has sent its offsets, and with it the broker; both start again."""
+        worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
+        if worker is None:
+            return
+        worker.producer.fault = Fault("after_offsets", "freeze")
+        for _ in range(TURNS_TO_COMMIT):
+            if worker.idle:
+                await worker.fly(worker.next_step)
+        self.broker.restart()
+        if worker.engine is not None:
+            worker.crash()
+        worker.start()
+        await self.rebalance()
 
     async def rebalance(self) -> None:
         """Workers that respond give up their partitions and get new ones; the others are out of the group unawares."""
@@ -344,6 +364,7 @@ class World:
             if worker.engine is not None:
                 worker.crash()
         self.broker.time_out()
+        self.broker.stale.clear()  # by another restart: a worker may not come back to clear its own
         last = self.chance.choice(self.workers)
         last.start()
         for _ in range(ENOUGH_TURNS):
@@ -457,6 +478,10 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FakeOffsets, "committed", committed)
 
 
+def _aborted_offsets_left_pending(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FakeProducer, "forget_pending", lambda *_: None)
+
+
 def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
     async def go_on(self: Engine, aborted: TransactionAborted) -> None:
         if aborted.lost_membership:
@@ -514,6 +539,7 @@ def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytes
 MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
+    _aborted_offsets_left_pending,
     _as_by(broken.stores_before_it_commits, Engine, "_send"),
     _as_by(broken.decides_before_it_is_restored, Replicas, "_open"),
     _as_by(broken.believes_any_beginning, Beginnings, "must_reread"),
