@@ -73,7 +73,13 @@ class Settings(BaseSettings):
     kafka_ca: Annotated[
         Path | None, Field(description="file with the CA certificate that signed the brokers' certificates")
     ] = None
-    http_host: Annotated[str, Field(min_length=1, description="address the HTTP server binds")] = "127.0.0.1"
+    http_host: Annotated[
+        str,
+        Field(
+            pattern=r"^([A-Za-z0-9._-]+|[0-9a-fA-F:]+(%\w+)?)$",
+            description="name or address that the HTTP server binds, without brackets or a port",
+        ),
+    ] = "127.0.0.1"
     http_port: Annotated[int, Field(ge=1, le=65535, description="port of the HTTP server, 1 to 65535")] = 8000
     advertised_url: Annotated[
         str | None,

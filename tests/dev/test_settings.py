@@ -122,6 +122,18 @@ def test_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch, prox
     assert load(monkeypatch, {"ONEFOLD_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
 
 
+@pytest.mark.parametrize("host", ["[::1]", "127.0.0.1:8000", "http://localhost", ""])
+def test_the_http_host_is_no_url(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    fix = "name or address that the HTTP server binds, without brackets or a port"
+    assert refusal(monkeypatch, {"ONEFOLD_HTTP_HOST": host}) == [f"ONEFOLD_HTTP_HOST={host!r} is not allowed: {fix}"]
+
+
+@pytest.mark.parametrize("host", ["::1", "fe80::1%eth0", "0.0.0.0", "accounts-1.internal"])
+def test_the_http_host_is_a_name_or_an_address(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    variables = {"ONEFOLD_HTTP_HOST": host, "ONEFOLD_ADVERTISED_URL": "http://accounts-1:8000"}
+    assert load(monkeypatch, variables).http_host == host
+
+
 def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, SAFE).env == "prod"
 
