@@ -54,7 +54,7 @@ class MirroredRebuild(Rebuild):
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
-        self._brokers.begin(self._new.group, self._begins(plan), self._unsent(plan))
+        self._brokers.commit_with(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
         return {reaction.source.name for reaction in reactions_in(self._package)}

@@ -193,7 +193,7 @@ class Rebuild:
         return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
     def _commit(self, plan: Plan) -> None:
-        self._brokers.begin(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
+        self._brokers.commit_with(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
         """Where the new version goes on. Its chapters, which only the engine writes, start from the first event; the

@@ -28,7 +28,7 @@ from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import CHECKOUT, faust_command, free_port
 from shared.es.errors import OnefoldError
-from shared.kafka.acls import grant, introduce
+from shared.kafka.acls import create_principals, grant
 from shared.kafka.embedded import lines
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.provision import (
@@ -141,7 +141,9 @@ def grant_(
     """Allow the principal named after each service what it needs on the brokers, by rules made from its topology."""
     topologies, bootstrap = load_topologies(), load_settings().bootstrap
     if passwords:
-        introduce({each.service: (passwords / each.service).read_text().strip() for each in topologies}, bootstrap)
+        create_principals(
+            {each.service: (passwords / each.service).read_text().strip() for each in topologies}, bootstrap
+        )
     print(f"{grant(topologies, bootstrap)} rules are in force")
 
 

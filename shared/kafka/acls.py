@@ -38,7 +38,7 @@ def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
     return len(rules)
 
 
-def introduce(passwords: Mapping[str, str], bootstrap: str) -> None:
+def create_principals(passwords: Mapping[str, str], bootstrap: str) -> None:
     """Creates these principals on the brokers, with these passwords. Raises ProvisionError."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     changes: list[UserScramCredentialAlteration] = [

@@ -111,7 +111,7 @@ class Brokers:
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         self._until_answered(lambda: _checked(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
-    def begin(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
+    def commit_with(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
         """Sets the positions of `group`, which has no members, and writes `records`: both or neither."""
         offsets = {(topic, number): at for topic, offsets in positions.items() for number, at in offsets.items()}
         with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:

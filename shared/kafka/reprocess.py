@@ -124,7 +124,7 @@ class Reprocessing:
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
         later = {(move.topic, move.partition): move.after for move in plan.moves}
         notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
-        self._brokers.begin(plan.group, _by_topic(later), notes)
+        self._brokers.commit_with(plan.group, _by_topic(later), notes)
 
     def empty(self, changelog: str) -> None:
         """Deletes the changelog's records; nobody may write it meanwhile."""

@@ -37,7 +37,7 @@ from shared.kafka.transactions import (
 from shared.parking import PARKED_CODEC, Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable
-from shared.streams.guards import Beginnings, Standstill, Watchdog
+from shared.streams.guards import GapGuard, Standstill, Watchdog
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
@@ -121,7 +121,7 @@ class Engine(Service):
         self._followed: Set[TopicPartition] = set()  # changelogs that were read until the last release
         self._has_left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._beginnings = Beginnings({})
+        self._gap_guard = GapGuard({})
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
         self._committed_at = 0.0
@@ -283,7 +283,7 @@ class Engine(Service):
         only_restoring = restoring and self.sources.keys() <= self._reader.paused()
         limit = RESTORE_RECORDS if only_restoring else max(1, POLL_RECORDS >> self._failures)
         fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
-        self._reread_late_beginnings(fetched)
+        self._reread_gaps(fetched)
         handled = 0
         for partition, records in fetched.items():
             if partition in self.replicas.held:
@@ -299,13 +299,13 @@ class Engine(Service):
         if self._batch and (handled < POLL_RECORDS or self._batch.full):
             await self._flush()
 
-    def _reread_late_beginnings(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
-        for tp, asked in list(self._beginnings.unseen.items()):
+    def _reread_gaps(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
+        for tp, asked in list(self._gap_guard.unseen.items()):
             position = self._reader.position(tp)
             if position == asked:
                 continue
             first = fetched[tp][0].offset if tp in fetched else position
-            if self._beginnings.must_reread(tp, first):
+            if self._gap_guard.must_reread(tp, first):
                 self._reader.seek(tp, asked)
                 fetched.pop(tp, None)
 
@@ -522,19 +522,19 @@ class Engine(Service):
         self._skipped.clear()
         self.sources.clear()
         self._reader.assign({})
-        self._beginnings = Beginnings({})
+        self._gap_guard = GapGuard({})
 
     def _drop_replicas(self) -> None:
         """Hold no replica any more: another worker may own our partitions now."""
         self.replicas.drop(self.replicas.held)
-        self.waiting.look_again()
+        self.waiting.wake_all()
 
     def _serve_only(self, active: Set[TopicPartition]) -> None:
         """Stop serving all other partitions at once: their new owners may write. Standby lags become unknown, too."""
         self._followed = set()
         for tp, replica in self.replicas.held.items():
             replica.active = replica.active and tp in active
-        self.waiting.look_again()
+        self.waiting.wake_all()
 
     async def _take_over(self, assignment: Assignment) -> None:
         """Take over an assignment.
@@ -607,7 +607,7 @@ class Engine(Service):
         if not positions:
             return
         self._reader.assign(positions)
-        self._beginnings = Beginnings(positions)
+        self._gap_guard = GapGuard(positions)
         self._reader.pause(*self._to_pause())
 
     def _to_pause(self) -> set[TopicPartition]:

@@ -21,7 +21,7 @@ class Standstill(Exception):
     """
 
 
-class Beginnings:
+class GapGuard:
     """Whether reading began at the requested offset: a first batch that was fetched and dropped would be lost for good.
 
     Transaction markers and compaction also leave gaps. So a partition that begins late is read again, and a late

@@ -74,7 +74,7 @@ class Waiting:
                     for changed in self._rows[changelog, key]:
                         changed.set()
 
-    def look_again(self) -> None:
+    def wake_all(self) -> None:
         """Wake all that wait for a row or a position: another worker may own it now."""
         self.tell_progress()
         for watchers in self._rows.values():
@@ -86,7 +86,7 @@ class Waiting:
         self._over = True
         for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters if not waiter.done()]:
             waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
-        self.look_again()
+        self.wake_all()
 
     def tell_progress(self) -> None:
         """Wake all that wait for a position."""

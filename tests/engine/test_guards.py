@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from shared.streams.guards import STANDSTILL_S, Beginnings, Standstill, Watchdog
+from shared.streams.guards import STANDSTILL_S, GapGuard, Standstill, Watchdog
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
 
 
 def test_a_first_record_at_the_requested_offset_is_accepted() -> None:
-    assert not Beginnings({PLACE: 7}).must_reread(PLACE, 7)
+    assert not GapGuard({PLACE: 7}).must_reread(PLACE, 7)
 
 
 def test_a_gap_is_accepted_when_it_is_found_twice() -> None:
-    beginnings = Beginnings({PLACE: 7})
-    assert beginnings.must_reread(PLACE, 9)
-    assert not beginnings.must_reread(PLACE, 9)
-    assert PLACE not in beginnings.unseen
+    guard = GapGuard({PLACE: 7})
+    assert guard.must_reread(PLACE, 9)
+    assert not guard.must_reread(PLACE, 9)
+    assert PLACE not in guard.unseen
 
 
 def test_a_batch_that_was_dropped_twice_is_read_in_the_end() -> None:
-    beginnings = Beginnings({PLACE: 7})
-    assert beginnings.must_reread(PLACE, 20)
-    assert beginnings.must_reread(PLACE, 12)
-    assert not beginnings.must_reread(PLACE, 7)
+    guard = GapGuard({PLACE: 7})
+    assert guard.must_reread(PLACE, 20)
+    assert guard.must_reread(PLACE, 12)
+    assert not guard.must_reread(PLACE, 7)
 
 
 def test_a_position_that_advances_is_no_standstill() -> None:

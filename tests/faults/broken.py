@@ -26,7 +26,7 @@ from shared.streams import engine as engine_module
 from shared.streams import guards, internals, store
 from shared.streams.batch import Batch
 from shared.streams.engine import Engine
-from shared.streams.guards import Beginnings
+from shared.streams.guards import GapGuard
 from shared.streams.replicas import Replica, Replicas
 
 FULL_BYTES = 32 * 1024
@@ -99,7 +99,7 @@ def fills_its_disk() -> None:
 
 
 def believes_any_beginning() -> None:
-    Beginnings.must_reread = lambda *_: False  # type: ignore[method-assign]
+    GapGuard.must_reread = lambda *_: False  # type: ignore[method-assign]
 
 
 def commits_in_no_generation() -> None:

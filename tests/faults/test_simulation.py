@@ -31,7 +31,7 @@ from shared.positions import Partition
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
-from shared.streams.guards import Beginnings
+from shared.streams.guards import GapGuard
 from shared.streams.processors import Aggregate, Rekey
 from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
@@ -542,7 +542,7 @@ MUTATIONS = (
     _aborted_offsets_left_pending,
     _as_by(broken.stores_before_it_commits, Engine, "_send"),
     _as_by(broken.decides_before_it_is_restored, Replicas, "_open"),
-    _as_by(broken.believes_any_beginning, Beginnings, "must_reread"),
+    _as_by(broken.believes_any_beginning, GapGuard, "must_reread"),
     _as_by(broken.counts_what_it_fetched_as_done, Engine, "_flush"),
     _aborted_batch_not_done_again,
     _the_batch_before_not_seen,

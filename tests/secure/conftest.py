@@ -11,7 +11,7 @@ import pytest
 
 from shared.dev.authority import Authority
 from shared.dev.worker import free_port
-from shared.kafka.acls import grant, introduce
+from shared.kafka.acls import create_principals, grant
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.provision import load_topologies, provision
 from shared.settings import SCRAM, Principal, Settings
@@ -78,5 +78,5 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         topologies = load_topologies()
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
         grant(topologies, kafka.bootstrap)
-        introduce({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
+        create_principals({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
         yield Secured(kafka.address("SECURE"), kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem")

@@ -65,7 +65,7 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
 ) -> None:
     made: dict[str, str] = {}
     monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])
-    monkeypatch.setattr(cli, "introduce", lambda passwords, _: made.update(passwords))
+    monkeypatch.setattr(cli, "create_principals", lambda passwords, _: made.update(passwords))
     monkeypatch.setattr(cli, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service
     file.write_text("a word\n")  # with the line end that an editor adds
