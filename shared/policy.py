@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
+from shared.es.envelope import EventCodec, EventEnvelope, encode, wrap
 from shared.es.ids import derived_id
 from shared.es.message import Command, Event
 from shared.es.upcasting import Upcasters
@@ -54,7 +54,7 @@ class Reaction:
         self._types = {event.TYPE for event in events}
         self._decode = EventCodec(events, upcasters).decode
         self.commands = commands
-        self._codecs = {topic.name: CommandCodec[Command](types) for topic, types in commands.items()}
+        self._declared = {(topic.name, each) for topic, types in commands.items() for each in types}
 
     def meets(self, other: Reaction) -> bool:
         """Whether one event can make both send commands with the same id."""
@@ -64,15 +64,17 @@ class Reaction:
     def sends(self, event: bytes | None) -> Iterator[Sent]:
         """The encoded commands that `event` leads to, the same every time.
 
-        Raises BadMessage, or UnknownType for an event that the policy does not answer.
+        Raises BadMessage, UnknownType for an event that the policy does not answer, or TypeError for a command that
+        `commands` lacks.
         """
         envelope = self._decode(event)
         # with the source, because events of two services have the same id if their aggregate and command ids are equal
         origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))
         for index, send in enumerate(self.react(envelope)):
+            if (send.topic.name, type(send.command)) not in self._declared:
+                raise self._undeclared(send)
             command_id = derived_id(*origin, send.topic.name, send.aggregate_id, str(index))
-            codec = self._codecs[send.topic.name]
-            body = codec.wrap(
+            command = wrap(
                 send.command,
                 command_id=command_id,
                 aggregate_id=send.aggregate_id,
@@ -80,4 +82,9 @@ class Reaction:
                 correlation_id=envelope.correlation_id,
                 causation_id=envelope.event_id,
             )
-            yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, codec.encode(body))
+            yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, encode(command))
+
+    def _undeclared(self, send: Send) -> TypeError:
+        name = f"policy.{self.react.__name__}"
+        what = f"{type(send.command).__name__} to {send.topic.name}"
+        return TypeError(f"{name} sends {what}: add it to the commands of its Reaction")

@@ -104,7 +104,7 @@ class _Codec(Generic[Envelope, M]):
 
     def encode(self, envelope: Envelope) -> bytes:
         """Compact JSON with the fields in their declared order."""
-        return _encode(envelope)
+        return encode(envelope)
 
     def _check_declared(self, message: M) -> None:
         if type(message) not in self._types:
@@ -158,7 +158,7 @@ class EventCodec(_Codec["EventEnvelope[E]", E], Generic[E]):
             causation_id=causation_id,
             data=event,
         )
-        return _encode(envelope)
+        return encode(envelope)
 
 
 class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
@@ -177,30 +177,51 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
         correlation_id: str | None = None,
         causation_id: str | None = None,
     ) -> CommandEnvelope[C]:
-        """`command` in its envelope; without `correlation_id` it starts a story of its own.
-
-        Raises TypeError for a command that is not declared, ValueError for an id or a time that readers would refuse.
-        """
+        """As the function `wrap`. Also raises TypeError for a command that is not declared."""
         self._check_declared(command)
-        if issued_at.utcoffset() != timedelta():
-            raise ValueError(f"issued_at: {_NOT_UTC}")
-        return CommandEnvelope(
-            command_id=check_message_id(command_id),
-            type=command.TYPE,
-            schema_version=command.VERSION,
+        return wrap(
+            command,
+            command_id=command_id,
             aggregate_id=aggregate_id,
             issued_at=issued_at,
-            correlation_id=check_message_id(correlation_id or command_id),
-            causation_id=None if causation_id is None else check_message_id(causation_id),
-            data=command,
+            correlation_id=correlation_id,
+            causation_id=causation_id,
         )
+
+
+def wrap(
+    command: C,
+    *,
+    command_id: str,
+    aggregate_id: str,
+    issued_at: datetime,
+    correlation_id: str | None = None,
+    causation_id: str | None = None,
+) -> CommandEnvelope[C]:
+    """`command` in its envelope; without `correlation_id` it starts a story of its own.
+
+    Raises ValueError for an id or a time that readers would refuse.
+    """
+    if issued_at.utcoffset() != timedelta():
+        raise ValueError(f"issued_at: {_NOT_UTC}")
+    return CommandEnvelope(
+        command_id=check_message_id(command_id),
+        type=command.TYPE,
+        schema_version=command.VERSION,
+        aggregate_id=aggregate_id,
+        issued_at=issued_at,
+        correlation_id=check_message_id(correlation_id or command_id),
+        causation_id=None if causation_id is None else check_message_id(causation_id),
+        data=command,
+    )
 
 
 def _model(message: BaseModel) -> Raw:
     return Raw(to_json(message))
 
 
-_encode = Encoder(enc_hook=_model).encode
+encode = Encoder(enc_hook=_model).encode
+"""Compact JSON of an envelope, with the fields in their declared order."""
 
 
 def _json_object(raw: bytes, where: str = "") -> dict[str, Any]:

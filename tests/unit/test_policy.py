@@ -1,5 +1,6 @@
 """A command of a policy takes effect once, and is not mistaken for that of another policy."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -9,8 +10,8 @@ from services.accounts.domain.commands import AccountCommand, Charge, OpenAccoun
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from services.inventory.domain.events import StockReceived, StockReserved
-from shared.es.envelope import EventCodec
-from shared.es.message import Event
+from shared.es.envelope import CommandCodec, EventCodec
+from shared.es.message import Command, Event
 from shared.policy import Reaction, Send
 from shared.streams import processors
 from shared.streams.processors import Aggregate, Policy, by_source
@@ -27,6 +28,17 @@ RECEIVED = EventCodec([StockReceived]).write(
     occurred_at=datetime(1998, 3, 1, tzinfo=UTC),
     correlation_id="story-1",
 )
+
+
+class Refund(Command):
+    TYPE = "account.refund"
+    VERSION = 2
+
+    cents: int
+
+
+def refund(_: object) -> list[Send]:
+    return [Send(COMMANDS, "ann", Refund(cents=5))]
 
 
 def answering(
@@ -99,3 +111,17 @@ def test_policies_with_different_names_or_events_are_accepted(other: Reaction) -
     one, two = Policy(answering(OpenAccount())), Policy(other)
     two.name = "policy.other"
     assert by_source(SHOP, [one, two])[FACTS.name] == [one, two]
+
+
+def test_a_policy_sends_a_command_of_a_later_version_without_upcasters() -> None:
+    (sent,) = Reaction(refund, source=FACTS, events=[StockReceived], commands={COMMANDS: [Refund]}).sends(RECEIVED)
+    reader: CommandCodec[Refund] = CommandCodec([Refund], {("account.refund", 1): dict})
+    assert (reader.decode(sent.body).schema_version, reader.decode(sent.body).data) == (2, Refund(cents=5))
+
+
+@pytest.mark.parametrize("declared", [{}, {Topic("till.commands.v1"): [Refund]}, {COMMANDS: [Pay]}])
+def test_a_command_that_a_reaction_does_not_declare_is_refused(declared: dict[Topic, list[type[Command]]]) -> None:
+    reaction = Reaction(refund, source=FACTS, events=[StockReceived], commands=declared)
+    refusal = "policy.refund sends Refund to accounts.commands.v1: add it to the commands of its Reaction"
+    with pytest.raises(TypeError, match=re.escape(refusal)):
+        list(reaction.sends(RECEIVED))
