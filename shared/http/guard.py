@@ -6,12 +6,16 @@ operators. Where aggregates have owners, a caller may access only its own; `<ser
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.http.auth import Authority, Tokens
@@ -31,11 +35,25 @@ _bearer = HTTPBearer(auto_error=False)
 
 
 class OwnedRouter(APIRouter):
-    """Its routes name an aggregate in the path or query parameter `id_in`: for its owner, or with `<service>:any`."""
+    """Its routes name an aggregate in the parameter `id_in`: for its owner, or with `<service>:any`.
+
+    It is a path parameter, or in a path without parameters a query parameter, which the route has to declare and to
+    filter by: without it, `<service>:any` is needed.
+    """
 
     def __init__(self, id_in: str, **settings: Any) -> None:
         super().__init__(**settings)
         self.id_in = id_in
+
+    def add_api_route(self, path: str, *arguments: Any, **settings: Any) -> None:
+        """Raises ValueError for a path with parameters but not `id_in`."""
+        super().add_api_route(path, *arguments, **settings)
+        route = self.routes[-1]
+        if isinstance(route, APIRoute) and route.param_convertors and self.id_in not in route.param_convertors:
+            raise ValueError(
+                f"{route.path} does not have the path parameter {self.id_in!r}, by which OwnedRouter knows the owner; "
+                f"fix: name its aggregate's id {{{self.id_in}}}, or use another router if it shows no aggregate"
+            )
 
 
 class Guard:
@@ -53,16 +71,19 @@ class Guard:
     def _guarded(self, route: APIRoute, on: str, id_in: str | None) -> APIRoute:
         route.responses = RESPONSES | route.responses
         if self._tokens is not None:  # not a FastAPI dependency, which costs ten times as much
-            route.app = self._checking(route.app, on, id_in, self._tokens)
+            route.app = self._checking(route, on, id_in, self._tokens)
         return route
 
-    def _checking(self, app: ASGIApp, on: str, id_in: str | None, tokens: Tokens) -> ASGIApp:
+    def _checking(self, route: APIRoute, on: str, id_in: str | None, tokens: Tokens) -> ASGIApp:
+        app = route.app
+        in_query = id_in is not None and _reads(route.dependant, id_in)
+
         async def check(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope)
             caller = await self._caller(request, tokens)
             caller.check_scope(f"{on}:{'read' if scope['method'] in ('GET', 'HEAD') else 'write'}")
             if id_in is not None:
-                _check_owner(caller, on, _requested_id(request, id_in))
+                _check_owner(caller, on, _requested_ids(request, id_in, in_query))
             scope["onefold.caller"] = caller
             await app(scope, receive, send)
 
@@ -82,15 +103,28 @@ class Guard:
         return authority
 
 
-def _check_owner(caller: Authority, service: str, requested: str | None) -> None:
-    """requested: an aggregate's id; None for all of them. Raises Forbidden."""
-    if requested is None:
+def _check_owner(caller: Authority, service: str, requested: Sequence[str]) -> None:
+    """requested: aggregates' ids; none for all of them. Raises Forbidden."""
+    if not requested:
         caller.check_scope(f"{service}:any")
-    elif requested != caller.owner and f"{service}:any" not in caller.scopes:
+    elif {*requested} != {caller.owner} and f"{service}:any" not in caller.scopes:
         raise Forbidden("owner.other", "the token's bearer does not own this aggregate")
 
 
-def _requested_id(request: Request, parameter: str) -> str | None:
+def _requested_ids(request: Request, parameter: str, in_query: bool) -> Sequence[str]:
     if parameter in request.path_params:
-        return unquote(request.path_params[parameter])  # routed by the escaped path
-    return request.query_params.get(parameter)
+        return [unquote(request.path_params[parameter])]  # routed by the escaped path
+    return request.query_params.getlist(parameter) if in_query else []
+
+
+def _reads(takes: Dependant, parameter: str) -> bool:
+    """Whether a route reads this query parameter, under this name only; it ignores one that it does not declare."""
+    fields: dict[str, FieldInfo] = {}
+    for each in takes.query_params:
+        kind = each.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            fields |= kind.model_fields
+        else:
+            fields[each.name] = each.field_info
+    own = parameter in fields and fields[parameter].validation_alias in (None, parameter)
+    return own or any(_reads(each, parameter) for each in takes.dependencies)

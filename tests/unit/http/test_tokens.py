@@ -7,24 +7,33 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
+from pydantic import AliasChoices, BaseModel, Field
 
+from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import KEY_ID, DevIssuer
 from shared.es.errors import NotReady
 from shared.http import auth
+from shared.http.api import create_api
 from shared.http.errors import Unauthenticated
+from shared.http.guard import OwnedRouter
+from shared.http.node import Node
+from shared.http.paths import PathId
+from shared.http.peers import Peers
 from shared.settings import DEV_ISSUER, Settings
+from shared.testing.node import MemoryNode
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
@@ -185,6 +194,72 @@ async def test_a_token_with_the_routes_scope_and_id_opens_it(
     scopes = [*scopes_of(route), f"{route.service}:any"]
     answer = await asked(guarded[route.service], route, issuer.token(route.service, scopes, "ann"))
     assert answer.status_code not in (401, 403, 500), answer.text
+
+
+class OwnedList(BaseModel):
+    account_id: str | None = None
+
+
+class RenamedList(BaseModel):
+    account_id: str | None = Field(None, validation_alias=AliasChoices("id", "account_id"))
+
+
+def summaries(node: Node, peers: Peers) -> list[APIRouter]:
+    router = OwnedRouter("account_id", prefix="/summaries")
+
+    @router.get("/all")
+    async def of_all(request: Request) -> Response:
+        return Response()
+
+    @router.get("/filtered")
+    async def filtered(query: Annotated[OwnedList, Query()]) -> Response:
+        return Response()
+
+    @router.get("/renamed")
+    async def renamed(query: Annotated[RenamedList, Query()]) -> Response:
+        return Response()
+
+    @router.get("/several")
+    async def several(account_id: Annotated[list[str], Query()]) -> Response:
+        return Response()
+
+    @router.get("/headed")
+    async def headed(account_id: Annotated[str | None, Header()] = None) -> Response:
+        return Response()
+
+    return [router]
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("all?account_id=ann", "scope.missing"),
+        ("renamed?account_id=ann&id=bob", "scope.missing"),
+        ("headed?account_id=ann", "scope.missing"),
+        ("filtered", "scope.missing"),
+        ("filtered?account_id=bob", "owner.other"),
+        ("several?account_id=bob&account_id=ann", "owner.other"),
+        ("filtered?account_id=ann", None),
+        ("several?account_id=ann&account_id=ann", None),
+    ],
+)
+async def test_an_id_in_the_query_opens_only_a_route_that_reads_it(
+    path: str, code: str | None, issuer: DevIssuer
+) -> None:
+    node = MemoryNode(TOPOLOGY, [], issuer_settings(issuer.key_set.parent, "accounts"))
+    token = issuer.token("accounts", ["accounts:read"], "ann")
+    answer = await asked(create_api(node, summaries), Route("accounts", "GET", f"/summaries/{path}"), token)
+    assert (answer.status_code, code and answer.json()["code"]) == (403 if code else 200, code)
+
+
+@pytest.mark.parametrize("prefix", ["/vouchers", "/shops/{shop}"])
+def test_an_owned_route_without_the_parameter_that_names_its_owner_is_refused(prefix: str) -> None:
+    router = OwnedRouter("voucher_id", prefix=prefix)
+    said = rf"^{re.escape(prefix)}/{{id}}/redemptions does not have .* 'voucher_id', .*; fix: .* {{voucher_id}}"
+    with pytest.raises(ValueError, match=said):
+
+        @router.post("/{id}/redemptions")
+        async def redeem(id: PathId, voucher_id: str) -> None: ...
 
 
 async def test_an_owner_needs_no_right_to_all(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
