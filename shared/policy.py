@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from shared.es.envelope import EventCodec, EventEnvelope, encode, wrap
 from shared.es.ids import derived_id
-from shared.es.message import Command, Event
+from shared.es.message import Command, Event, check_types
 from shared.es.upcasting import Upcasters
 from shared.topology import Topic
 
@@ -53,6 +53,8 @@ class Reaction:
         self.name = name
         self._types = {event.TYPE for event in events}
         self._decode = EventCodec(events, upcasters).decode
+        for types in commands.values():
+            check_types(types)
         self.commands = commands
         self._declared = {(topic.name, each) for topic, types in commands.items() for each in types}
 

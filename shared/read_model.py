@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from shared.es.envelope import E, EventCodec, EventEnvelope
+from shared.es.message import check_types
 from shared.es.row import RowCodec
 from shared.es.upcasting import Upcasters
 from shared.topology import Table
@@ -19,6 +20,8 @@ class ReadModel(Generic[E, V]):
 
     project  the view of a key after an event. Pure and total, like `evolve`.
     state    the type of the view, for pydantic to read.
+
+    Raises ValueError when there are no events.
     """
 
     table: Table
@@ -27,6 +30,9 @@ class ReadModel(Generic[E, V]):
     events: tuple[type[E], ...]
     state: Any
     upcasters: Upcasters = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_types(self.events)
 
     @cached_property
     def event_codec(self) -> EventCodec[E]:

@@ -6,7 +6,7 @@ from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 from shared.es.envelope import C, CommandCodec, E, EventCodec
-from shared.es.message import Message
+from shared.es.message import Message, check_types
 from shared.es.row import Row, RowCodec, S
 from shared.es.upcasting import Upcasters, check_upcasters
 
@@ -21,7 +21,7 @@ class Decider(Generic[C, E, S]):
     evolve  the state after an event. Total: it never raises and never validates.
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
-    Raises ValueError when a version of a command or event cannot be upcast.
+    Raises ValueError when there are no commands or no events, or a version of one cannot be upcast.
     """
 
     decide: Callable[[C, S], Sequence[E]]
@@ -33,6 +33,8 @@ class Decider(Generic[C, E, S]):
     upcasters: Upcasters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_types(self.commands)
+        check_types(self.events)
         check_upcasters((*self.commands, *self.events), self.upcasters)
 
     @cached_property

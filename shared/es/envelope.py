@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from shared.es.errors import BadMessage, UnknownType
 from shared.es.ids import AggregateId, MessageId, check_aggregate_id, check_message_id
-from shared.es.message import Command, Event, Message
+from shared.es.message import Command, Event, Message, check_types
 from shared.es.upcasting import Upcasters, check_upcasters, upcast
 
 C = TypeVar("C", bound=Command)
@@ -66,9 +66,10 @@ class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, f
 
 
 class _Codec(Generic[Envelope, M]):
-    """Raises ValueError when two types share a name or a version cannot be upcast."""
+    """Raises ValueError when there are no types, two types share a name or a version cannot be upcast."""
 
     def __init__(self, envelope: Any, at: str, messages: Sequence[type[M]], upcasters: Upcasters) -> None:
+        check_types(messages)
         check_upcasters(messages, upcasters)
         if len({message.TYPE for message in messages}) < len(messages):
             raise ValueError(f"types that share a name: {sorted(message.TYPE for message in messages)}")

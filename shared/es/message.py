@@ -1,5 +1,6 @@
 """Messages: facts and intents, as frozen models that carry their wire name and version."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,3 +33,9 @@ class Command(Message):
     """An intent, named in the imperative. Unknown fields are refused, so a command is never half understood."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def check_types(messages: Sequence[type[Message]]) -> None:
+    """Raises ValueError for an empty list, with which every record would be skipped or parked."""
+    if not messages:
+        raise ValueError("no message types: get_args() of a single class is empty, so write (TheClass,)")

@@ -38,8 +38,8 @@ AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
 SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
 DECIDES = with_history(NEXT, [AGGREGATE])
-VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(), state=int))
-COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[])
+VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int))
+COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened])
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
 

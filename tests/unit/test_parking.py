@@ -9,7 +9,7 @@ import pytest
 
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec
-from shared.es.message import Event
+from shared.es.message import Command, Event
 from shared.parking import PARKED_CODEC, Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
@@ -84,6 +84,10 @@ def test_a_parked_record_behind_an_earlier_failure_keeps_its_place() -> None:
     assert mended.handled == [2]
 
 
+class Place(Command):
+    TYPE = "shop.place"
+
+
 class Placed(Event):
     TYPE = "shop.placed"
 
@@ -100,7 +104,7 @@ class Returned(Event):
 
 COMMANDS = Topic("shop.commands.v1")
 DECIDER: Decider[Any, Any, Any] = Decider(
-    lambda *_: [], lambda state, _: state, initial=0, commands=(), events=(Placed, Paid), state=int
+    lambda *_: [], lambda state, _: state, initial=0, commands=(Place,), events=(Placed, Paid), state=int
 )
 OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
@@ -126,6 +130,13 @@ def test_an_unknown_event_of_the_same_service_is_parked_for_a_later_release(list
 def test_an_unknown_event_of_another_service_is_skipped(listener: Processor) -> None:
     by_source(Topology("sales", ()), [listener])
     assert heard(listener, Returned()) is None
+
+
+def test_a_view_or_a_copier_of_no_events_is_refused() -> None:
+    with pytest.raises(ValueError, match="no message types"):
+        ReadModel(Table("view", source=FACTS), lambda seen, *_: seen, initial=0, events=(), state=int)
+    with pytest.raises(ValueError, match="no message types"):
+        Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=())
 
 
 def heard(listener: Processor, event: Event) -> Failure | None:

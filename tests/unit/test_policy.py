@@ -1,7 +1,9 @@
 """A command of a policy takes effect once, and is not mistaken for that of another policy."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 import structlog
@@ -125,3 +127,13 @@ def test_a_command_that_a_reaction_does_not_declare_is_refused(declared: dict[To
     refusal = "policy.refund sends Refund to accounts.commands.v1: add it to the commands of its Reaction"
     with pytest.raises(TypeError, match=re.escape(refusal)):
         list(reaction.sends(RECEIVED))
+
+
+def test_a_reaction_without_types_is_refused() -> None:
+    def reaction(events: Sequence[type[Event]], commands: Sequence[type[Command]]) -> Reaction:
+        return Reaction(refund, source=FACTS, events=events, commands={COMMANDS: commands})
+
+    with pytest.raises(ValueError, match="no message types"):
+        reaction(get_args(StockReceived), [Refund])
+    with pytest.raises(ValueError, match="no message types"):
+        reaction([StockReceived], get_args(Refund))

@@ -3,7 +3,7 @@
 import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -297,3 +297,9 @@ def test_two_types_of_one_name_are_refused() -> None:
 
     with pytest.raises(ValueError, match="share a name"):
         EventCodec((Noted, Other))
+
+
+@pytest.mark.parametrize("codec", [EventCodec, CommandCodec])
+def test_no_types_are_refused(codec: Any) -> None:
+    with pytest.raises(ValueError, match=r"no message types.*write \(TheClass,\)"):
+        codec(get_args(Noted))
