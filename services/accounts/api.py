@@ -64,7 +64,7 @@ def account_view(account_id: str, row: Row[Account]) -> AccountView | None:
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = OwnedRouter("account_id", prefix="/accounts", tags=["accounts"])
     accounts = History(node, peers, ACCOUNTS, account_view, DECIDER)
-    listed = Lists(node, peers, ACCOUNTS, account_view)
+    listed = Lists(node, peers, ACCOUNTS, account_view, AccountList)
     intake = Commands(node, peers, DECIDER, ACCOUNTS, path="/accounts")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)

@@ -77,7 +77,7 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
 def _items(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/items", tags=["items"])
     items = Queries(node, peers, ITEMS, item_view)
-    listed = Lists(node, peers, ITEMS, item_view)
+    listed = Lists(node, peers, ITEMS, item_view, ListQuery)
     intake = Commands(node, peers, DECIDER, ITEMS, path="/items")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
@@ -107,7 +107,8 @@ def _items(node: Node, peers: Peers) -> APIRouter:
 
 def _levels(node: Node, peers: Peers) -> APIRouter:
     router = APIRouter(prefix="/levels", tags=["levels"])
-    levels, listed = Queries(node, peers, LEVELS, level_view), Lists(node, peers, LEVELS, level_view)
+    levels = Queries(node, peers, LEVELS, level_view)
+    listed = Lists(node, peers, LEVELS, level_view, LevelList)
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)
     async def list_levels(request: Request, query: Annotated[LevelList, Query()]) -> Response:

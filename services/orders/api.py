@@ -65,7 +65,7 @@ def order_view(order_id: str, row: Row[Order]) -> OrderView | None:
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/orders", tags=["orders"])
     orders = Queries(node, peers, ORDERS, order_view)
-    listed = Lists(node, peers, ORDERS, order_view)
+    listed = Lists(node, peers, ORDERS, order_view, OrderList)
     intake = Commands(node, peers, DECIDER, ORDERS, path="/orders")
 
     @router.get("", response_model=Page, responses=lists.RESPONSES)

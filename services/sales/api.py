@@ -122,6 +122,10 @@ def customer_view(customer_id: str, row: Row[Customer], as_of: date) -> Customer
     return CustomerView(customer_id=customer_id, **row.state.model_dump(), rfm=rfm)
 
 
+def customer_today(customer_id: str, row: Row[Customer]) -> CustomerView:
+    return customer_view(customer_id, row, _today())
+
+
 def insight_view(insight: str, row: Row[Insight]) -> InsightView:
     return InsightView(insight=insight, **row.state.model_dump())
 
@@ -132,11 +136,12 @@ def _today() -> date:
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/sales", tags=["sales"])
-    skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view)
-    days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view)
-    hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view)
+    skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view, SkuList)
+    days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view, ListQuery)
+    hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view, ListQuery)
     insights = Queries(node, peers, INSIGHTS, insight_view)
-    insights_listed = Lists(node, peers, INSIGHTS, insight_view)
+    insights_listed = Lists(node, peers, INSIGHTS, insight_view, InsightList)
+    customers_listed = Lists(node, peers, CUSTOMERS, customer_today, CustomerList)
 
     @router.get("/skus", response_model=Page, responses=lists.RESPONSES)
     async def list_skus(request: Request, query: Annotated[SkuList, Query()]) -> Response:
@@ -162,11 +167,10 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_hour(request: Request, hour: HourKey, reading: ReadingQuery) -> Response:
         return await hours.by_id(request, hour, reading)
 
-    # scores are as of a day, so each request has its own view; they change without an event, so there is no stream
+    # scores are as of a day: they change without an event, so there is no stream
     @router.get("/customers", response_model=Page, responses=lists.RESPONSES)
     async def list_customers(request: Request, query: Annotated[CustomerList, Query()]) -> Response:
-        view = partial(customer_view, as_of=_today())
-        return await Lists(node, peers, CUSTOMERS, view).page(request, query)
+        return await customers_listed.page(request, query)
 
     @router.get("/customers/{customer_id}", response_model=CustomerView, responses=queries.RESPONSES)
     async def get_customer(

@@ -54,7 +54,7 @@ def letter_view(key: str, row: Row[Parked]) -> DeadLetter:
 def router(node: Node, peers: Peers) -> APIRouter:
     routes = APIRouter(prefix="/dead-letters", tags=["operations"])
     table, parking = node.topology.parked, node.topology.parking
-    listed = Lists(node, peers, table, letter_view)
+    listed = Lists(node, peers, table, letter_view, ListQuery)
 
     @routes.get("", response_model=Page, responses=RESPONSES)
     async def list_dead_letters(request: Request, query: Annotated[ListQuery, Query()]) -> Response:

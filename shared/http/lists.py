@@ -11,7 +11,7 @@ import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
 
 import structlog
 from fastapi import Request, Response
@@ -61,10 +61,10 @@ def _unpacked_place(packed: list[str]) -> Place:
 
 
 class ListQuery(BaseModel):
-    """The parameters of every list. For each index F that it filters by, a subclass adds a field F, or F_min and F_max;
-    only F_min and F_max where F is the name of a field below.
+    """The parameters of every list. For each index F that it filters by, a subclass adds a field F, or F_min and F_max,
+    of the type that F has in the state; only F_min and F_max where F is the name of a field below.
 
-    order: by id; a subclass may name indexes as well.
+    order: `id`, upwards only. A subclass may name more in a Literal: an index F gives `F` and `-F`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -141,7 +141,11 @@ Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
 class Lists:
     """Lists of one table."""
 
-    def __init__(self, node: Node, peers: Peers, table: Table, present: Present) -> None:
+    def __init__(self, node: Node, peers: Peers, table: Table, present: Present, query: type[ListQuery]) -> None:
+        """query: the parameters that the lists take. Raises ValueError for a filter or an order without an index."""
+        _check_filters(query, table)
+        _check_orders(query, table)
+        self._query = query
         self._node = node
         self._peers = peers
         self._table = table
@@ -149,6 +153,10 @@ class Lists:
 
     async def page(self, request: Request, query: ListQuery) -> Response:
         """The items of all owners, in order; for a request that another worker passed on, only those held here."""
+        if type(query) is not self._query:
+            other = type(query).__name__
+            checked = f"Lists of {self._table.name} takes {self._query.__name__}"
+            raise TypeError(f"{checked}, not {other}; fix: give its constructor {other}")
         wanted = self._wanted(query)
         parts = await self._owned(wanted, query)
         if is_hop(request):
@@ -284,6 +292,30 @@ class Lists:
                 return None
         body = self._present(key.decode(), row)
         return body.model_dump(mode="json") if body else None
+
+
+def _check_filters(query: type[ListQuery], table: Table) -> None:
+    for name in query.model_fields.keys() - ListQuery.model_fields.keys():
+        if not {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}:
+            field = name.removesuffix("_min").removesuffix("_max")
+            raise ValueError(
+                f"{query.__name__}.{name}: the table {table.name} has no index {field!r}; "
+                f"fix: add it to indexes in topology.py"
+            )
+
+
+def _check_orders(query: type[ListQuery], table: Table) -> None:
+    order, by_id = query.model_fields["order"], ListQuery.model_fields["order"]
+    if get_origin(order.annotation) is not Literal and order.metadata != by_id.metadata:
+        raise ValueError(f'{query.__name__}.order is not a Literal; fix: name its orders, such as Literal["id"]')
+    for name in get_args(order.annotation):
+        if name == "-id":
+            raise ValueError(f"{query.__name__}.order: {name!r} is none, ids go upwards only; fix: leave it out")
+        if name != "id" and name.removeprefix("-") not in table.indexes:
+            raise ValueError(
+                f"{query.__name__}.order: the table {table.name} has no index for {name!r}; "
+                f"fix: add it to indexes in topology.py"
+            )
 
 
 def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:

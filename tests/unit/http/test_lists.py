@@ -132,6 +132,10 @@ class BillView(BaseModel):
     due: Day
 
 
+def bill_view(bill: str, row: Row[Bill]) -> BillView:
+    return BillView(bill=bill, due=row.state.due)
+
+
 class BillList(ListQuery):
     order: Literal["id", "due", "-due", "remind_at", "-limit", "note", "-note"] = "id"
     due: Day | None = None
@@ -149,7 +153,7 @@ BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
 
 def billing(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter()
-    lists = Lists(node, peers, BILLS, lambda bill, row: BillView(bill=bill, due=row.state.due))
+    lists = Lists(node, peers, BILLS, bill_view, BillList)
 
     @router.get("/bills")
     async def list_bills(request: Request, query: Annotated[BillList, Query()]) -> Response:
@@ -222,6 +226,49 @@ async def test_a_parameter_of_every_list_does_not_filter_by_an_index_of_its_name
     billed: MemoryNode, query: dict[str, Any], expected: str
 ) -> None:
     assert await bills(billed, **query) == list(expected)
+
+
+class TypoList(ListQuery):
+    notes: str | None = None
+
+
+class TypoBoundList(ListQuery):
+    limits_max: int | None = None
+
+
+class TypoOrderList(ListQuery):
+    order: Literal["id", "-dues"] = "id"
+
+
+class DownwardsList(ListQuery):
+    order: Literal["id", "-id"] = "id"
+
+
+class AnyOrderList(ListQuery):
+    order: str = "id"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (TypoList, r"^TypoList\.notes: the table bills has no index 'notes'; fix: add it to indexes in topology\.py"),
+        (TypoBoundList, r"^TypoBoundList\.limits_max: the table bills has no index 'limits'; fix: add it to indexes"),
+        (TypoOrderList, r"^TypoOrderList\.order: the table bills has no index for '-dues'; fix: add it to indexes"),
+        (DownwardsList, r"^DownwardsList\.order: '-id' is none, ids go upwards only; fix: leave it out"),
+        (AnyOrderList, r"^AnyOrderList\.order is not a Literal; fix: "),
+    ],
+)
+def test_a_filter_or_an_order_without_an_index_is_refused(query: type[ListQuery], said: str) -> None:
+    node = MemoryNode(BILLING, [])
+    with pytest.raises(ValueError, match=said):
+        Lists(node, Peers("billing", node.settings), BILLS, bill_view, query)
+
+
+async def test_a_list_takes_only_the_query_that_was_checked() -> None:
+    node = MemoryNode(BILLING, [])
+    lists = Lists(node, Peers("billing", node.settings), BILLS, bill_view, ListQuery)
+    with pytest.raises(TypeError, match="of bills takes ListQuery, not TypoList; fix: give its constructor TypoList"):
+        await lists.page(Request({"type": "http"}), TypoList())
 
 
 async def test_another_worker_is_asked_for_the_same_booleans(monkeypatch: pytest.MonkeyPatch) -> None:
