@@ -6,7 +6,7 @@ from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 from shared.es.envelope import C, CommandCodec, E, EventCodec
-from shared.es.message import Message, check_types
+from shared.es.message import check_types
 from shared.es.row import Row, RowCodec, S
 from shared.es.upcasting import Upcasters, check_upcasters
 
@@ -39,11 +39,11 @@ class Decider(Generic[C, E, S]):
 
     @cached_property
     def command_codec(self) -> CommandCodec[C]:
-        return CommandCodec(self.commands, _upcasters_of(self.commands, self.upcasters))
+        return CommandCodec(self.commands, self.upcasters)
 
     @cached_property
     def event_codec(self) -> EventCodec[E]:
-        return EventCodec(self.events, _upcasters_of(self.events, self.upcasters))
+        return EventCodec(self.events, self.upcasters)
 
     @cached_property
     def row_codec(self) -> RowCodec[S]:
@@ -58,8 +58,3 @@ class Decider(Generic[C, E, S]):
 def fold(evolve: Callable[[S, Fact], S], events: Iterable[Fact], start: S) -> S:
     """The state after `events`, starting from `start`."""
     return reduce(evolve, events, start)
-
-
-def _upcasters_of(messages: Iterable[type[Message]], upcasters: Upcasters) -> Upcasters:
-    names = {message.TYPE for message in messages}
-    return {key: upcaster for key, upcaster in upcasters.items() if key[0] in names}

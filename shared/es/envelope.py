@@ -66,14 +66,18 @@ class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, f
 
 
 class _Codec(Generic[Envelope, M]):
-    """Raises ValueError when there are no types, two types share a name or a version cannot be upcast."""
+    """Raises ValueError when there are no types, two types share a name or a version cannot be upcast.
+
+    upcasters: may be those of the whole service; those of other types are left out.
+    """
 
     def __init__(self, envelope: Any, at: str, messages: Sequence[type[M]], upcasters: Upcasters) -> None:
         check_types(messages)
-        check_upcasters(messages, upcasters)
-        if len({message.TYPE for message in messages}) < len(messages):
+        types = {message.TYPE for message in messages}
+        if len(types) < len(messages):
             raise ValueError(f"types that share a name: {sorted(message.TYPE for message in messages)}")
-        self._upcasters = upcasters
+        self._upcasters = {key: upcaster for key, upcaster in upcasters.items() if key[0] in types}
+        check_upcasters(messages, self._upcasters)
         self._types = frozenset(messages)
         self._messages = {each.TYPE: (each.VERSION, TypeAdapter(each).validator.validate_json) for each in messages}
         self._at = at

@@ -20,9 +20,12 @@ def check_upcasters(messages: Iterable[type[Message]], upcasters: Upcasters) -> 
     """Raises ValueError unless every older version has exactly one upcaster, to the next version."""
     needed = {(message.TYPE, version) for message in messages for version in range(1, message.VERSION)}
     if missing := needed - upcasters.keys():
-        raise ValueError(f"no upcaster for {sorted(missing)}")
+        raise ValueError(f"no upcaster for {sorted(missing)}: give it in upcasters=")
     if unused := upcasters.keys() - needed:
-        raise ValueError(f"upcasters that lead to no declared version: {sorted(unused)}")
+        raise ValueError(
+            f"upcasters of versions that no message declared here has had: {sorted(unused)}: correct the type or the "
+            "version, raise the VERSION of the message, or give them only to the readers that declare it"
+        )
 
 
 def upcast(name: str, version: int, current: int, data: dict[str, Any], upcasters: Upcasters) -> dict[str, Any]:

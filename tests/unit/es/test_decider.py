@@ -37,7 +37,7 @@ def test_a_fold_of_nothing_is_where_it_started(past: list[AccountEvent]) -> None
 
 
 def test_an_upcaster_of_a_type_nobody_declared_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no declared version: \[\('account\.chargd', 1\)\]"):
+    with pytest.raises(ValueError, match=r"that no message declared here has had: \[\('account\.chargd', 1\)\]"):
         replace(DECIDER, upcasters={**DECIDER.upcasters, ("account.chargd", 1): dict})
 
 

@@ -66,10 +66,16 @@ def test_what_is_not_of_its_version_is_a_bad_message(version: int, data: object,
 
 
 def test_a_version_without_a_way_on_is_refused_before_it_is_met() -> None:
-    with pytest.raises(ValueError, match=r"no upcaster for \[\('sensor\.measured', 2\)\]"):
+    with pytest.raises(ValueError, match=r"no upcaster for \[\('sensor\.measured', 2\)\]: give it in upcasters="):
         EventCodec((Measured,), {("sensor.measured", 1): dict})
 
 
 def test_an_upcaster_that_leads_nowhere_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no declared version: \[\('sensor\.measured', 3\)\]"):
+    refusal = r"that no message declared here has had: \[\('sensor\.measured', 3\)\]: .*raise the VERSION"
+    with pytest.raises(ValueError, match=refusal):
         EventCodec((Measured,), {**UPCASTERS, ("sensor.measured", 3): dict})
+
+
+def test_a_reader_takes_the_upcasters_of_its_whole_service() -> None:
+    codec: EventCodec[Measured] = EventCodec((Measured,), {**UPCASTERS, ("sensor.moved", 1): dict})
+    assert codec.decode(raw(2, {"celsius": 20})) == CODEC.decode(raw(2, {"celsius": 20}))
