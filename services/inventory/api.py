@@ -70,8 +70,12 @@ def level_view(sku: str, row: Row[Level]) -> LevelView:
 
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
-    changes = [change_routes(node, ITEMS, item_view), change_routes(node, LEVELS, level_view)]
-    return [_items(node, peers), _levels(node, peers), *changes]
+    return [
+        _items(node, peers),
+        _levels(node, peers),
+        change_routes(node, ITEMS, item_view, owned=False),
+        change_routes(node, LEVELS, level_view, owned=False),
+    ]
 
 
 def _items(node: Node, peers: Peers) -> APIRouter:

@@ -94,4 +94,4 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
         return await intake.outcome(request, order_id, command_id)
 
-    return [router, change_routes(node, ORDERS, order_view)]
+    return [router, change_routes(node, ORDERS, order_view, owned=False)]

@@ -189,8 +189,8 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
 
     return [
         router,
-        change_routes(node, SKUS, sku_view),
-        change_routes(node, DAYS, day_view),
-        change_routes(node, HOURS, hour_view),
-        change_routes(node, INSIGHTS, insight_view),
+        change_routes(node, SKUS, sku_view, owned=False),
+        change_routes(node, DAYS, day_view, owned=False),
+        change_routes(node, HOURS, hour_view, owned=False),
+        change_routes(node, INSIGHTS, insight_view, owned=False),
     ]

@@ -82,8 +82,8 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
     return found[1], {int(partition): int(offset) for partition, offset in pairs}
 
 
-def change_routes(node: Node, table: Table, present: Present, owned: bool = False) -> APIRouter:
-    """`GET /changes/<table>`. owned: the table's keys have owners, who may follow their own."""
+def change_routes(node: Node, table: Table, present: Present, *, owned: bool) -> APIRouter:
+    """`GET /changes/<table>`. owned: whether the table's keys have owners, who may follow only their own."""
     router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
 
     async def opened(

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from services.accounts.api import routes
+from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
-from shared.http.changes import format_id, parse_id
+from shared.http.changes import change_routes, format_id, parse_id
 from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
@@ -135,6 +135,11 @@ async def api(node: MemoryNode) -> AsyncIterator[Api]:
     api = Api(node)
     yield api
     await api.close()
+
+
+def test_whether_the_keys_have_owners_must_be_said(node: MemoryNode) -> None:
+    with pytest.raises(TypeError, match="'owned'"):
+        change_routes(node, ACCOUNTS, account_view)  # type: ignore[call-arg]
 
 
 def told(events: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
