@@ -51,8 +51,8 @@ class Reaction:
         self.react = react
         self.source = source
         self.name = name
-        self._types = {event.TYPE for event in events}
         self._decode = EventCodec(events, upcasters).decode
+        self._types = {event.TYPE for event in events}
         for types in commands.values():
             check_types(types)
         self.commands = commands

@@ -21,7 +21,7 @@ class ReadModel(Generic[E, V]):
     project  the view of a key after an event. Pure and total, like `evolve`.
     state    the type of the view, for pydantic to read.
 
-    Raises ValueError when there are no events.
+    Raises ValueError for events that `check_types` refuses.
     """
 
     table: Table

@@ -21,7 +21,7 @@ class Decider(Generic[C, E, S]):
     evolve  the state after an event. Total: it never raises and never validates.
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
-    Raises ValueError when there are no commands or no events, or a version of one cannot be upcast.
+    Raises ValueError for commands or events that `check_types` refuses, or of which a version cannot be upcast.
     """
 
     decide: Callable[[C, S], Sequence[E]]

@@ -66,7 +66,7 @@ class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, f
 
 
 class _Codec(Generic[Envelope, M]):
-    """Raises ValueError when there are no types, two types share a name or a version cannot be upcast.
+    """Raises ValueError for types that `check_types` refuses, or a version that cannot be upcast.
 
     upcasters: may be those of the whole service; those of other types are left out.
     """
@@ -74,8 +74,6 @@ class _Codec(Generic[Envelope, M]):
     def __init__(self, envelope: Any, at: str, messages: Sequence[type[M]], upcasters: Upcasters) -> None:
         check_types(messages)
         types = {message.TYPE for message in messages}
-        if len(types) < len(messages):
-            raise ValueError(f"types that share a name: {sorted(message.TYPE for message in messages)}")
         self._upcasters = {key: upcaster for key, upcaster in upcasters.items() if key[0] in types}
         check_upcasters(messages, self._upcasters)
         self._types = frozenset(messages)

@@ -36,6 +36,11 @@ class Command(Message):
 
 
 def check_types(messages: Sequence[type[Message]]) -> None:
-    """Raises ValueError for an empty list, with which every record would be skipped or parked."""
+    """Raises ValueError unless there are messages, and each has a TYPE of its own."""
     if not messages:
         raise ValueError("no message types: get_args() of a single class is empty, so write (TheClass,)")
+    if nameless := [each.__name__ for each in messages if not hasattr(each, "TYPE")]:
+        raise ValueError(f"messages without a TYPE: {nameless}: give each a wire name, such as TYPE = 'order.placed'")
+    types = [each.TYPE for each in messages]
+    if alike := [each.__name__ for each in messages if types.count(each.TYPE) > 1]:
+        raise ValueError(f"messages that share a TYPE: {alike}: give each its own")

@@ -137,3 +137,11 @@ def test_a_reaction_without_types_is_refused() -> None:
         reaction(get_args(StockReceived), [Refund])
     with pytest.raises(ValueError, match="no message types"):
         reaction([StockReceived], get_args(Refund))
+
+
+def test_an_event_without_a_type_is_refused() -> None:
+    class Nameless(Event):
+        pass
+
+    with pytest.raises(ValueError, match=r"without a TYPE: \['Nameless'\]"):
+        answering(OpenAccount(), event=Nameless)

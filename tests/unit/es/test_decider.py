@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from services.accounts.domain.events import (
     PaymentReceived,
 )
 from shared.es.decider import fold
+from shared.es.message import Command
 
 events = st.lists(
     st.one_of(
@@ -46,3 +48,20 @@ def test_a_decider_of_no_commands_or_no_events_is_refused() -> None:
         replace(DECIDER, commands=())
     with pytest.raises(ValueError, match="no message types"):
         replace(DECIDER, events=())
+
+
+def test_two_events_with_one_type_are_refused() -> None:
+    class AccountReopened(AccountOpened):
+        """A copy, but for its TYPE."""
+
+    with pytest.raises(ValueError, match=r"share a TYPE: \['AccountOpened', 'AccountReopened'\]: give each its own"):
+        replace(DECIDER, events=(*DECIDER.events, AccountReopened))
+
+
+def test_a_command_without_a_type_is_refused() -> None:
+    class Reopen(Command):
+        pass
+
+    commands: Any = (*DECIDER.commands, Reopen)
+    with pytest.raises(ValueError, match=r"messages without a TYPE: \['Reopen'\]: give each a wire name"):
+        replace(DECIDER, commands=commands)

@@ -295,7 +295,7 @@ def test_two_types_of_one_name_are_refused() -> None:
     class Other(Event):
         TYPE = "note.noted"
 
-    with pytest.raises(ValueError, match="share a name"):
+    with pytest.raises(ValueError, match="share a TYPE"):
         EventCodec((Noted, Other))
 
 
