@@ -32,10 +32,12 @@ class Sent(NamedTuple):
 class Reaction:
     """A policy with what it reads and what it sends. events: the types it answers.
 
+    react: a named function. Records that it cannot handle are parked under its name, `policy.<name>`, so do not rename
+    it while any are parked.
     commands: every type it can send, by target topic.
-    name: part of its commands' ids, so it must be the same in every release. If another policy, in this service or
-    another, answers the same event with commands on the same topic, one needs another name: equal ids are taken for a
-    repeat.
+    name: not that one, but part of its commands' ids, so it must be the same in every release. If another policy, in
+    this service or another, answers the same event with commands on the same topic, one needs another name: equal ids
+    are taken for a repeat.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ V = TypeVar("V")
 class ReadModel(Generic[E, V]):
     """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
 
-    project  the view of a key after an event. Pure and total, like `evolve`.
+    project  (view, event, key) → the view of that key after the event. key: the record's, which after a `Rekey` is not
+             the aggregate id. Pure and total, like `evolve`.
     state    the type of the view, for pydantic to read.
 
     Raises ValueError for events that `check_types` refuses.

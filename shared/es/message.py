@@ -13,6 +13,10 @@ class Message(BaseModel):
     """TYPE is the wire name and never changes; VERSION goes up with every change except a new optional field.
 
     An older reader ignores a new field of an event, and refuses a command that has one: release readers before senders.
+
+    Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
+    str. So a tuple, set, enum, UUID or Decimal in a command over HTTP needs `Field(strict=False)`, an inner one too,
+    or every request gets 422. For days and instants use the types of shared.es.times.
     """
 
     # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at

@@ -3,11 +3,13 @@
 import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError
 
 from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
@@ -303,3 +305,16 @@ def test_two_types_of_one_name_are_refused() -> None:
 def test_no_types_are_refused(codec: Any) -> None:
     with pytest.raises(ValueError, match=r"no message types.*write \(TheClass,\)"):
         codec(get_args(Noted))
+
+
+def test_a_body_over_http_needs_a_field_that_is_not_strict() -> None:
+    class Tag(Command):
+        TYPE = "note.tag"
+
+        strict: tuple[UUID, ...] = ()
+        lax: Annotated[tuple[Annotated[UUID, Field(strict=False)], ...], Field(strict=False)] = ()
+
+    tags = ["12345678-1234-5678-1234-567812345678"]
+    assert Tag.model_validate({"lax": tags}).lax == Tag.model_validate_json(json.dumps({"strict": tags})).strict
+    with pytest.raises(ValidationError, match="valid tuple"):
+        Tag.model_validate({"strict": tags})
