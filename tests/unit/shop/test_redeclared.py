@@ -6,11 +6,9 @@ import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event, Message
 
 ROOT = Path(__file__).parents[3]
@@ -36,10 +34,9 @@ def owner_of(foreign: type[Message]) -> type[Message]:
     return owner
 
 
-def record_of(message: type[Message]) -> bytes:
-    """Its current version, as compact as on the wire."""
-    path = RECORDS[f"{message.TYPE}.v{message.VERSION}"]
-    return json.dumps(json.loads(path.read_bytes()), separators=(",", ":")).encode()
+def data_of(message: type[Message]) -> str:
+    """That of the golden record of its current version."""
+    return json.dumps(json.loads(RECORDS[f"{message.TYPE}.v{message.VERSION}"].read_bytes())["data"])
 
 
 def named(message: type[Message]) -> str:
@@ -55,14 +52,12 @@ def test_a_foreign_event_is_what_its_owner_writes(foreign: type[Event]) -> None:
     owner = owner_of(foreign)
     assert foreign.VERSION == owner.VERSION
     assert foreign.model_fields.keys() <= owner.model_fields.keys()
-    codec: EventCodec[Event] = EventCodec((foreign,))
-    assert isinstance(codec.decode(record_of(owner)).data, foreign)
+    foreign.model_validate_json(data_of(owner))
 
 
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Command)], ids=named)
 def test_a_foreign_command_is_what_its_owner_reads(foreign: type[Command]) -> None:
     owner = owner_of(foreign)
     assert foreign.VERSION == owner.VERSION
-    codec, owners = CommandCodec[Any]((foreign,)), CommandCodec[Any]((owner,))
-    written = codec.encode(codec.decode(record_of(owner)))
-    assert owners.decode(written) == owners.decode(record_of(owner))
+    written = foreign.model_validate_json(data_of(owner)).model_dump_json()
+    assert owner.model_validate_json(written) == owner.model_validate_json(data_of(owner))
