@@ -244,7 +244,11 @@ class Delay(Processor):
 
 
 def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
-    """The processors, with a Chronicle for the history that `topology` declares, if any. Raises ValueError."""
+    """The processors, with a Chronicle for the history that `topology` declares, if any.
+
+    Raises ValueError, also for a declared table without a processor, and for one of a processor that is not declared.
+    """
+    _refuse_half_wired(topology, processors)
     if topology.history is None or topology.chapters is None:
         return processors
     for each in processors:
@@ -254,6 +258,21 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
         if isinstance(each, Aggregate) and each.events == topology.history:
             return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
+
+
+def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> None:
+    filled = [processor.table for processor in processors if processor.table is not None]
+    for table in topology.tables:
+        if table not in filled:
+            raise ValueError(
+                f"{topology.service}: no processor fills the table {table.name}; fix: add one to its processors.py"
+            )
+    for table in filled:
+        if table not in topology.tables:
+            raise ValueError(
+                f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
+                f"fix: add it to `tables` in topology.py"
+            )
 
 
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
@@ -19,6 +20,7 @@ from shared.es.row import Row, RowCodec
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.policy import Reaction
 from shared.streams.processors import Aggregate, Policy, with_history
+from shared.topology import Table
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -86,4 +88,16 @@ def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
 
 def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="no aggregate writes its history"):
+        with_history(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=COMMANDS)])
+
+
+def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
+    with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
         with_history(TOPOLOGY, [])
+
+
+def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
+    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    other = Aggregate(DECIDER, table=Table("others", source=COMMANDS), events=EVENTS)
+    with pytest.raises(ValueError, match=r"its topology lacks the table others, .*; fix: add it to `tables`"):
+        with_history(replace(TOPOLOGY, history=None), [aggregate, other])
