@@ -92,8 +92,15 @@ class History(Queries):
     def __init__(
         self, node: Node, peers: Peers, table: Table, present: Present, decider: Decider[Any, Any, Any]
     ) -> None:
+        """Raises ValueError for a service whose topology declares no history."""
         super().__init__(node, peers, table, present)
+        log, chapters = node.topology.history, node.topology.chapters
+        if log is None or chapters is None:
+            fix = "give its Topology `history=`, the topic of its events"
+            raise ValueError(f"{node.topology.service} declares no history; fix: {fix}")
         self._decider = decider
+        self._log = log
+        self._chapters = chapters
 
     async def events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
         """A page of its events from its owner: this worker, or one hop away."""
@@ -134,7 +141,7 @@ class History(Queries):
 
     async def _past(self, aggregate_id: str, partition: int, last: int, deadline: float) -> _Past:
         """The aggregate's past, at least up to the event `last`. Raises NotReady."""
-        past = _Past(self._node, self._decider, aggregate_id, partition, last)
+        past = _Past(self._node, self._decider, self._log, self._chapters, aggregate_id, partition, last)
         deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
         if not await self._wait_until(past.is_whole, partition, deadline):
             raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
@@ -145,18 +152,22 @@ class _Past:
     """One aggregate's past, at the worker that serves it. The methods raise Archived and NotReady."""
 
     def __init__(
-        self, node: Node, decider: Decider[Any, Any, Any], aggregate_id: str, partition: int, last: int
+        self,
+        node: Node,
+        decider: Decider[Any, Any, Any],
+        log: Topic,
+        chapters: Table,
+        aggregate_id: str,
+        partition: int,
+        last: int,
     ) -> None:
         self._node = node
         self._decider = decider
+        self._log = log
+        self._chapters = chapters
         self._id = aggregate_id
         self._partition = partition
         self._last = last
-
-    @property
-    def _log(self) -> Topic:
-        assert self._node.topology.history is not None
-        return self._node.topology.history
 
     def is_whole(self) -> bool:
         """Whether the chapters include the last event."""
@@ -207,8 +218,7 @@ class _Past:
         return chapter
 
     def _chapter(self, number: int) -> Chapter[Any] | None:
-        assert self._node.topology.chapters is not None
-        row = self._node.read(self._node.topology.chapters, self._partition, key_of(self._id, number))
+        row = self._node.read(self._chapters, self._partition, key_of(self._id, number))
         return None if row is None else row.state
 
     def _archived(self, begin: int) -> Archived:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from services.accounts.api import routes
+from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.history import EVENTS_A_CHAPTER
 from shared.http.api import create_api
+from shared.http.history import History
+from shared.http.peers import Peers
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 
@@ -69,6 +72,12 @@ async def shown(http: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+def test_a_history_that_the_topology_does_not_declare_is_refused() -> None:
+    node = MemoryNode(replace(TOPOLOGY, history=None), [])
+    with pytest.raises(ValueError, match=r"^accounts declares no history; fix: give its Topology `history=`, "):
+        History(node, Peers("accounts", node.settings), ACCOUNTS, account_view, DECIDER)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 100])
