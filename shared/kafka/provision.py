@@ -47,7 +47,8 @@ class ProvisionError(OnefoldError):
 class TopicsMissing(OnefoldError):
     """Topics that a service needs do not exist, or this principal may not see them.
 
-    Operator action: run `provision`, and `grant` where the brokers use ACLs.
+    Operator action: run `provision`, and `grant` where the brokers use ACLs. If `provision` does not create them, no
+    service declares them: add them to `topics` in the topology.py of their service.
     """
 
 
@@ -194,7 +195,10 @@ def require_topics(names: Iterable[str], partitions: int, bootstrap: str) -> Non
     """Raises TopicsMissing; TopologyMismatch for another number of partitions; ProvisionError if no broker answers."""
     needed, present = sorted(set(names)), _Topics(bootstrap).present()
     if missing := [name for name in needed if name not in present]:
-        raise TopicsMissing(f"missing, or hidden from this principal: {', '.join(missing)}; fix: run `provision`")
+        undeclared = "if it does not create them, add them to `topics` in the topology.py of their service"
+        raise TopicsMissing(
+            f"missing, or hidden from this principal: {', '.join(missing)}; fix: run `provision`; {undeclared}"
+        )
     require_partitions({name: len(present[name].partitions) for name in needed}, partitions)
 
 

@@ -1,5 +1,6 @@
 """Topics are created as declared, and a difference is reported, never repaired silently."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -13,9 +14,11 @@ from typer.testing import CliRunner
 from shared.dev import cli
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
+from shared.kafka import provision as provision_module
 from shared.kafka.provision import (
     Difference,
     ProvisionError,
+    TopicsMissing,
     TopicSpec,
     TopologyMismatch,
     declared_topics,
@@ -112,6 +115,13 @@ def test_topics_exits_with_1_when_one_is_not_as_declared(monkeypatch: pytest.Mon
     monkeypatch.setattr(cli, "found_topics", lambda declared, _: dict(list(declared.items())[missing:]))
     run = CliRunner().invoke(cli.cli, ["topics"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.count("fix: run `provision`")) == (missing, missing)
+
+
+def test_a_missing_topic_that_provision_does_not_create_has_a_fix_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provision_module, "_Topics", lambda _: SimpleNamespace(present=dict))
+    fix = "run `provision`; if it does not create them, add them to `topics` in the topology.py of their service"
+    with pytest.raises(TopicsMissing, match=rf"stock\.commands\.v1; fix: {re.escape(fix)}$"):
+        require_topics([COMMANDS.name], 4, "nowhere")
 
 
 def test_services_are_found_by_folder() -> None:
