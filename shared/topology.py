@@ -13,12 +13,17 @@ PARKED = "parked"
 CHAPTERS = "chapters"
 ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
 
+_PARTS = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+")
 _LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A keyed topic, `<service>.<kind>.v<major>`; its key is the aggregate id in UTF-8."""
+    """A keyed topic, `<service>.<kind>.v<major>`; its key is the aggregate id in UTF-8.
+
+    Where brokers check access, other services may write `commands` and read every other kind. A second cluster mirrors
+    only `commands`, `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+    """
 
     name: str
     cleanup: Literal["delete", "compact"] = "delete"
@@ -29,7 +34,8 @@ class Topic:
 
     @property
     def kind(self) -> str:
-        """The kind of its records: commands, events, timers, results, dead, …"""
+        """The kind of its records: commands, events, timers, results, dead, … Raises ValueError."""
+        _check_parts(self.name)
         return self.name.split(".")[1]
 
 
@@ -76,6 +82,8 @@ class Topology:
             raise ValueError(f"{self.service}: {self.partitions} partitions")
         if self.version < 1:
             raise ValueError(f"{self.service}: version {self.version}")
+        for topic in self.topics:
+            _check_parts(topic.name)
         names = Counter(topic.name for topic in self.all_topics())
         if repeated := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"{self.service}: declared more than once: {repeated}")
@@ -135,4 +143,10 @@ class Topology:
 def _check_name(name: str) -> None:
     # no underscore: Kafka's metric names cannot tell it from a dot, so brokers warn about it
     if not _LEGAL_NAME.fullmatch(name):
-        raise ValueError(f"not a legal name: {name!r}")
+        legal = "use only lower-case letters, digits, dots and hyphens, at most 249, the first a letter or a digit"
+        raise ValueError(f"not a legal name: {name!r}; fix: {legal}")
+
+
+def _check_parts(name: str) -> None:
+    if not _PARTS.fullmatch(name):
+        raise ValueError(f"{name} does not say its service, kind and version; fix: name it `<service>.<kind>.v<major>`")

@@ -28,6 +28,23 @@ def test_an_illegal_name_is_refused_where_it_is_written(name: str) -> None:
         Topic(name)
 
 
+def test_a_refused_name_says_what_is_legal() -> None:
+    with pytest.raises(ValueError, match=r"'daily_sales'; fix: use only lower-case letters, digits, dots and hyphens"):
+        Table("daily_sales", source=EVENTS)
+
+
+@pytest.mark.parametrize("name", ["vouchers", "vouchers.events", "vouchers.v1", "vouchers.events.1", "a.b.events.v1"])
+def test_a_topic_that_does_not_say_its_service_kind_and_version_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} .*; fix: name it `<service>\.<kind>\.v<major>`"):
+        Topology("vouchers", topics=(Topic(name),))
+    with pytest.raises(ValueError, match=r"<kind>"):
+        assert Topic(name).kind
+
+
+def test_a_topic_says_its_kind() -> None:
+    assert [topic.kind for topic in (COMMANDS, Topic("sales.by-sku.v12"))] == ["commands", "by-sku"]
+
+
 def test_a_topic_declared_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"declared more than once: \['accounts\.events\.v1'\]"):
         Topology("accounts", topics=(EVENTS, EVENTS))
