@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from shared import failpoints
 from shared.clock import elapsed_s
+from shared.kafka.access import ANSWER_S
 from shared.kafka.producer import producer_config
 from shared.positions import Partition
 
@@ -20,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 TRANSACTION_TIMEOUT_MS = 15_000  # a successor waits at most this long for a dead worker's open transaction
 CALL_TIMEOUT_S = 20.0
-COMMIT_ATTEMPTS = 3
+CALL_ATTEMPTS = 3
 
 _LOST_MEMBERSHIP = frozenset(
     {
@@ -91,16 +92,15 @@ class TransactionalProducer:
             enable_sparse_connections=False,
         )
         self._producer: Producer | None = None
-        self._began = 0.0
+        self._began: float | None = None  # when the transaction began, by `elapsed_s`; None without one
         self._last = _LastDeliveries()
         self._report_all = False
 
     def send(self, records: Sequence[Record]) -> None:
         """Begin a transaction with `records`. Raises as `commit` does."""
-        self._began, self._last = elapsed_s(), _LastDeliveries()
+        self._last = _LastDeliveries()
         with self._aborting_on_failure():
-            producer = self._initialised()
-            producer.begin_transaction()
+            producer = self._begun()
             failpoints.reached("before_produce")
             _produce(producer, records, self._last, report_all=self._report_all)
             failpoints.reached("after_produce")
@@ -112,8 +112,9 @@ class TransactionalProducer:
         Returns the offset of the last record written to each partition.
         Raises TransactionAborted, after which the batch may be tried again, or TransactionRefused.
         """
+        producer = self._producer
+        assert producer is not None, "nothing was sent"
         with self._aborting_on_failure():
-            producer = self._initialised()
             unsent = producer.flush(CALL_TIMEOUT_S)
             if self._last.error is not None:
                 raise KafkaException(self._last.error)
@@ -132,42 +133,45 @@ class TransactionalProducer:
 
         A coordinator that is elected again while it loads its log, as after a quick restart, loads it twice. Offsets
         whose transaction was aborted meanwhile then stay pending, and no member can read them (Kafka 4.1.2).
-        Raises as `commit` does.
+        Waits for each answer once, so that its caller can give up. Raises as `commit` does.
         """
-        self._began = elapsed_s()
-        with self._aborting_on_failure():
-            producer = self._initialised()
-            producer.begin_transaction()
-            _send_offsets(producer, dict.fromkeys(partitions, 0), member)
-            _retried(lambda: producer.abort_transaction(CALL_TIMEOUT_S))
+        with self._aborting_on_failure(ANSWER_S):
+            producer = self._begun(attempts=1, timeout_s=ANSWER_S)
+            positions = [TopicPartition(topic, partition, 0) for topic, partition in partitions]
+            producer.send_offsets_to_transaction(positions, member, ANSWER_S)
+            producer.abort_transaction(ANSWER_S)
 
     @contextmanager
-    def _aborting_on_failure(self) -> Iterator[None]:
+    def _aborting_on_failure(self, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[None]:
         """Abort the transaction if anything inside fails."""
         try:
             yield
         except KafkaException as failure:
             self._report_all = True
-            expired = elapsed_s() - self._began > TRANSACTION_TIMEOUT_MS / 1000
-            self._abort()
+            expired = self._began is not None and elapsed_s() - self._began > TRANSACTION_TIMEOUT_MS / 1000
+            self._abort(timeout_s)
             raise _typed(failure.args[0], expired) from failure
         except BaseException:
-            self._abort()
+            self._abort(timeout_s)
             raise
 
-    def _initialised(self) -> Producer:
+    def _begun(self, attempts: int = CALL_ATTEMPTS, timeout_s: float = CALL_TIMEOUT_S) -> Producer:
+        """The producer, with a new transaction. Once it has failed, a new producer takes over its transactional id."""
+        self._began = None
         if self._producer is None:
             producer = Producer(self._config)
-            _retried(lambda: producer.init_transactions(CALL_TIMEOUT_S))
+            _retried(lambda: producer.init_transactions(timeout_s), attempts)
             self._producer = producer
+        self._producer.begin_transaction()
+        self._began = elapsed_s()
         return self._producer
 
-    def _abort(self) -> None:
+    def _abort(self, timeout_s: float) -> None:
         """End the transaction. If that fails, too, a new producer ends it by taking over the transactional id."""
         if self._producer is None:
             return
         try:
-            self._producer.abort_transaction(CALL_TIMEOUT_S)
+            self._producer.abort_transaction(timeout_s)
         except KafkaException as failure:
             log.warning("abort failed, a new producer will end the transaction", reason=str(failure))
             self._producer = None
@@ -235,15 +239,15 @@ def group_metadata(group: str, generation: int, member_id: str, instance_id: str
     return head + (b"\x01" if instance_id is None else b"\x00" + instance_id.encode() + b"\0")
 
 
-def _retried(call: Callable[[], object]) -> None:
+def _retried(call: Callable[[], object], attempts: int = CALL_ATTEMPTS) -> None:
     """Repeat a transaction call that timed out: librdkafka resumes it."""
-    for attempt in range(1, COMMIT_ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             call()
             return
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
-            if not error.retriable() or error.txn_requires_abort() or attempt == COMMIT_ATTEMPTS:
+            if not error.retriable() or error.txn_requires_abort() or attempt == attempts:
                 raise
             log.info("transaction call is tried again", reason=error.str())
 

@@ -22,6 +22,7 @@ from shared.kafka.transactions import (
     producer_id,
 )
 from shared.settings import Settings
+from shared.streams.app import REBALANCE_S
 from shared.topology import Topic, Topology
 
 ROWS = Topic("rows.events.v1")
@@ -85,6 +86,51 @@ def test_a_transaction_that_timed_out_during_sleep_is_aborted(
     monkeypatch.setattr(failpoints, "reached", refuse)
     with pytest.raises(TransactionAborted, match="open for longer than 15 s"):
         producer.commit({}, group_metadata("shop", 1, "worker"))
+
+
+def test_clearing_pending_offsets_gives_up_before_its_worker_is_told_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group waits 15 s for a worker to release its partitions."""
+    waited_s: list[float] = []
+
+    class Silent:
+        def __init__(self, _config: object) -> None: ...
+
+        def init_transactions(self, timeout_s: float) -> None:
+            waited_s.append(timeout_s)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+
+    monkeypatch.setattr(transactions, "Producer", Silent)
+    with pytest.raises(TransactionAborted, match="TIMED_OUT"):
+        TransactionalProducer("nobody", "shop-1").forget_pending([("shop.commands.v1", 0)], b"")
+    assert sum(waited_s) < REBALANCE_S
+
+
+def test_a_twin_is_told_from_an_expired_transaction_after_a_slow_start(
+    producer: TransactionalProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may wait long for its brokers before its transaction begins."""
+    started_s = [0.0]
+
+    class Twin:
+        def __init__(self, _config: object) -> None: ...
+
+        def init_transactions(self, _timeout_s: float) -> None:
+            started_s[0] += 60.0
+
+        def begin_transaction(self) -> None: ...
+
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._FENCED))
+
+        def abort_transaction(self, _timeout_s: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._FENCED))
+
+    monkeypatch.setattr(transactions, "elapsed_s", lambda: started_s[0])
+    monkeypatch.setattr(transactions, "Producer", Twin)
+    with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
+        TransactionalProducer("nobody", "twin").forget_pending([("shop.commands.v1", 0)], b"")
 
 
 @pytest.mark.broker
