@@ -585,16 +585,17 @@ class Engine(Service):
     def _committed(self, sources: Sequence[Partition], member: bytes) -> Mapping[Partition, int | None]:
         """What the group has committed, once no aborted offsets of ours are pending: our next commit could commit them.
 
+        An idle worker clears its own, too: they would keep the owner of their partitions from reading its positions.
         Blocking. Raises OffsetsUnknown.
         """
-        if not sources:
-            return {}
         if self._may_be_pending:
-            self._offsets.ends(sources)  # answers at once; the producer would wait for absent brokers
+            any_sources = sources or [TopicPartition(self.topology.parking.name, 0)]
+            self._offsets.ends(any_sources)  # answers at once; the producer would wait for absent brokers
             try:
-                self._producer.forget_pending(sources, member)
+                self._producer.forget_pending(any_sources, member)
             except TransactionAborted as failure:
-                raise OffsetsUnknown(str(failure)) from failure
+                cause = "the group has moved on and assigns again: " if failure.lost_membership else ""
+                raise OffsetsUnknown(f"{cause}{failure}") from failure
         self._may_be_pending = True
         committed = self._offsets.committed(self.topology.group, sources)
         self._may_be_pending = False
@@ -654,7 +655,8 @@ class Engine(Service):
             try:
                 return await self._in_thread(question, *args)
             except OffsetsUnknown as failure:
-                log.warning("the broker does not answer, asking again", question=question.__name__, reason=str(failure))
+                name = question.__name__.strip("_")
+                log.warning("no final answer from the brokers, asking again", question=name, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)
         raise OffsetsUnknown("a rebalance or a stop came first")

@@ -19,7 +19,7 @@ from shared.streams.engine import Assignment, Engine
 from shared.streams.sources import SourceGone, first_position
 from shared.streams.waiting import Waiting
 from tests.engine.test_turns import FACTS, SHOP, Noting
-from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
 PLACE = TopicPartition(FACTS.name, 0)
 DEADLINE_S = 20.0
@@ -96,11 +96,13 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
     store.open(PLACE.partition)
     reader = cast(Any, Reading(broker, Random(0)))
+    broker.members.add("w")
     producer = producer or cast(Any, FakeProducer(broker, "w"))
     engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
     await engine.start()
     try:
-        taking = asyncio.create_task(engine.assign(Assignment(frozenset({PLACE}), frozenset(), b"member", 1, "member")))
+        assignment = Assignment(frozenset({PLACE}), frozenset(), membership(broker, "w"), 0, "w")
+        taking = asyncio.create_task(engine.assign(assignment))
         await asyncio.to_thread(asked.asked.wait, DEADLINE_S)
         yield engine, asked
         await taking

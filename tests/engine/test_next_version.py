@@ -18,7 +18,6 @@ from structlog.testing import capture_logs
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
-from shared.kafka.transactions import group_metadata
 from shared.read_model import ReadModel
 from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
@@ -26,7 +25,7 @@ from shared.streams.processors import Aggregate, Delay, Processor, Projection, R
 from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded
 from shared.topology import Topic, Topology
 from tests.faults.load import command
-from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
 
 NEXT = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, version=2, history=EVENTS)
 COPIED = Topic("accounts.copies.v1")
@@ -81,9 +80,7 @@ class Worker:
             alive=lambda: None,
             lease_s=10.0,
         )
-        self.engine.assignment = Assignment(
-            frozenset(places), frozenset(), group_metadata("accounts", 0, name), 0, name
-        )
+        self.engine.assignment = Assignment(frozenset(places), frozenset(), membership(broker, name), 0, name)
 
     async def start(self) -> None:
         assert self.engine.assignment is not None

@@ -21,10 +21,11 @@ from shared.streams.processors import Aggregate
 from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.topology import Topology
-from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot, membership
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
+MEMBER = membership(Broker([], TOPOLOGY.partitions, random.Random(1)), "w")
 SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
 
 
@@ -141,6 +142,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
     broker.committed |= {
         (SOURCES[0], partition): 0 for partition in (0, 1)
     }  # otherwise it would first commit where it starts
+    broker.members.add("w")
     stores = {table.name: FakeStore(table.name) for table in TOPOLOGY.all_tables()}
 
     async def run() -> None:
@@ -165,7 +167,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
 
 def _assignment(*partitions: int) -> Assignment:
     places = {TopicPartition(topic, partition) for topic in [*CHANGELOGS, *SOURCES] for partition in partitions}
-    return Assignment(frozenset(places), frozenset(), b"member", 1, "member")
+    return Assignment(frozenset(places), frozenset(), MEMBER, 0, "w")
 
 
 def _read_broken(engine: Engine, stores: dict[str, FakeStore]) -> None:

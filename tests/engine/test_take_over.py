@@ -44,6 +44,15 @@ def test_a_restarted_worker_commits_nothing_that_was_aborted_under_its_id(broker
     assert events(broker) == 1
 
 
+def test_an_idle_worker_clears_what_was_aborted_under_its_id(broker: Broker) -> None:
+    """The owner of its former partitions could not read their positions for as long as it lives."""
+    broker.append(COMMANDS.name, OPEN, None)
+    broker.stale = {"w": {(COMMANDS.name, 0): 1, (COMMANDS.name, 1): 1}}
+    asyncio.run(Worker(broker, "w").start())
+    asyncio.run(asyncio.wait_for(Worker(broker, "v", 0, 1).work(), 20))
+    assert events(broker) == 1
+
+
 def test_partitions_added_to_a_topic_stop_the_worker(broker: Broker) -> None:
     """The rows of their keys are in other partitions."""
     fix = r"commands\.v1: partitions is 3, declared as 2; fix: move to the topic's next version"

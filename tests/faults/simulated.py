@@ -186,9 +186,7 @@ class FakeProducer:
     def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
         self.reach("before_offsets")
         self._check_fence()
-        if member not in _current(self._broker):
-            self._broker.end(self._id, "aborted")
-            raise TransactionAborted("another generation", lost_membership=True)
+        self._check_member(member)
         self._transaction.offsets |= offsets
         self.reach("after_offsets")
         self._check_fence()
@@ -196,8 +194,9 @@ class FakeProducer:
         self.reach("after_commit")
         return self._written
 
-    def forget_pending(self, _partitions: Iterable[Partition], _member: bytes) -> None:
+    def forget_pending(self, _partitions: Iterable[Partition], member: bytes) -> None:
         self._begin()
+        self._check_member(member)
         self._broker.end(self._id, "aborted")
 
     def reach(self, step: str) -> None:
@@ -241,13 +240,23 @@ class FakeProducer:
             self._broker.slots[place].append(Slot(record.key, record.value, transaction))
         return written
 
+    def _check_member(self, member: bytes) -> None:
+        if member not in _current(self._broker):
+            self._broker.end(self._id, "aborted")
+            raise TransactionAborted("another generation", lost_membership=True)
+
     def _check_fence(self) -> None:
         if self._broker.epochs[self._id] != self._epoch:
             raise TransactionRefused("fenced")
 
 
+def membership(broker: Broker, member: str) -> bytes:
+    """What a worker's transaction names when it is this member of the present generation."""
+    return group_metadata("accounts", broker.generation, member)
+
+
 def _current(broker: Broker) -> set[bytes]:
-    return {group_metadata("accounts", broker.generation, member) for member in broker.members}
+    return {membership(broker, member) for member in broker.members}
 
 
 class FakeOffsets:

@@ -26,7 +26,7 @@ from services.accounts.domain.upcasters import UPCASTERS
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.clock import elapsed_s
 from shared.es.message import Event
-from shared.kafka.transactions import TransactionAborted, TransactionRefused, group_metadata
+from shared.kafka.transactions import TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch
@@ -51,6 +51,7 @@ from tests.faults.simulated import (
     FakeReader,
     FakeStore,
     Fault,
+    membership,
 )
 from tests.faults.truth import fact_of
 from tests.faults.verdict import CHANGELOG, OUTPUTS, truth_of, wrong_log
@@ -169,9 +170,7 @@ class Worker:
         turns = count(1)
         while self.flight is not None and not self.flight.done():
             await asyncio.sleep(0)
-            if self.producer.halted == "freeze":
-                return
-            if (self.producer.halted or self._world.broker.stale) and next(turns) > TURNS_OF_A_STEP:
+            if self.producer.halted == "freeze" or next(turns) > TURNS_OF_A_STEP:
                 return
         await self._land()
 
@@ -342,7 +341,7 @@ class World:
         return Assignment(
             frozenset(TopicPartition(topic, p) for topic in [*changelogs, *SOURCES] for p in own),
             frozenset(TopicPartition(topic, p) for topic in changelogs for p in rest),
-            group_metadata("accounts", self.broker.generation, worker.member),
+            membership(self.broker, worker.member),
             self.broker.generation,
             worker.member,
         )
