@@ -22,8 +22,8 @@ Pure = Decider[Any, Any, Any] | ReadModel[Any, Any]
 class UnknownTable(OnefoldError):
     """No service declares the table, or nothing says how it is computed.
 
-    Operator action: name a table that `topology.py` of a service declares, and give it a Decider in
-    `domain/decide.py` or a ReadModel in `projections.py`.
+    Operator action: name a table that `topology.py` of a service declares, and give it a Decider, named DECIDER in
+    `domain/decide.py`, or a ReadModel, in READ_MODELS of `projections.py`.
     """
 
 
@@ -77,7 +77,8 @@ def tables(service: str) -> tuple[FoldedTable, ...]:
 def tables_in(package: str) -> tuple[FoldedTable, ...]:
     """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable."""
     topology: Topology = importlib.import_module(f"{package}.topology").TOPOLOGY
-    models = {model.table.name: model for model in _read_models(package)}
+    read_models: Iterable[ReadModel[Any, Any]] = _declared(package, "projections", "READ_MODELS") or ()
+    models = {model.table.name: model for model in read_models}
     return tuple(_folded(package, topology, table, models.get(table.name)) for table in topology.tables)
 
 
@@ -97,15 +98,20 @@ def table_in(package: str, name: str) -> FoldedTable:
 def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any, Any] | None) -> FoldedTable:
     if model is not None:
         return FoldedTable(package, topology, table, table.source, model)
-    if not find_spec(f"{package}.domain.decide"):
-        raise UnknownTable(f"{package} has neither a decider nor a read model of its table {table.name}")
-    decider: Decider[Any, Any, Any] = importlib.import_module(f"{package}.domain.decide").DECIDER
+    if table.source.kind != "commands":
+        fix = "add its ReadModel to READ_MODELS in projections.py"
+        raise UnknownTable(f"{package} has no read model of its table {table.name}; fix: {fix}")
+    decider: Decider[Any, Any, Any] | None = _declared(package, "domain.decide", "DECIDER")
+    if decider is None:
+        fix = "add its Decider as DECIDER to domain/decide.py"
+        raise UnknownTable(f"{package} has no decider of its table {table.name}; fix: {fix}")
     return FoldedTable(package, topology, table, _own_events(topology), decider)
 
 
-def _read_models(package: str) -> Iterable[ReadModel[Any, Any]]:
-    name = f"{package}.projections"
-    return importlib.import_module(name).READ_MODELS if find_spec(name) else ()
+def _declared(package: str, module: str, name: str) -> Any:
+    """None if there is no such module, or no such name in it."""
+    found = importlib.import_module(f"{package}.{module}") if find_spec(f"{package}.{module}") else None
+    return getattr(found, name, None)
 
 
 def _own_events(topology: Topology) -> Topic:

@@ -1,0 +1,54 @@
+"""A table is folded by what is declared for it, never by something else."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pipelines.catalog import UnknownTable, tables_in
+
+TOPOLOGY = """
+from shared.topology import Table, Topic, Topology
+
+COMMANDS, EVENTS = Topic("shop.commands.v1"), Topic("shop.events.v1")
+TABLES = (Table("shops", source=COMMANDS), Table("levels", source=EVENTS))
+TOPOLOGY = Topology("shop", topics=(COMMANDS, EVENTS), tables=TABLES)
+"""
+DECIDE = "from services.accounts.domain.decide import DECIDER"
+LEVELS = """
+from types import SimpleNamespace
+
+READ_MODELS = [SimpleNamespace(table=SimpleNamespace(name="levels"))]
+"""
+
+_PACKAGES = count(1)
+
+
+def package(folder: Path, **modules: str) -> str:
+    """A new service with these modules, and an aggregate and a view of its events in its topology."""
+    root = folder / f"shop{next(_PACKAGES)}"
+    for name, text in {"topology": TOPOLOGY, **modules}.items():
+        module = root.joinpath(*name.split("__")).with_suffix(".py")
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(text)
+    return root.name
+
+
+@pytest.mark.parametrize("projections", [{}, {"projections": ""}, {"projections": "READ_MODELS = ()"}])
+def test_a_view_without_a_read_model_is_refused(
+    projections: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not folded with the aggregate's decider."""
+    monkeypatch.syspath_prepend(tmp_path)
+    fix = r"fix: add its ReadModel to READ_MODELS in projections\.py"
+    with pytest.raises(UnknownTable, match=rf"no read model of its table levels; {fix}"):
+        tables_in(package(tmp_path, domain__decide=DECIDE, **projections))
+
+
+def test_an_aggregate_without_a_decider_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    fix = r"fix: add its Decider as DECIDER to domain/decide\.py"
+    with pytest.raises(UnknownTable, match=rf"no decider of its table shops; {fix}"):
+        tables_in(package(tmp_path, domain__decide="", projections=LEVELS))
