@@ -1,7 +1,7 @@
 """`new-service`: copies a service of this checkout, its unit tests and its compose block under another name.
 
 Standard library and ruff only. What belongs to others is not renamed: other services' messages, the parameters of
-lists. Everything is made in a folder of its own and moved into place at the end.
+every list. Everything is made in a folder of its own and moved into place at the end.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _PORTS_A_SERVICE = 10
 _MADE = re.compile(r"\.|__pycache__$")
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
+_LIST_PARAMETERS = {"order", "limit", "cursor", "complete", "max_lag", "partitions"}
 _OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths
 
 Span = tuple[int, int]
@@ -229,7 +230,8 @@ def _kept(source: str, foreign: set[str], *, whole: bool) -> list[Span]:
             case ast.ClassDef() if whole:
                 spans.append(place.of(node))
             case ast.ClassDef(bases=[ast.Name(id=base)], body=body) if base == _LIST_QUERY:
-                spans += [place.of(field.target) for field in body if isinstance(field, ast.AnnAssign)]
+                fields = [field.target for field in body if isinstance(field, ast.AnnAssign)]
+                spans += [place.of(field) for field in fields if ast.unparse(field) in _LIST_PARAMETERS]
             case ast.Call(func=ast.Name(id=name), keywords=fields) if name in foreign:
                 spans += [place.before(field.value, f"{field.arg}=") for field in fields if field.arg]
             case ast.MatchClass(cls=ast.Name(id=name), kwd_attrs=fields, kwd_patterns=patterns) if name in foreign:

@@ -15,6 +15,7 @@ from shared.dev.scaffold import Noun, new_service
 from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
+from shared.http.lists import ListQuery
 from shared.testing.node import MemoryNode
 from tests.scaffold.checkout import Checkout
 from tests.scaffold.conftest import forget
@@ -66,6 +67,26 @@ def test_names_that_belong_to_other_services_are_kept(checkout: Checkout) -> Non
     kept = re.findall(r"\w*order\w*", re.sub(r"ordered_on", "", (here / "policies.py").read_text()), re.IGNORECASE)
     assert set(kept) == {"ChargeOrder", "OrderCharged", "RefundOrder", "SettleOrder", "order_id"}
     assert "    order: Literal[" in (here / "api.py").read_text()  # the parameter `order` of lists
+
+
+@ALL_KINDS
+def test_a_lists_filter_is_renamed_with_its_index(checkout: Checkout) -> None:
+    there = checkout.root / "services" / "orders"
+    for file, old, new in (
+        ("topology.py", 'indexes=("phase"', 'indexes=("order_kind", "phase"'),
+        ("api.py", "    phase: Phase | None", "    order_kind: str | None = None\n    phase: Phase | None"),
+    ):
+        changed = (there / file).read_text().replace(old, new)
+        assert new in changed
+        (there / file).write_text(changed)
+    new_service(checkout.root, "bookings", "orders")
+    here = checkout.root / "services" / "bookings"
+    assert 'indexes=("booking_kind", ' in (here / "topology.py").read_text()
+    assert "    booking_kind: str" in (here / "api.py").read_text()
+
+
+def test_the_parameters_of_every_list_are_known() -> None:
+    assert {*ListQuery.model_fields} == scaffold._LIST_PARAMETERS
 
 
 def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
