@@ -23,6 +23,13 @@ _COPIES = (
     "checkpoints.topic.replication.factor",
     "heartbeats.topic.replication.factor",
 )
+# MirrorMaker's defaults but min.insync.replicas and unclean.leader.election.enable, which keep data safe there, too
+_NOT_COPIED = (
+    r"follower\.replication\.throttled\.replicas",
+    r"leader\.replication\.throttled\.replicas",
+    r"message\.timestamp\.(difference\.max\.ms|type)",
+    r"log\.message\.timestamp\.(before|after)\.max\.ms",
+)
 _STOP_DEADLINE_S = 30.0
 
 
@@ -47,6 +54,7 @@ def mirror_properties(topics: Iterable[str], source: str, target: str, replicati
         "listeners": "http://127.0.0.1:0",
         "tasks.max": 2,
         "refresh.topics.interval.seconds": 10,
+        "config.properties.exclude": ", ".join(_NOT_COPIED),
         "sync.topic.acls.enabled": "false",  # `grant` creates them
         # the first cluster is only read: heartbeats would also go the other way
         "offset-syncs.topic.location": "target",

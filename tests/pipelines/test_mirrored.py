@@ -170,7 +170,8 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     """behind: how many answers, at least, the mirror misses."""
     settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     first = Stack(tmp_path / "first", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY])
-    with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs") as second, first:
+    risky = {"unclean.leader.election.enable": "true"}  # a default of the second cluster that the topics must not get
+    with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs", 1, risky) as second, first:
         topics = mirrored_topics([TOPOLOGY])
         with Mirror(mirror_properties(topics, first.bootstrap, second.bootstrap, 1), tmp_path / "mirror") as mirror:
             url = first.workers[0].url

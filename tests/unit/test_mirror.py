@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shared.kafka.mirror import mirror_properties, mirrored_topics
 from shared.topology import Table, Topic, Topology
 
@@ -24,4 +26,7 @@ def test_each_committed_record_is_copied_once_under_its_topic_s_name() -> None:
     assert str(properties["replication.policy.class"]).endswith("IdentityReplicationPolicy")
     assert properties["first.consumer.isolation.level"] == "read_committed"
     assert properties["second.exactly.once.source.support"] == "enabled"
+    excluded = [each.strip() for each in str(properties["config.properties.exclude"]).split(",")]
+    for copied in ("min.insync.replicas", "unclean.leader.election.enable", "retention.ms", "cleanup.policy"):
+        assert not any(re.fullmatch(each, copied) for each in excluded)
     assert {value for name, value in properties.items() if name.endswith("replication.factor")} == {3}
