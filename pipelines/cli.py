@@ -266,7 +266,7 @@ def main() -> None:
     """Runs the verb; an error that the operator can resolve is shown without a traceback."""
     try:
         cli(prog_name="python3 dev.py")
-    except OnefoldError as error:
+    except (OnefoldError, OSError) as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
     except (PySparkException, Py4JError) as error:

@@ -316,7 +316,11 @@ def insights(context: typer.Context) -> None:
 
 
 def _on_spark(verb: str, arguments: Sequence[str]) -> None:
-    _join_up()
+    try:
+        _join_up()
+    except StageFailed as failure:
+        typer.echo(str(failure), err=True)
+        raise typer.Exit(2) from None  # 1: done, but something is wrong in what was found
     _become("pipelines", [verb, *arguments])
 
 

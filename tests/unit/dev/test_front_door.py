@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import dev
+import pipelines.cli
 from dev import USAGE, module_and_arguments
-from shared.dev import cli
+from shared.dev import cli, up
+from shared.dev.stages import StageFailed
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,6 +70,27 @@ def test_help_shows_what_to_type(
     with pytest.raises(SystemExit):
         cli.main()
     assert f"Usage: python3 dev.py {' '.join(verb)} " in capsys.readouterr().out
+
+
+def test_a_spark_verb_that_could_not_begin_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 would say that it ran and found something wrong."""
+
+    def starting(_: object) -> None:
+        raise StageFailed("`up` is starting its brokers", "wait until it says so, then run again")
+
+    def unwritable(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/work")
+
+    monkeypatch.delenv("ONEFOLD_BOOTSTRAP", raising=False)
+    monkeypatch.setattr(sys, "argv", ["dev.py", "parity"])
+    monkeypatch.setattr(up, "running", starting)
+    with pytest.raises(SystemExit) as refused:
+        cli.main()
+    assert refused.value.code == 2
+    monkeypatch.setattr(pipelines.cli, "cli", unwritable)
+    with pytest.raises(SystemExit) as refused:
+        pipelines.cli.main()
+    assert refused.value.code == 2
 
 
 def test_dev_py_needs_the_standard_library_only() -> None:
