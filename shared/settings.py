@@ -57,7 +57,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
     env: Annotated[
-        Literal["dev", "prod"], Field(description="dev, or prod, which refuses settings that can lose data")
+        Literal["dev", "prod"],
+        Field(description="dev, or prod, which refuses settings that can lose data or let anybody in"),
     ] = "dev"
     bootstrap: Annotated[
         str, Field(pattern=rf"^{_BROKER}(,{_BROKER})*$", description="brokers as host:port, comma-separated")

@@ -87,7 +87,8 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
     assert lines[0].startswith("ONEFOLD_COLOUR is unknown; allowed are: ONEFOLD_ENV, ONEFOLD_BOOTSTRAP, ")
     assert lines[1:] == [
         "ONEFOLD_REPLICAS is unknown; did you mean: ONEFOLD_REPLICATION",
-        "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses settings that can lose data",
+        "ONEFOLD_ENV='staging' is not allowed: dev, or prod, which refuses settings that can lose data or "
+        "let anybody in",
         "ONEFOLD_BOOTSTRAP='broker' is not allowed: brokers as host:port, comma-separated",
         "ONEFOLD_REPLICATION='two' is not allowed: copies of every topic, 1 to 9",
         "ONEFOLD_HTTP_PORT='99999' is not allowed: port of the HTTP server, 1 to 65535",
