@@ -55,7 +55,6 @@ _EDITS = (
     ("docs/deployment.md", r"^`tests/compose/run` proves(?:.+\n)+\n", ""),
     ("pyproject.toml", _ENTRY, ""),
     ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
-    ("pyproject.toml", r"(?<=HTTP client of )the demo, ", ""),
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
     ("shared/dev/cli.py", r"remove_demo, ", ""),
     (
