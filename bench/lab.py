@@ -18,8 +18,9 @@ from confluent_kafka import Producer
 from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
 from bench.topology import PARTITIONS
+from shared.checkout import CHECKOUT
 from shared.dev.stages import Stage, StageFailed
-from shared.dev.worker import CHECKOUT, Worker
+from shared.dev.worker import Worker
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config

@@ -17,9 +17,9 @@ from demo.shop import SERVICES, Shop
 from demo.staging import Begin, ignore_signals, purchases_until, staged
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
+from shared.checkout import CHECKOUT
 from shared.dev.keeper import keep_running
 from shared.dev.stack import Stack
-from shared.dev.worker import CHECKOUT
 from shared.kafka.producer import CommandProducer
 from shared.kafka.provision import load_topologies
 

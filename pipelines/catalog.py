@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+from shared.checkout import found_services
 from shared.es.decider import Decider
 from shared.es.errors import OnefoldError
 from shared.es.row import RowCodec
@@ -61,9 +61,7 @@ class FoldedTable:
 
 def services() -> list[str]:
     """The folders of `services` that have a topology."""
-    package = importlib.import_module("services")
-    folders = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
-    return [folder for folder in folders if find_spec(f"services.{folder}.topology")]
+    return found_services(having="topology.py")
 
 
 def tables(service: str) -> tuple[FoldedTable, ...]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.checkout import CHECKOUT
 from shared.dev.stages import StageFailed, stage
 
-ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 _AT_ONCE = ("-n", "2")
 
@@ -53,7 +53,7 @@ def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
 
 def main(verb: str, *arguments: str) -> None:
     """Runs the static checks, then becomes pytest. Exits with 1 when a static check fails."""
-    os.chdir(ROOT)
+    os.chdir(CHECKOUT)
     total = len(STATIC) + 1
     failures = [check for number, check in enumerate(STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
     if failures:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from shared.checkout import CHECKOUT, found_services
 from shared.dev import dead_letters, remove_demo, scaffold
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
@@ -22,11 +23,10 @@ from shared.dev.environment import explain_os_error
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess
 from shared.dev.secured import make_secrets
-from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
 from shared.dev.variables import variables
-from shared.dev.worker import CHECKOUT, faust_command, free_port
+from shared.dev.worker import faust_command, free_port
 from shared.es.errors import OnefoldError
 from shared.kafka.acls import create_principals, grant
 from shared.kafka.embedded import lines

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from jwt.algorithms import ECAlgorithm
 
-from shared.dev.worker import CHECKOUT
+from shared.checkout import CHECKOUT
 from shared.settings import DEV_ISSUER, PREFIX
 
 KEY_ID = "dev-1"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.checkout import found_services
 from shared.dev.stages import StageFailed
 
 SERVICES = ("inventory", "orders", "sales")
@@ -150,9 +151,9 @@ def _reaches(imports: set[str], names: set[str]) -> bool:
 
 def _dependent(root: Path) -> Iterator[str]:
     topics = re.compile(rf'"(?:{"|".join(SERVICES)})\.')
-    for topology in sorted((root / "services").glob("*/topology.py")):
-        if topology.parent.name not in SERVICES and topics.search(topology.read_text()):
-            yield topology.parent.name
+    for service in found_services(root, having="topology.py"):
+        if service not in SERVICES and topics.search((root / "services" / service / "topology.py").read_text()):
+            yield service
 
 
 def _edited(root: Path, gone: list[Path]) -> tuple[dict[Path, str], list[str]]:

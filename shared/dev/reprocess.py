@@ -6,10 +6,10 @@ import importlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from shared.checkout import found_services
 from shared.dev.stages import StageFailed
 from shared.kafka.provision import load_topologies
 from shared.kafka.reprocess import Plan, Reprocessing
@@ -39,10 +39,9 @@ def reprocess(view: str, settings: Settings, dry_run: bool) -> None:
 
 def _app(service: str) -> Any:
     """The Faust app of the service's workers, which knows its processors; it does not run here."""
-    name = f"services.{service}.app"
-    if not service.isidentifier() or find_spec(f"services.{service}") is None or find_spec(name) is None:
+    if service not in found_services():
         raise StageFailed(f"no service is called {service}", "name one that `up` starts, as SERVICE/TABLE")
-    return importlib.import_module(name).app
+    return importlib.import_module(f"services.{service}.app").app
 
 
 def _lines(plan: Plan, folders: Iterable[Path]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from shared.checkout import found_services
 from shared.dev.stages import StageFailed
 from shared.topology import ENGINE_TABLES
 
@@ -95,9 +96,8 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
 
 
 def _noun_of(root: Path, service: str) -> Noun:
-    if not (root / "services" / service / "app.py").exists():
-        found = sorted(app.parent.name for app in (root / "services").glob("*/app.py"))
-        raise StageFailed(f"no service is called {service}", f"--like one of: {', '.join(found)}")
+    if service not in found_services(root):
+        raise StageFailed(f"no service is called {service}", f"--like one of: {', '.join(found_services(root))}")
     commands = root / "services" / service / "domain" / "commands.py"
     prefix = _WIRE_NAME.search(commands.read_text()) if commands.exists() else None
     return Noun(service, prefix[1] if prefix else None)
@@ -140,15 +140,15 @@ def _check_free(root: Path, new: Noun) -> None:
         if word in python or (word == new.plural and word in packages):
             other = "choose another name" if word == new.plural else "choose another name, or another --singular"
             raise StageFailed(f"{word} is reserved: it is a name of Python or of a package", other)
-    for service in sorted(path.parent.name for path in (root / "services").glob("*/__init__.py")):
+    for service in found_services(root, having="__init__.py"):
         if taken := {*new.words} & {service, *_wire_names(root / "services" / service)}:
             raise StageFailed(f"{taken.pop()} is taken: services/{service} or its messages", "choose another name")
     for folder in (f"services/{new.plural}", f"tests/unit/{new.plural}"):
         if (root / folder).exists():
             raise StageFailed(f"{new.plural} is taken: {folder} exists", "choose another name")
-    for topology in sorted((root / "services").glob("*/topology.py")):
-        if re.search(rf'"{new.plural}[.-]', topology.read_text()):
-            topics = f"topics of {new.plural} are named in {topology.relative_to(root)}"
+    for service in found_services(root, having="topology.py"):
+        if re.search(rf'"{new.plural}[.-]', (root / "services" / service / "topology.py").read_text()):
+            topics = f"topics of {new.plural} are named in services/{service}/topology.py"
             raise StageFailed(f"{new.plural} is taken: {topics}", "choose another name")
     if re.search(rf"^  {new.plural}:", _text(root / COMPOSE), re.MULTILINE):
         raise StageFailed(f"{new.plural} is taken: it is in {COMPOSE}", "choose another name")
@@ -197,8 +197,8 @@ def _renaming(old: Noun, new: Noun) -> Callable[[str], str]:
 
 def _foreign_words(root: Path, like: str) -> set[str]:
     """The first words of other services' topics, messages and error codes."""
-    others = [path.parent for path in (root / "services").glob("*/__init__.py") if path.parent.name != like]
-    return {word for other in others for word in (other.name, *_wire_names(other))}
+    others = [service for service in found_services(root, having="__init__.py") if service != like]
+    return {word for other in others for word in (other, *_wire_names(root / "services" / other))}
 
 
 def _renamed(texts: dict[Path, str], words: set[str], rename: Callable[[str], str]) -> Iterator[tuple[Path, str]]:

@@ -7,16 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from shared.dev.worker import CHECKOUT, READY_DEADLINE_S, STOP_DEADLINE_S, Command, Worker, faust_command
+from shared.checkout import found_services
+from shared.dev.worker import READY_DEADLINE_S, STOP_DEADLINE_S, Command, Worker, faust_command
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.provision import load_topologies, provision
 from shared.settings import Settings, load_settings
 from shared.topology import Topology
-
-
-def found_services(checkout: Path = CHECKOUT) -> list[str]:
-    """The services that have workers: every folder of `services` with an app.py."""
-    return sorted(app.parent.name for app in (checkout / "services").glob("*/app.py"))
 
 
 class Stack:

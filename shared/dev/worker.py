@@ -15,11 +15,11 @@ from pathlib import Path
 
 import httpx
 
+from shared.checkout import CHECKOUT
 from shared.child import Child
 from shared.dev.stages import StageFailed
 from shared.settings import PREFIX, Settings
 
-CHECKOUT = Path(__file__).parents[2]
 READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05

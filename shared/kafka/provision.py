@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import time
 from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
@@ -21,6 +19,7 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
+from shared.checkout import found_services
 from shared.es.errors import OnefoldError
 from shared.kafka.access import ANSWER_S, client_config
 from shared.settings import Settings
@@ -116,9 +115,7 @@ def load_topologies() -> list[Topology]:
 
     Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
     """
-    services = importlib.import_module("services")
-    folders = sorted(module.name for module in pkgutil.iter_modules(services.__path__) if module.ispkg)
-    modules = [name for folder in folders if find_spec(name := f"services.{folder}.topology")]
+    modules = [f"services.{folder}.topology" for folder in found_services(having="topology.py")]
     topologies: list[Topology] = [importlib.import_module(name).TOPOLOGY for name in modules]
     owners = {topic.name: topology for topology in topologies for topic in topology.topics}
     for topology in topologies:

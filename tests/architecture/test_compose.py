@@ -10,7 +10,7 @@ from shutil import which
 
 import pytest
 
-from shared.dev.stack import found_services
+from shared.checkout import found_services
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"

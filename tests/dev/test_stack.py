@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.dev.processes import children
-from shared.dev.stack import Stack, found_services
+from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.kafka.provision import found_topics
 from shared.settings import Settings
@@ -21,10 +21,6 @@ def new_stack(tmp_path: Path, fake_command: Callable[[str], list[str]]) -> Calla
         return Stack(tmp_path, services, settings=Settings(), topologies=[TOPOLOGY], command=fake_command)
 
     return make
-
-
-def test_services_are_found_by_their_app() -> None:
-    assert "accounts" in found_services()
 
 
 @pytest.mark.broker

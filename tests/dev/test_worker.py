@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shared.checkout import found_services
 from shared.dev import worker as worker_module
 from shared.dev.processes import identify
-from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, free_port
 from shared.settings import Settings

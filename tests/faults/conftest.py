@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from services.accounts.topology import TOPOLOGY
+from shared.checkout import CHECKOUT
 from shared.dev.stack import Stack
-from shared.dev.worker import CHECKOUT, faust_command
+from shared.dev.worker import faust_command
 from shared.kafka.embedded import EmbeddedKafka
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S

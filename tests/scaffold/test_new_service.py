@@ -10,9 +10,9 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
+from shared.checkout import found_services
 from shared.dev import scaffold
 from shared.dev.scaffold import Noun, new_service
-from shared.dev.stack import found_services
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
 from shared.http.lists import ListQuery

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.checkout import found_services
 from shared.dev.scaffold import new_service
-from shared.dev.stack import found_services
 from tests.scaffold.checkout import Checkout
 
 HISTORY = ("docs/adr/",)  # decision records stay as they were written

@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from shared.dev.worker import CHECKOUT, Worker
+from shared.checkout import CHECKOUT
+from shared.dev.worker import Worker
 from shared.kafka.access import signed_in, spark_options
 from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused

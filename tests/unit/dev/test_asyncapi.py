@@ -16,8 +16,8 @@ import pytest
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from shared.checkout import found_services
 from shared.dev.asyncapi import document_of
-from shared.dev.stack import found_services
 from shared.es.ids import derived_id
 
 SCHEMA = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text())

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shared.dev.stack import found_services
+from shared.checkout import found_services
 from shared.http.metrics import RequestMetrics, StatusCollector
 from shared.status import ReplicaStatus, SourceStatus, Status
 

@@ -13,12 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
+from shared.checkout import CHECKOUT, found_services
 from shared.dev import cli
 from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
-from shared.dev.stack import found_services
-from shared.dev.worker import CHECKOUT
 from shared.settings import load_settings
 
 

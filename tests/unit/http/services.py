@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from shared.checkout import found_services
 from shared.dev.issuer import DevIssuer
-from shared.dev.stack import found_services
 from shared.http.api import create_api
 from shared.settings import PREFIX, Settings
 from shared.testing.node import MemoryNode

@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from shared.checkout import CHECKOUT, found_services
 from shared.es.message import Command, Event, Message
 
-ROOT = Path(__file__).parents[3]
-RECORDS = {path.stem: path for path in ROOT.glob("tests/unit/*/golden/*.json")}
+RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
 
 
 def declared(service: str, *modules: str) -> Iterator[type[Message]]:
-    for path in sorted((ROOT / "services" / service / "domain").glob("*.py")):
+    for path in sorted((CHECKOUT / "services" / service / "domain").glob("*.py")):
         if not modules or path.stem in modules:
             module = importlib.import_module(f"services.{service}.domain.{path.stem}")
             for kind in vars(module).values():
@@ -24,7 +23,7 @@ def declared(service: str, *modules: str) -> Iterator[type[Message]]:
                     yield kind
 
 
-SERVICES = sorted(path.parent.name for path in ROOT.glob("services/*/topology.py"))
+SERVICES = found_services(having="topology.py")
 OWN = {kind for service in SERVICES for kind in declared(service, "commands", "events")}
 FOREIGN = [kind for service in SERVICES for kind in declared(service) if kind not in OWN]
 
