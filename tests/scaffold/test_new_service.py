@@ -11,8 +11,8 @@ from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
 from shared.checkout import found_services
-from shared.dev import scaffold
-from shared.dev.scaffold import Noun, new_service
+from shared.dev import nouns, renaming, scaffold
+from shared.dev.scaffold import new_service
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
 from shared.http.lists import ListQuery
@@ -86,16 +86,16 @@ def test_a_lists_filter_is_renamed_with_its_index(checkout: Checkout) -> None:
 
 
 def test_the_parameters_of_every_list_are_known() -> None:
-    assert {*ListQuery.model_fields} == scaffold._LIST_PARAMETERS
+    assert {*ListQuery.model_fields} == renaming._LIST_PARAMETERS
 
 
 def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
-    rename = scaffold._renaming(Noun("orders", "order"), Noun("invoices", "invoice"))
+    rename = renaming.renaming({"orders": "invoices", "order": "invoice"})
     assert rename("PlaceOrder order_id ORDERS_S OrdersSettings /orders") == (
         "PlaceInvoice invoice_id INVOICES_S InvoicesSettings /invoices"
     )
     assert rename("border reordered ordered_on Ordered") == "border reordered ordered_on Ordered"
-    shorter = scaffold._renaming(Noun("orders", "order"), Noun("bookings", "booking"))
+    shorter = renaming.renaming({"orders": "bookings", "order": "booking"})
     assert shorter("An order, an order's line, test_an_order_is_placed") == (
         "A booking, a booking's line, test_a_booking_is_placed"
     )
@@ -106,7 +106,7 @@ def test_a_noun_is_renamed_as_a_word_and_as_a_part_of_a_name() -> None:
     [("bookings", "booking"), ("deliveries", "delivery"), ("boxes", "box"), ("passes", "pass"), ("prices", "price")],
 )
 def test_the_singular_of_a_plural(plural: str, singular: str) -> None:
-    assert scaffold._singular_of(plural) == singular
+    assert nouns._singular_of(plural) == singular
 
 
 @pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
@@ -157,7 +157,7 @@ def test_an_unusable_name_is_refused_and_changes_nothing(
 def test_the_routes_of_every_worker_are_reserved_names() -> None:
     own = create_api(MemoryNode(TOPOLOGY, []), lambda *_: ())
     paths = {context.path.split("/")[1] for context in iter_route_contexts(own.routes) if context.path}
-    assert {path for path in {*paths, "changes"} if path.isalnum()} == set(scaffold._OWN_ROUTES)
+    assert {path for path in {*paths, "changes"} if path.isalnum()} == set(nouns._OWN_ROUTES)
 
 
 def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout) -> None:

@@ -1,0 +1,81 @@
+"""Adds a new service wherever an existing file names each service: to the compose files and to Prometheus' targets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.dev.renaming import renaming
+
+COMPOSE = "docker-compose.yml"
+SECURE = "compose.secure.yml"
+DEV = "compose.dev.yml"
+PROMETHEUS = "deploy/prometheus.yml"
+
+_BLOCK = re.compile(
+    r'^  (\w+):\n    <<: \*worker\n.*?ports: \["[^"]*:-(\d+)-(\d+)\}:\d+"\]\n', re.MULTILINE | re.DOTALL
+)
+_PORTS_A_SERVICE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """text: of the whole file, with the addition. what: describes the addition."""
+
+    file: str
+    text: str
+    what: str
+
+
+def additions(root: Path, like: str, name: str) -> list[Addition]:
+    """One for each file that names `like`."""
+    found = (
+        _compose_block(root, like, name),
+        _copied(root, SECURE, like, name, "a principal"),  # with a password of its own
+        _copied(root, DEV, like, name, "watched"),
+        _scrape(root, like, name),
+    )
+    return [each for each in found if each]
+
+
+def is_composed(root: Path, name: str) -> bool:
+    """Whether the compose file has a block, or anything else, of that name."""
+    return bool(re.search(rf"^  {name}:", _text(root / COMPOSE), re.MULTILINE))
+
+
+def _compose_block(root: Path, like: str, name: str) -> Addition | None:
+    """A block like that of `like`, after all others, with host ports of its own; None where `like` has none."""
+    text = _text(root / COMPOSE)
+    blocks = list(_BLOCK.finditer(text))
+    models = [block[0] for block in blocks if block[1] == like]
+    if not models:
+        return None
+    first = max(int(block[3]) for block in blocks) + 1
+    ports = f"{first}-{first + _PORTS_A_SERVICE - 1}"
+    block = re.sub(r":-\d+-\d+\}", f":-{ports}}}", renaming({like: name})(models[0]))
+    end = blocks[-1].end()
+    return Addition(COMPOSE, f"{text[:end]}\n{block}{text[end:]}", f"{name}, on host ports {ports}")
+
+
+def _copied(root: Path, file: str, like: str, name: str, what: str) -> Addition | None:
+    """Each entry of `like` in `file`, followed by the same for `name`."""
+    rename = renaming({like: name})
+    entries = re.compile(rf"^  {like}:.*\n(?:    .*\n)*\n?", re.MULTILINE)
+
+    def twice(entry: re.Match[str]) -> str:
+        apart = "\n" if entry[0].count("\n") > 1 and not entry[0].endswith("\n\n") else ""  # the last block of a file
+        return entry[0] + apart + rename(entry[0])
+
+    text, times = entries.subn(twice, _text(root / file))
+    return Addition(file, text, f"{name}, {what}") if times else None
+
+
+def _scrape(root: Path, like: str, name: str) -> Addition | None:
+    """Scraped by Prometheus, if `like` is."""
+    text, times = re.subn(rf"( names: \[.*\b{like}\b[^\]]*)\]", rf"\1, {name}]", _text(root / PROMETHEUS))
+    return Addition(PROMETHEUS, text, name) if times else None
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.exists() else ""

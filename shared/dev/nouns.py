@@ -1,0 +1,103 @@
+"""What `new-service` may call the copy: a noun that is legal as a name wherever it stands, and not taken."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from shared.checkout import found_services
+from shared.dev.additions import COMPOSE, is_composed
+from shared.dev.renaming import own_wire_names, wire_names
+from shared.dev.stages import StageFailed
+from shared.topology import ENGINE_TABLES
+
+_NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths
+
+
+@dataclass(frozen=True, slots=True)
+class _Noun:
+    """`plural` names a service, its topics and routes; `singular` its messages and classes (None: only views)."""
+
+    plural: str
+    singular: str | None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """In the order of `plural`, `singular`."""
+        return (self.plural,) if self.singular is None else (self.plural, self.singular)
+
+
+def new_words(root: Path, like: str, name: str, singular: str | None) -> dict[str, str]:
+    """By each word of `like`, what the copy says instead: {"orders": "bookings", "order": "booking"}.
+
+    singular: of `name`, if that is not `name` without its s. Raises StageFailed when the name cannot be used.
+    """
+    old = _noun_of(root, like)
+    _check_free(root, _Noun(_legal(name), None))
+    new = _new_noun(name, singular, old)
+    _check_free(root, new)
+    return dict(zip(old.words, new.words, strict=True))
+
+
+def _noun_of(root: Path, service: str) -> _Noun:
+    if service not in found_services(root):
+        raise StageFailed(f"no service is called {service}", f"--like one of: {', '.join(found_services(root))}")
+    singulars = wire_names(root / "services" / service / "domain" / "commands.py")
+    return _Noun(service, singulars[0] if singulars else None)
+
+
+def _new_noun(name: str, singular: str | None, old: _Noun) -> _Noun:
+    if old.singular is None:
+        if singular is not None:
+            raise StageFailed(f"{old.plural} has only views: nothing in it has a singular name", "leave out --singular")
+        return _Noun(name, None)
+    one = singular or _singular_of(name)
+    if one is None or one == name:
+        raise StageFailed(f"what is the singular of {name}?", f"give --singular WORD, other than {name}")
+    return _Noun(name, _legal(one))
+
+
+def _legal(word: str) -> str:
+    if not _NAME.fullmatch(word):
+        shape = "use one word of lower-case letters and digits, such as bookings: topic names begin with it, too"
+        raise StageFailed(f"{word!r} is not a name for a service", shape)
+    return word
+
+
+def _singular_of(name: str) -> str | None:
+    """`bookings` → `booking`, `deliveries` → `delivery`, `boxes` → `box`; None when it is not plain."""
+    for ending, one in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + one
+    return name.removesuffix("s") if name.endswith("s") and not name.endswith(("ss", "us", "is")) else None
+
+
+def _check_free(root: Path, new: _Noun) -> None:
+    if new.plural in _OWN_ROUTES:
+        raise StageFailed(f"{new.plural} is reserved: every worker answers at /{new.plural}", "choose another name")
+    if new.plural in ENGINE_TABLES:
+        raise StageFailed(f"{new.plural} is reserved: the engine keeps a table of that name", "choose another name")
+    python = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+    packages = {*sys.stdlib_module_names, *packages_distributions(), *(path.name for path in root.iterdir()), "onefold"}
+    for word in new.words:
+        if word in python or (word == new.plural and word in packages):
+            other = "choose another name" if word == new.plural else "choose another name, or another --singular"
+            raise StageFailed(f"{word} is reserved: it is a name of Python or of a package", other)
+    for service in found_services(root, having="__init__.py"):
+        if taken := {*new.words} & {service, *own_wire_names(root / "services" / service)}:
+            raise StageFailed(f"{taken.pop()} is taken: services/{service} or its messages", "choose another name")
+    for folder in (f"services/{new.plural}", f"tests/unit/{new.plural}"):
+        if (root / folder).exists():
+            raise StageFailed(f"{new.plural} is taken: {folder} exists", "choose another name")
+    for service in found_services(root, having="topology.py"):
+        if re.search(rf'"{new.plural}[.-]', (root / "services" / service / "topology.py").read_text()):
+            topics = f"topics of {new.plural} are named in services/{service}/topology.py"
+            raise StageFailed(f"{new.plural} is taken: {topics}", "choose another name")
+    if is_composed(root, new.plural):
+        raise StageFailed(f"{new.plural} is taken: it is in {COMPOSE}", "choose another name")
