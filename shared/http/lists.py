@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_orig
 import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_jsonable_python
 
 from shared.es.errors import NotReady
@@ -219,15 +219,13 @@ class Lists:
 
     async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
         """The parts that the asked workers have; one that does not answer has none."""
-        wishes = query.model_dump(mode="json", exclude_none=True) | {"complete": False}
-        asked = {name: str(wish).lower() if isinstance(wish, bool) else wish for name, wish in wishes.items()}
+
+        def asked(theirs: set[int]) -> dict[str, Any]:
+            partitions = ",".join(map(str, sorted(theirs)))
+            return _parameters(query.model_copy(update={"complete": False, "partitions": partitions}))
+
         answers = await asyncio.gather(
-            *(
-                self._peers.ask(
-                    request, url, request.url.path, {**asked, "partitions": ",".join(map(str, sorted(theirs)))}
-                )
-                for url, theirs in wanted.items()
-            ),
+            *(self._peers.ask(request, url, request.url.path, asked(theirs)) for url, theirs in wanted.items()),
             return_exceptions=True,
         )
         parts: Parts = {}
@@ -318,9 +316,24 @@ def _check_orders(query: type[ListQuery], table: Table) -> None:
             )
 
 
+def _parameters(query: ListQuery) -> dict[str, Any]:
+    """The query as a request has it."""
+    wishes = query.model_dump(mode="json", by_alias=False, exclude_none=True)
+    texts = {name: str(wish).lower() if isinstance(wish, bool) else wish for name, wish in wishes.items()}
+    return {_parameter(name, type(query)): text for name, text in texts.items()}
+
+
+def _parameter(name: str, query: type[ListQuery]) -> str:
+    """What a request calls the field."""
+    alias = query.model_fields[name].validation_alias
+    if isinstance(alias, AliasChoices):
+        alias = alias.choices[0]
+    return alias if isinstance(alias, str) else name
+
+
 def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
     # as JSON: a day is text in an index
-    asked = query.model_dump(mode="json", exclude_none=True, exclude=set(ListQuery.model_fields))
+    asked = query.model_dump(mode="json", by_alias=False, exclude_none=True, exclude=set(ListQuery.model_fields))
 
     def end(field: str, which: str) -> bytes | None:
         value = asked.get(field, asked.get(f"{field}_{which}"))

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
@@ -137,6 +137,8 @@ def bill_view(bill: str, row: Row[Bill]) -> BillView:
 
 
 class BillList(ListQuery):
+    model_config = ConfigDict(serialize_by_alias=True)
+
     order: Literal["id", "due", "-due", "remind_at", "-limit", "note", "-note"] = "id"
     due: Day | None = None
     due_min: Day | None = None
@@ -144,6 +146,8 @@ class BillList(ListQuery):
     remind_at_min: Instant | None = None
     paid: bool | None = None
     limit_min: int | None = None
+    limit_max: Annotated[int | None, Field(alias="at_most")] = None
+    remind_at_max: Annotated[Instant | None, Field(validation_alias=AliasChoices("until", "before"))] = None
 
 
 BILLED = Topic("billing.events.v1")
@@ -279,6 +283,18 @@ async def test_another_worker_is_asked_for_the_same_booleans(monkeypatch: pytest
         assert await bills(node, paid="0") == []
     asked = parse_qs(urlsplit(other.heads[0][0].split(" ")[1]).query)
     assert (asked["paid"], asked["complete"]) == (["false"], ["false"])
+
+
+async def test_another_worker_is_asked_by_the_names_that_a_request_has(
+    billed: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with recording() as other:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(billed, "serves", lambda *_: False)
+            elsewhere.setattr(billed, "owner", lambda *_: other.url)
+            assert await bills(billed, at_most=1, before="2026-05-03T00:00:00Z") == []
+    asked = parse_qs(urlsplit(other.heads[0][0].split(" ")[1]).query)
+    assert await bills(billed, **asked) == ["b"]
 
 
 class Listed(NamedTuple):
