@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import from_json
 
 Value = None | bool | int | float | str
@@ -17,6 +19,8 @@ _NUMBER_BYTES = 8
 _INT_END = 2**63
 _SIGN = 2**63
 _ALL_BITS = 2**64 - 1
+
+_KINDS = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
 
 def prefix(field: str) -> bytes:
@@ -80,3 +84,44 @@ def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[
             yield entry(field, state.get(field), key)
         except TypeError as error:
             raise TypeError(f"index {field!r}: {error}") from error
+
+
+class _Shape(GenerateJsonSchema):
+    """Takes what no schema can describe for anything."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return {}
+
+
+def kinds(type_: Any, field: str) -> set[str]:
+    """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it."""
+    whole = TypeAdapter(type_).json_schema(schema_generator=_Shape, mode="serialization")
+    definitions = whole.get("$defs", {})
+    fields = [found for phase in _cases(whole, definitions) for found in _fields(phase, field)]
+    return {kind for found in fields for case in _cases(found, definitions) for kind in _kinds(case)}
+
+
+def _cases(schema: JsonSchemaValue, definitions: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
+    """The schemas that a union consists of, or the one that it is."""
+    if "$ref" in schema:
+        yield from _cases(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+    elif cases := schema.get("anyOf", schema.get("oneOf")):
+        for case in cases:
+            yield from _cases(case, definitions)
+    else:
+        yield schema
+
+
+def _fields(phase: JsonSchemaValue, field: str) -> Iterator[JsonSchemaValue]:
+    """The schema of `field`, if it can be there."""
+    others = phase.get("additionalProperties", "properties" not in phase and "object" in _kinds(phase))
+    found = phase.get("properties", {}).get(field, others)
+    if found is not False:
+        yield {} if found is True else found
+
+
+def _kinds(schema: JsonSchemaValue) -> frozenset[str]:
+    named = schema.get("type", _KINDS)
+    return frozenset({named} if isinstance(named, str) else named)

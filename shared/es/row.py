@@ -75,6 +75,7 @@ class RowCodec(Generic[S]):
     """Reads and writes rows whose state is of `state_type`, a type or a union of phases."""
 
     def __init__(self, state_type: Any) -> None:
+        self.state_type = state_type
         fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
         self._validate = TypeAdapter(TypedDict("RowFields", fields)).validator.validate_json  # type: ignore[operator]
 

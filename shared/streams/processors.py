@@ -17,6 +17,7 @@ from shared.es.row import Row, RowCodec
 from shared.es.step import fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
+from shared.indexing import kinds
 from shared.parking import Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
@@ -246,9 +247,11 @@ class Delay(Processor):
 def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
     """The processors, with a Chronicle for the history that `topology` declares, if any.
 
-    Raises ValueError, also for a declared table without a processor, and for one of a processor that is not declared.
+    Raises ValueError, also for a declared table without a processor, for one of a processor that is not declared, and
+    for an index on a field that no phase of the state has.
     """
     _refuse_half_wired(topology, processors)
+    _refuse_unknown_indexes(topology, processors)
     if topology.history is None or topology.chapters is None:
         return processors
     for each in processors:
@@ -273,6 +276,18 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
                 f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
                 f"fix: add it to `tables` in topology.py"
             )
+
+
+def _refuse_unknown_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
+    for processor in processors:
+        if processor.table is None or processor.codec is None:
+            continue
+        for field in processor.table.indexes:
+            if not kinds(processor.codec.state_type, field):
+                raise ValueError(
+                    f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
+                    f"fix: correct its indexes in topology.py"
+                )
 
 
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:

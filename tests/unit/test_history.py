@@ -101,3 +101,10 @@ def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
     other = Aggregate(DECIDER, table=Table("others", source=COMMANDS), events=EVENTS)
     with pytest.raises(ValueError, match=r"its topology lacks the table others, .*; fix: add it to `tables`"):
         with_history(replace(TOPOLOGY, history=None), [aggregate, other])
+
+
+def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
+    table = replace(ACCOUNTS, indexes=("phase", "balance"))
+    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
+    with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
+        with_history(replace(TOPOLOGY, tables=(table,)), [aggregate])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from shared.indexing import Value, entries, entry, key_of, place_of, sortable
+from services.accounts.domain.decide import DECIDER
+from shared.es.state import State
+from shared.es.times import Day
+from shared.indexing import Value, entries, entry, key_of, kinds, place_of, sortable
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
@@ -52,3 +58,46 @@ def test_a_row_has_an_entry_for_each_field() -> None:
 def test_a_field_without_an_order_is_named() -> None:
     with pytest.raises(TypeError, match="index 'lines': an index holds null, booleans, numbers or text, not a list"):
         list(entries(("lines",), b"ann", b'{"state":{"lines":[]}}'))
+
+
+class Odd:
+    """A type that JSON Schema can't describe."""
+
+
+class Pile(State):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    since: Day
+    weight: float | None
+    pieces: int = Field(alias="count")
+    odd: Annotated[Odd, BeforeValidator(lambda _: Odd()), PlainSerializer(lambda _: 1)]
+    inner: Pile | None = None
+
+
+class Nothing(State):
+    """A phase without a field."""
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("since", {"string"}),
+        ("weight", {"number", "null"}),
+        ("count", {"integer"}),
+        ("pieces", set()),
+        ("inner", {"object", "null"}),
+        ("colour", set()),
+    ],
+)
+def test_the_types_of_a_field_are_known_by_the_name_that_it_has_in_a_row(field: str, expected: set[str]) -> None:
+    assert kinds(Pile, field) == kinds(Nothing | Pile | None, field) == expected
+
+
+def test_the_fields_of_all_phases_are_known() -> None:
+    fields = ("phase", "balance_cents", "held", "balance")
+    assert [kinds(DECIDER.state, field) for field in fields] == [{"string"}, {"integer"}, {"object"}, set()]
+
+
+def test_what_has_any_fields_has_every_field() -> None:
+    assert kinds(dict[str, int], "seen") == {"integer"}
+    assert kinds(dict, "seen") == kinds(Any, "seen") == kinds(Pile, "odd") >= {"integer", "number", "string"}
