@@ -95,9 +95,9 @@ class _Shape(GenerateJsonSchema):
         return {}
 
 
-def kinds(type_: Any, field: str) -> set[str]:
+def kinds(type_: Any, field: str, *, by_alias: bool = True) -> set[str]:
     """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it."""
-    whole = TypeAdapter(type_).json_schema(schema_generator=_Shape, mode="serialization")
+    whole = TypeAdapter(type_).json_schema(by_alias=by_alias, schema_generator=_Shape, mode="serialization")
     definitions = whole.get("$defs", {})
     fields = [found for phase in _cases(whole, definitions) for found in _fields(phase, field)]
     return {kind for found in fields for case in _cases(found, definitions) for kind in _kinds(case)}

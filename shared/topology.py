@@ -44,8 +44,8 @@ class Table:
     """Rows by key, fed by exactly one topic, which makes the table replayable.
 
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
-    a date is text and so is a Decimal, which does not sort as a number. A query's field has the type of the state's: as
-    a lower bound of ints, a float matches none. Where a phase lacks a field, it counts as null.
+    a date is text and so is a Decimal, which does not sort as a number. A query's field must have the type of the
+    state's. Where a phase lacks a field, it counts as null.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     """
 

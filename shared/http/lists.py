@@ -23,7 +23,7 @@ from shared.es.errors import NotReady
 from shared.http.node import Node, Present
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem
-from shared.indexing import entry_at, place_of, prefix, sortable
+from shared.indexing import entry_at, kinds, place_of, prefix, sortable
 from shared.positions import format_positions
 from shared.topology import Table
 
@@ -142,8 +142,12 @@ class Lists:
     """Lists of one table."""
 
     def __init__(self, node: Node, peers: Peers, table: Table, present: Present, query: type[ListQuery]) -> None:
-        """query: the parameters that the lists take. Raises ValueError for a filter or an order without an index."""
+        """query: the parameters that the lists take.
+
+        Raises ValueError for a filter or an order without an index, or a filter of another type than its index.
+        """
         _check_filters(query, table)
+        _check_types(query, table, node.state_type(table))
         _check_orders(query, table)
         self._query = query
         self._node = node
@@ -300,6 +304,23 @@ def _check_filters(query: type[ListQuery], table: Table) -> None:
                 f"{query.__name__}.{name}: the table {table.name} has no index {field!r}; "
                 f"fix: add it to indexes in topology.py"
             )
+
+
+def _check_types(query: type[ListQuery], table: Table, state_type: Any) -> None:
+    """An index sorts by type first, so values of another type match none of its rows, or all."""
+    for name in query.model_fields.keys() - ListQuery.model_fields.keys():
+        asked = kinds(query, name, by_alias=False) - {"null"}
+        for field in {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}:
+            held = kinds(state_type, field)
+            if not asked <= held:
+                raise ValueError(
+                    f"{query.__name__}.{name} is {_either(asked)} in JSON, {field!r} in the table {table.name} "
+                    f"{_either(held)}; fix: give it the type of the state's field"
+                )
+
+
+def _either(types: set[str]) -> str:
+    return " or ".join(sorted(types))
 
 
 def _check_orders(query: type[ListQuery], table: Table) -> None:

@@ -40,6 +40,9 @@ class Node(Protocol):
     def serves(self, table: Table, partition: int) -> bool:
         """Whether rows read here now are the latest: the partition is owned, restored and within the group's lease."""
 
+    def state_type(self, table: Table) -> Any:
+        """The type of the states in the table's rows, for pydantic to read; Any if it is not known."""
+
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         """The committed row of `key`; the partition must be served here."""
 

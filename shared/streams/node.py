@@ -56,6 +56,9 @@ class WorkerNode:
     def serves(self, table: Table, partition: int) -> bool:
         return self._app.engine.serves(table, partition)
 
+    def state_type(self, table: Table) -> Any:
+        return self._app.engine.replicas.codec(table).state_type
+
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         return self._app.engine.replicas.read(table, partition, key)
 

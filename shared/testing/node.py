@@ -80,6 +80,9 @@ class MemoryNode:
     def standby_lag(self, table: Table, partition: int) -> int | None:
         return None
 
+    def state_type(self, table: Table) -> Any:
+        return self._codecs[table.name].state_type if table.name in self._codecs else Any
+
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         value = self._rows[table.name][partition].get(key)
         return None if value is None else self._codecs[table.name].decode(value)

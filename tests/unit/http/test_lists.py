@@ -153,6 +153,11 @@ class BillList(ListQuery):
 BILLED = Topic("billing.events.v1")
 BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid", "limit", "note"))
 BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
+PROJECTION = Projection(
+    ReadModel(
+        BILLS, lambda _view, event, _key: Bill(**event.data.model_dump()), initial=None, events=(Billed,), state=Bill
+    )
+)
 
 
 def billing(node: Node, peers: Peers) -> list[APIRouter]:
@@ -182,10 +187,7 @@ async def bills(node: MemoryNode, **query: Any) -> list[str]:
 @pytest.fixture
 async def billed() -> MemoryNode:
     """Bill b is due on the first of May, a on the second, c on the third; b is paid. Each is limited to its day."""
-    model = ReadModel(
-        BILLS, lambda _view, event, _key: Bill(**event.data.model_dump()), initial=None, events=(Billed,), state=Bill
-    )
-    node, codec = MemoryNode(BILLING, [Projection(model)]), EventCodec((Billed,))
+    node, codec = MemoryNode(BILLING, [PROJECTION]), EventCodec((Billed,))
     for day, bill in enumerate("bac", 1):
         due = datetime(2026, 5, day, tzinfo=UTC)
         data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day, note="語" * 1330 + bill)
@@ -240,6 +242,14 @@ class TypoBoundList(ListQuery):
     limits_max: int | None = None
 
 
+class FloatBoundList(ListQuery):
+    limit_min: Annotated[float | None, Field(alias="at_least")] = None
+
+
+class TextList(ListQuery):
+    paid: str | None = None
+
+
 class TypoOrderList(ListQuery):
     order: Literal["id", "-dues"] = "id"
 
@@ -257,13 +267,18 @@ class AnyOrderList(ListQuery):
     [
         (TypoList, r"^TypoList\.notes: the table bills has no index 'notes'; fix: add it to indexes in topology\.py"),
         (TypoBoundList, r"^TypoBoundList\.limits_max: the table bills has no index 'limits'; fix: add it to indexes"),
+        (
+            FloatBoundList,
+            r"^FloatBoundList\.limit_min is number in JSON, 'limit' in the table bills integer; fix: give it",
+        ),
+        (TextList, r"^TextList\.paid is string in JSON, 'paid' in the table bills boolean; fix: give it"),
         (TypoOrderList, r"^TypoOrderList\.order: the table bills has no index for '-dues'; fix: add it to indexes"),
         (DownwardsList, r"^DownwardsList\.order: '-id' is none, ids go upwards only; fix: leave it out"),
         (AnyOrderList, r"^AnyOrderList\.order is not a Literal; fix: "),
     ],
 )
-def test_a_filter_or_an_order_without_an_index_is_refused(query: type[ListQuery], said: str) -> None:
-    node = MemoryNode(BILLING, [])
+def test_a_filter_or_an_order_that_its_index_cannot_serve_is_refused(query: type[ListQuery], said: str) -> None:
+    node = MemoryNode(BILLING, [PROJECTION])
     with pytest.raises(ValueError, match=said):
         Lists(node, Peers("billing", node.settings), BILLS, bill_view, query)
 
