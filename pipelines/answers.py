@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from shared.es.errors import OnefoldError
 from shared.loopback import DIRECT
 
-AT_ONCE = 16
+_AT_ONCE = 16
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 30
 _PAUSE_S = 1.0
@@ -49,7 +49,7 @@ async def _ask(url: str, table: str, keys: Sequence[bytes]) -> dict[bytes, bytes
             for key in waiting:
                 bodies[key] = await _get(client, prefix + quote(key, safe=""))
 
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))  # a TaskGroup would raise a group of errors
+        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))  # a TaskGroup would raise a group of errors
     return bodies
 
 

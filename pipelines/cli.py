@@ -38,18 +38,18 @@ from shared.kafka.brokers import Brokers
 from shared.kafka.provision import provision
 from shared.settings import load_settings
 
-cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+cli = typer.Typer(
+    help="What looks at all of history, on Spark.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 
 Service = Annotated[str | None, typer.Argument(help="A folder of services/; all by default.")]
 Bootstrap = Annotated[str | None, typer.Option(help="Brokers; by default ONEFOLD_BOOTSTRAP.")]
 ArchiveRoot = Annotated[str | None, typer.Option("--archive", help="Folder or URI of the archive.")]
 Master = Annotated[str | None, typer.Option(help="Spark's master; by default all cores of this machine.")]
 Memory = Annotated[str, typer.Option(help="Memory of Spark's driver, such as 4g.")]
-
-
-@cli.callback()
-def verbs() -> None:
-    """What looks at all of history, on Spark."""
 
 
 @cli.command()

@@ -45,10 +45,10 @@ def first_divergences(
 ) -> tuple[Divergence, ...]:
     """What happened to each key of `reasons`, from all records both topics still have of it."""
     of_events, of_rows = _records(events, reasons), _records(changelog, reasons)
-    return tuple(locate(table, key, why, of_events.get(key, []), of_rows.get(key, [])) for key, why in reasons.items())
+    return tuple(_locate(table, key, why, of_events.get(key, []), of_rows.get(key, [])) for key, why in reasons.items())
 
 
-def locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
+def _locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], rows: Sequence[Record]) -> Divergence:
     """The first version of the row that is not the fold so far, and the event it should have come from."""
     story = _Story(table, key, events)
     versions = [_version(table, row) for row in rows]

@@ -70,16 +70,16 @@ def fold_batches(
     """The same for the batches of one Spark partition; a Kafka partition is whole within it."""
     described = table_in(package, table)
     for number, parts in groupby(_of_one_partition(batches), key=lambda part: part.partition):
-        fold = PartitionFold(described, since.get(number))
+        fold = _PartitionFold(described, since.get(number))
         for part in parts:
             fold.feed(part.offsets, part.keys, part.values)
         yield from as_batches(fold.rows(number), STATES)
 
 
-class PartitionFold:
+class _PartitionFold:
     """The states of one Kafka partition, as its records arrive."""
 
-    def __init__(self, table: FoldedTable, since: int | None = None) -> None:
+    def __init__(self, table: FoldedTable, since: int | None) -> None:
         self._advance = advance_of(table)
         self._initial = Folded(0, table.initial, -1)
         self._since = since

@@ -10,11 +10,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-CHARGED = "account.charged"
-CONFIRMED = "order.confirmed"
 TOP_BASKETS = 100
 SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
+
+_CHARGED = "account.charged"
+_CONFIRMED = "order.confirmed"
 _SCORES = 5
 _ORDER = (
     "customer_id string, placed_at timestamp, lines array<struct<sku: string, quantity: bigint, amount_cents: bigint>>"
@@ -24,7 +25,7 @@ _ORDER = (
 def charges(facts: DataFrame) -> DataFrame:
     """The charges among FACTS."""
     cents = F.get_json_object("data", "$.amount_cents").cast("long")
-    charged = facts.where(F.col("type") == CHARGED)
+    charged = facts.where(F.col("type") == _CHARGED)
     return charged.select(
         F.col("aggregate_id").alias("customer"), F.col("occurred_at").alias("at"), cents.alias("cents")
     )
@@ -41,7 +42,7 @@ def lines(facts: DataFrame) -> DataFrame:
     """The lines of the confirmed orders among FACTS."""
     order = F.from_json("data", _ORDER)
     each = (
-        facts.where(F.col("type") == CONFIRMED)
+        facts.where(F.col("type") == _CONFIRMED)
         .select("aggregate_id", order.alias("order"))
         .select(
             F.col("aggregate_id").alias("order"),

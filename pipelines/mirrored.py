@@ -57,7 +57,7 @@ class MirroredRebuild(Rebuild):
         self._brokers.commit_with(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
-        return {reaction.source.name for reaction in reactions_in(self._package)}
+        return {reaction.source.name for reaction in _reactions_in(self._package)}
 
     def _timers(self) -> list[str]:
         return [topic.name for topic in self._new.topics if topic.kind == "timers"]
@@ -99,7 +99,7 @@ class MirroredRebuild(Rebuild):
 
     def _unsent(self, plan: Plan) -> list[Record]:
         """What policies send in answer to the mirrored events, without what has arrived or taken effect."""
-        sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
+        sent = [self._sent(plan, number) for number in range(len(_reactions_in(self._package)))]
         if not sent:
             return []
         known = [
@@ -111,7 +111,7 @@ class MirroredRebuild(Rebuild):
         return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
 
     def _sent(self, plan: Plan, number: int) -> DataFrame:
-        source = reactions_in(self._package)[number].source.name
+        source = _reactions_in(self._package)[number].source.name
         starts, ends = self._brokers.starts(source), plan.positions[source]
         events = sources.topic(self._spark, self._brokers.bootstrap, source, starts, ends)
         return events.then(partial(_answers, self._package, number), _SENT).frame
@@ -147,7 +147,7 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
 
 
-def reactions_in(package: str) -> tuple[Reaction, ...]:
+def _reactions_in(package: str) -> tuple[Reaction, ...]:
     """The policies that `package` declares."""
     name = f"{package}.policies"
     found: tuple[Reaction, ...] = importlib.import_module(name).REACTIONS if find_spec(name) else ()
@@ -156,7 +156,7 @@ def reactions_in(package: str) -> tuple[Reaction, ...]:
 
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the policy with this number sends for each event; nothing for one that it cannot answer."""
-    yield from as_batches(_answered(reactions_in(package)[number], number, batches), _SENT)
+    yield from as_batches(_answered(_reactions_in(package)[number], number, batches), _SENT)
 
 
 def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

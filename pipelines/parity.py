@@ -31,7 +31,7 @@ from shared.es.errors import OnefoldError
 from shared.es.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
 
-DIFFERENCES_SHOWN = 5
+_DIFFERENCES_SHOWN = 5
 _REASONS_A_TASK = 100
 _TRIES = 3
 
@@ -103,10 +103,10 @@ def audit(
     events = in_scope(events, scope)
 
     folded = folds.states(events, table, since=settled).frame
-    judged = compare(rows, folded, _as_rows(spark, answers), table).collect()
+    judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
-    first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
+    first = dict(sorted(reasons.items())[:_DIFFERENCES_SHOWN])
     divergences = first_divergences(table, events.frame, changelog.frame, first) if first else ()
     return Verdict(table.table.name, agree, differ, len(answers), len(parked), divergences)
 
@@ -129,7 +129,7 @@ def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
     return spark.createDataFrame(pa.table(columns, schema=schema_of(_ANSWERS)))
 
 
-def compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
+def _compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
     """Per task how many keys agree and differ, then a line each for the first that differ."""
     all_of_key = rows.join(folded, "key", "full_outer").join(answers, "key", "left")
     columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
@@ -170,11 +170,11 @@ def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequ
         return f"its row stopped at sequence {live.sequence}, its events had gone on to {first}"
     if live.sequence >= first + len(states):
         return f"its row is at sequence {live.sequence}, its events end at {first + len(states) - 1}"
-    if canonical(from_json(to_json(live.state))) != canonical(from_json(states[live.sequence - first])):
+    if _canonical(from_json(to_json(live.state))) != _canonical(from_json(states[live.sequence - first])):
         return f"its state differs at sequence {live.sequence}"
     return None
 
 
-def canonical(value: Any) -> str:
+def _canonical(value: Any) -> str:
     """JSON in which equal values are equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

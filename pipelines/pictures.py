@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 _CENTS = 100
-_WIDE, _SQUARE = (9, 3.2), (9, 6)
+_WIDE, _HIGH = (9, 3.2), (9, 6)
 
 
 def draw_revenue(rows: Sequence[Any], folder: Path) -> None:
@@ -29,7 +29,7 @@ def draw_retention(rows: Sequence[Any], folder: Path) -> None:
     months = range(1, max([1, *(row.months for row in rows)]) + 1)
     share = {(row.cohort, row.months): row.share for row in rows}
     grid = [[share.get((cohort, month), float("nan")) for month in months] for cohort in cohorts]
-    figure = Figure(figsize=_SQUARE)
+    figure = Figure(figsize=_HIGH)
     axes = figure.subplots()
     image = axes.imshow(grid or [[float("nan")]], aspect="auto", cmap="Blues", vmin=0)
     axes.set_xticks(range(len(months)), [str(month) for month in months])

@@ -12,7 +12,7 @@ RESULTS = Topic("insights.results.v1")
 TOPOLOGY = Topology("insights", topics=(RESULTS,))
 
 
-def as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
+def _as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
     """key: the kind and the key columns, `retention:1997-01-01:3`; value: an event that holds every column.
 
     A later record of a key replaces an earlier one. Each is the first event of its own, so its sequence is 1.
@@ -35,11 +35,11 @@ def as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
 
 def write(results: DataFrame, bootstrap: str, kind: str, *key: str) -> None:
     """Appends a batch of results."""
-    to_topic(as_records(results, kind, *key).write, bootstrap, RESULTS.name).save()
+    to_topic(_as_records(results, kind, *key).write, bootstrap, RESULTS.name).save()
 
 
 def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> None:
     """Appends what a stream changes, up to what its source holds now; resumes from `checkpoint`."""
-    stream = as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
+    stream = _as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
     query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from shared.kafka.jars import fetch_jars, user_cache
 from shared.kafka.java import Java, find_java
 
-ROOT = Path(__file__).parents[1]
 JARS = Path(__file__).with_name("spark-4.0.0.jars")
-NEWEST_JAVA = 23  # Hadoop's client needs the security manager, which Java 24 removed
 
+_ROOT = Path(__file__).parents[1]
+_NEWEST_JAVA = 23  # Hadoop's client needs the security manager, which Java 24 removed
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOCAL_ONLY = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SETTINGS = {
@@ -83,7 +83,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     """Sets this process's environment for the JVM about to start, too."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     local = master.startswith("local")  # executors elsewhere connect to the driver
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -105,7 +105,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
 @cache
 def java_home() -> Path:
     """The home of a Java that Spark starts on. Raises JavaUnavailable."""
-    return _shimmed(find_java(NEWEST_JAVA))
+    return _shimmed(find_java(_NEWEST_JAVA))
 
 
 def _shimmed(java: Java) -> Path:
@@ -122,7 +122,7 @@ def _shimmed(java: Java) -> Path:
     return home
 
 
-def code_digest(package: str, root: Path = ROOT) -> str:
+def code_digest(package: str, root: Path = _ROOT) -> str:
     """Changes whenever the code of `package`, or the code that folds it, changes."""
     digest = sha256()
     for folder in ("pipelines", "shared", package.replace(".", "/")):
@@ -136,6 +136,6 @@ def _code() -> Path:
     target = Path(tempfile.mkdtemp(prefix="onefold-")) / "onefold.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in ("pipelines", "services", "shared"):
-            for file in sorted((ROOT / package).rglob("*.py")):
-                archive.write(file, file.relative_to(ROOT))
+            for file in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(file, file.relative_to(_ROOT))
     return target

@@ -12,8 +12,8 @@ import httpx
 from shared.dev.stages import StageFailed
 from shared.loopback import DIRECT
 
-TOKEN_VARIABLE = "ONEFOLD_TOKEN"
-TIMEOUT_S = 30.0
+_TOKEN_VARIABLE = "ONEFOLD_TOKEN"
+_TIMEOUT_S = 30.0
 
 T = TypeVar("T")
 
@@ -24,10 +24,10 @@ class Silent(StageFailed):
 
 def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object in the worker's answer. Raises StageFailed, and Silent when it does not answer."""
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = os.environ.get(_TOKEN_VARIABLE)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with httpx.Client(mounts=DIRECT, timeout=TIMEOUT_S) as http:
+        with httpx.Client(mounts=DIRECT, timeout=_TIMEOUT_S) as http:
             answer = http.request(method, url, json=body, headers=headers)
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise Silent(f"{url} does not answer: {error}", "check that the worker runs, or name another") from error
@@ -57,7 +57,7 @@ def _object(answer: httpx.Response) -> dict[str, Any] | None:
 def _fix(status: int) -> str:
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return (
-            f"set {TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
+            f"set {_TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
             "its `aud` must hold the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
         )
     if status < httpx.codes.INTERNAL_SERVER_ERROR:

@@ -23,10 +23,10 @@ _SCHEMA = "#/components/schemas/{model}"
 def document_of(service: str) -> Json:
     """The document of one service of this checkout."""
     app = import_module(f"services.{service}.app").app
-    return document(app.topology, app.processors)
+    return _document(app.topology, app.processors)
 
 
-def document(topology: Topology, processors: Sequence[Processor]) -> Json:
+def _document(topology: Topology, processors: Sequence[Processor]) -> Json:
     """Every topic of the service, other services' that it reads or writes, and the messages it declares for them."""
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-YEAR = timedelta(days=365)
+_YEAR = timedelta(days=365)
 _SIGNS = x509.KeyUsage(
     key_cert_sign=True,
     crl_sign=True,
@@ -33,12 +33,12 @@ class Authority:
         self._name = _named(name)
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         self._signer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-        unsigned = _certificate(self._name, self._key.public_key(), self._name, YEAR)
+        unsigned = _certificate(self._name, self._key.public_key(), self._name, _YEAR)
         unsigned = unsigned.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         unsigned = unsigned.add_extension(_SIGNS, critical=True).add_extension(identifier, critical=False)
         self.certificate = _pem(unsigned.sign(self._key, hashes.SHA256()))
 
-    def issue(self, hosts: Sequence[str], valid: timedelta = YEAR) -> bytes:
+    def issue(self, hosts: Sequence[str], valid: timedelta = _YEAR) -> bytes:
         """PEM of a new key and its certificate for these names and addresses, as Kafka's PEM keystore wants it.
 
         valid: from now on; negative for one that has expired.
@@ -64,7 +64,7 @@ def _certificate(
     until = datetime.now(UTC) + valid
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(until - 2 * YEAR).not_valid_after(until)
+    return builder.not_valid_before(until - 2 * _YEAR).not_valid_after(until)
 
 
 def _host(name: str) -> x509.GeneralName:

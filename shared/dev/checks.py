@@ -25,7 +25,7 @@ class Check:
     fix: str
 
 
-STATIC = (
+_STATIC = (
     Check("format", ("ruff", "format", "--check", "."), ".venv/bin/ruff format"),
     Check("lint", ("ruff", "check", "--output-format=concise", "."), ".venv/bin/ruff check --fix"),
     Check("types", ("mypy",), "correct the lines above, then .venv/bin/mypy"),
@@ -54,8 +54,8 @@ def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
 def main(verb: str, *arguments: str) -> None:
     """Runs the static checks, then becomes pytest. Exits with 1 when a static check fails."""
     os.chdir(CHECKOUT)
-    total = len(STATIC) + 1
-    failures = [check for number, check in enumerate(STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
+    total = len(_STATIC) + 1
+    failures = [check for number, check in enumerate(_STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
     if failures:
         sys.exit(1)
     sys.stdout.write(f"[{total}/{total}] tests\n")

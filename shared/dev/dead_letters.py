@@ -12,7 +12,7 @@ from shared.dev import up
 from shared.dev.asking import ask, first_answer
 from shared.dev.stages import StageFailed
 
-PAGE = 500
+_PAGE = 500
 
 cli = typer.Typer(no_args_is_help=True, help="Show, retry or discard records that could not be handled.")
 
@@ -59,7 +59,7 @@ def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
     """Every parked key of the service whose worker is at `url`. Raises StageFailed."""
     cursor = None
     while True:
-        page = ask(f"{url}/dead-letters?limit={PAGE}&complete=true" + (f"&cursor={cursor}" if cursor else ""))
+        page = ask(f"{url}/dead-letters?limit={_PAGE}&complete=true" + (f"&cursor={cursor}" if cursor else ""))
         yield from page["items"]
         cursor = page["cursor"]
         if cursor is None:

@@ -18,13 +18,13 @@ from shared.checkout import CHECKOUT
 from shared.settings import DEV_ISSUER, PREFIX
 
 KEY_ID = "dev-1"
-FOLDER = CHECKOUT / ".onefold" / "issuer"
+_FOLDER = CHECKOUT / ".onefold" / "issuer"
 
 
 class DevIssuer:
     """Its key is made with its first token and kept in `folder`, readable by this user only."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = _FOLDER) -> None:
         self.key_set = folder / "jwks.json"
         self._folder = folder
         self._key_file = folder / "key.pem"

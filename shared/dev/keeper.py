@@ -36,7 +36,7 @@ class Keeper:
     While the file `resting` exists, the worker is stopped.
     """
 
-    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None = None) -> None:
+    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None) -> None:
         self._worker = worker
         self._say = say
         self._resting = resting

@@ -16,7 +16,7 @@ from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topi
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
 
-DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
+_DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
 
 
 class Line(NamedTuple):
@@ -175,5 +175,5 @@ def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator
     for topic, kept_s in finite_s.items():
         for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
             lag_s = place.lag_seconds or 0.0
-            if lag_s > DUE * kept_s:
+            if lag_s > _DUE * kept_s:
                 yield f"{topic}/{place.partition} in {max(kept_s - lag_s, 0.0):,.0f} s"

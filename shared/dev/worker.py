@@ -88,7 +88,7 @@ class Worker:
 
     def spawn(self) -> None:
         """Starts the process without waiting for it."""
-        self._kill()
+        self.kill()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._process = Child(self.command, self.log, CHECKOUT, environment | self._settings.environment())
@@ -111,7 +111,9 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL, like a machine that loses power."""
-        self._kill()
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
         """SIGTERM, and SIGKILL when it takes too long."""
@@ -128,7 +130,7 @@ class Worker:
         """Waits for its end, and forces it at the deadline."""
         if self._process:
             self._process.wait(deadline_s)
-        self._kill()
+        self.kill()
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
@@ -136,11 +138,6 @@ class Worker:
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
 
     def _failed(self, problem: str) -> StageFailed:
         lines = self.log.read_text(errors="replace").splitlines()

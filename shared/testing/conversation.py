@@ -19,7 +19,7 @@ from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.topology import Table, Topic
 
-DEAD_LETTERS = "dead-letters"
+_DEAD_LETTERS = "dead-letters"
 
 Turn = tuple[str, str]
 """The next record of a topic for a key."""
@@ -86,7 +86,7 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table.name].items())}
 
     def _handle(self, processor: Processor, said: Said) -> None:
-        batch, rows = Batch(DEAD_LETTERS), None
+        batch, rows = Batch(_DEAD_LETTERS), None
         if processor.table is not None and processor.codec is not None:
             memory = self._tables[processor.table.name]
             rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
@@ -96,14 +96,14 @@ class Conversation:
             memory.update({key: value for key, value in rows.encoded().items() if value is not None})
         self.outcomes += batch.outcomes
         for record in batch.records:
-            assert record.topic != DEAD_LETTERS, record.value
+            assert record.topic != _DEAD_LETTERS, record.value
             assert record.key is not None
             self.say(record.topic, record.key.decode(), record.value or b"")
 
 
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
-    batch, memory, rows = Batch(DEAD_LETTERS), _Memory(), None
+    batch, memory, rows = Batch(_DEAD_LETTERS), _Memory(), None
     if processor.codec is not None:
         rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
     for record in records:
