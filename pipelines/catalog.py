@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from shared.checkout import found_services
@@ -108,8 +107,13 @@ def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any
 
 def _declared(package: str, module: str, name: str) -> Any:
     """None if there is no such module, or no such name in it."""
-    found = importlib.import_module(f"{package}.{module}") if find_spec(f"{package}.{module}") else None
-    return getattr(found, name, None)
+    path = f"{package}.{module}"
+    try:
+        return getattr(importlib.import_module(path), name, None)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
+            raise
+        return None
 
 
 def _own_events(topology: Topology) -> Topic:

@@ -47,8 +47,17 @@ def test_a_view_without_a_read_model_is_refused(
         tables_in(package(tmp_path, domain__decide=DECIDE, **projections))
 
 
-def test_an_aggregate_without_a_decider_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("domain", [{}, {"domain__events": ""}, {"domain__decide": ""}])
+def test_an_aggregate_without_a_decider_is_refused(
+    domain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     fix = r"fix: add its Decider as DECIDER to domain/decide\.py"
     with pytest.raises(UnknownTable, match=rf"no decider of its table shops; {fix}"):
-        tables_in(package(tmp_path, domain__decide="", projections=LEVELS))
+        tables_in(package(tmp_path, projections=LEVELS, **domain))
+
+
+def test_a_module_that_a_decider_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'shopp'"):
+        tables_in(package(tmp_path, domain__decide="from shopp import DECIDER", projections=LEVELS))
