@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.processors import PROCESSORS
+from services.sales.projections import READ_MODELS
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, ORDERS_EVENTS, SKUS, TOPOLOGY
-from shared.es.envelope import EventCodec
 from shared.testing.conversation import Conversation
 
-CODEC: EventCodec[OrderConfirmed] = EventCodec((OrderConfirmed,))
+CODEC = next(model.event_codec for model in READ_MODELS if OrderConfirmed in model.events)
 START = datetime(1997, 1, 1, tzinfo=UTC)
 
 lines = st.lists(

@@ -4,13 +4,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.rfm import Rfm, score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import GRACE
 from services.sales.projections import (
+    READ_MODELS,
     by_customer,
     by_day,
     by_hour,
@@ -21,7 +21,8 @@ from services.sales.projections import (
     latest,
     sku_sales,
 )
-from shared.es.envelope import EventCodec, EventEnvelope
+from services.sales.topology import INSIGHTS
+from shared.es.envelope import EventEnvelope
 
 SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 DAY_ENDS = datetime(1997, 1, 19, tzinfo=UTC)
@@ -106,7 +107,7 @@ def test_a_customer_is_scored_from_1_to_5(days: int, orders: int, total_cents: i
 
 
 def test_the_latest_figures_are_shown() -> None:
-    codec: EventCodec[Counted] = EventCodec((Counted,))
+    codec = next(model.event_codec for model in READ_MODELS if model.table == INSIGHTS)
     written = b"""{"event_id":"e","type":"insights.counted","schema_version":1,"aggregate_id":"segment:lost",
         "sequence":1,
         "occurred_at":"1998-07-01T00:00:00.000Z","correlation_id":"e",
