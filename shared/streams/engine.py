@@ -57,6 +57,8 @@ SLICE_S = 0.002  # then the HTTP side gets its turns
 HTTP_TURNS = 3  # of the event loop: to read a request, to answer it, and one for a request that came meanwhile
 SWITCH_S = 0.0005  # how soon the commit's thread hands back the interpreter; Python's default is 5 ms, each time
 POLL_WAIT_MS = 100
+DUE_WAIT_MS = 5  # while a batch waits for its commit
+PAUSE = 1.0  # between commits, in durations of the last one
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
@@ -134,6 +136,7 @@ class Engine(Service):
         self._failures = 0
         self._may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._slice_ends = 0.0
+        self._pause_ends = 0.0
 
     # Called by the group's consumer, on the worker's loop.
 
@@ -282,7 +285,8 @@ class Engine(Service):
         # halved after each failure: the batch may have been too large for one transaction or for a slow broker
         only_restoring = restoring and self.sources.keys() <= self._reader.paused()
         limit = RESTORE_RECORDS if only_restoring else max(1, POLL_RECORDS >> self._failures)
-        fetched = await self._reader.getmany(timeout_ms=POLL_WAIT_MS, max_records=limit)
+        wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS
+        fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=limit)
         self._reread_gaps(fetched)
         handled = 0
         for partition, records in fetched.items():
@@ -296,8 +300,19 @@ class Engine(Service):
         if restoring or (self.assignment is not None and self.assignment.standby):
             self._advance_replicas()
         self._advance_sources()
-        if self._batch and (handled < POLL_RECORDS or self._batch.full):
+        if self._batch and self._is_due(handled):
             await self._flush()
+
+    def _is_due(self, handled: int) -> bool:
+        """Whether to commit the batch now, after the last fetch gave `handled` records.
+
+        A commit costs the brokers the same however little it holds. So if records came during a commit, the next one
+        waits for as long as that took.
+        """
+        if self._batch.full or self._failures:
+            return True
+        under_way = self._committing is not None and not self._committing.done()
+        return handled < POLL_RECORDS and not under_way and time.monotonic() >= self._pause_ends
 
     def _reread_gaps(self, fetched: dict[Partition, list[ReadRecord]]) -> None:
         for tp, asked in list(self._gap_guard.unseen.items()):
@@ -427,11 +442,14 @@ class Engine(Service):
 
     async def _commit(self, batch: Batch, member: bytes, sent: asyncio.Event) -> None:
         """Commit the batch, then write the store, then answer the callers."""
+        began = time.monotonic()
         try:
             changes = await self._in_thread(self._send, batch)
         finally:
             sent.set()
         self._after_commit(batch, await self._in_thread(self._finish, batch, changes, member))
+        now = time.monotonic()
+        self._pause_ends = now + PAUSE * (now - began) if self._batch else 0.0
 
     def _send(self, batch: Batch) -> Encoded:
         changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}

@@ -71,7 +71,8 @@ def append(broker: Broker, place: TopicPartition, state: str | None) -> None:
 
 async def turn(engine: Engine) -> None:
     await engine._turn_or_heal()
-    await asyncio.sleep(0)  # lets the commit run
+    if engine._committing is not None:
+        await asyncio.wait([engine._committing])
 
 
 async def busy_turns(engine: Engine, broker: Broker) -> None:

@@ -19,13 +19,14 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
-from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
 from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded
 from shared.topology import Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 NEXT = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, version=2, history=EVENTS)
 COPIED = Topic("accounts.copies.v1")
@@ -41,12 +42,6 @@ VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(
 COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened])
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
-    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.es.errors import NotReady
 from shared.kafka.transactions import TransactionAborted
-from shared.streams import engine as engine_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate
 from shared.streams.replicas import Replicas
@@ -23,15 +22,12 @@ from shared.streams.store import StoreFailed
 from shared.topology import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot, membership
 
+pytestmark = pytest.mark.usefixtures("no_waiting")
+
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
 MEMBER = membership(Broker([], TOPOLOGY.partitions, random.Random(1)), "w")
 SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
 
 
 def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:

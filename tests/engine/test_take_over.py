@@ -10,15 +10,10 @@ import pytest
 from services.accounts.topology import COMMANDS
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import TopologyMismatch
-from shared.streams import engine as engine_module
 from tests.engine.test_next_version import NEXT, OPEN, TOPICS, Worker, events
 from tests.faults.simulated import Broker
 
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
-    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 @pytest.fixture

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import count
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import TopicPartition
 
-from shared.kafka.transactions import TransactionAborted
+from shared.kafka.transactions import Record, TransactionAborted
 from shared.parking import Wish
+from shared.positions import Partition
+from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.engine import Engine
+from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Processor
 from shared.streams.sources import Source
 from shared.topology import Topic, Topology
@@ -33,6 +40,10 @@ class Noting(Processor):
         self.turns.append("record")
 
 
+def _record(offset: int) -> Any:
+    return SimpleNamespace(topic=FACTS.name, partition=0, offset=offset, key=b"a", value=b"", timestamp=0)
+
+
 async def turns_of(records: int) -> str:
     """The turns in order: r for a record, o for a turn of another task."""
     noting, parked = Noting(), SHOP.parked.name
@@ -41,10 +52,7 @@ async def turns_of(records: int) -> str:
     nothing = cast(Any, None)
     engine = Engine(SHOP, [noting], {parked: store}, nothing, nothing, nothing, nothing, print, 1.0)
     place = TopicPartition(FACTS.name, 0)
-    fetched: list[Any] = [
-        SimpleNamespace(topic=FACTS.name, partition=0, offset=offset, key=b"a", value=b"", timestamp=0)
-        for offset in range(records)
-    ]
+    fetched = [_record(offset) for offset in range(records)]
 
     async def other() -> None:
         while noting.turns.count("record") < records:
@@ -118,6 +126,66 @@ async def _asked_for(restoring: bool, paused: bool) -> list[int]:
         engine._failures = failures
         await engine._turn()
     return asked
+
+
+class SlowProducer:
+    """Commits when `may_commit` is set. committed: the position that each commit gives the source."""
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+        self.may_commit = threading.Event()
+
+    def send(self, records: Sequence[Record]) -> None:
+        pass
+
+    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+        assert self.may_commit.wait(60)
+        self.committed += offsets.values()
+        return {}
+
+
+async def commits_of(arrivals: str) -> list[int]:
+    """What is committed when records arrive during a commit (d) or after it (a)."""
+    place, producer, nothing = TopicPartition(FACTS.name, 0), SlowProducer(), cast(Any, None)
+    store: Any = FakeStore(SHOP.parked.name)
+    store.open(0)
+    offsets = count()
+
+    async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
+        return {place: [_record(next(offsets))]}
+
+    reader: Any = SimpleNamespace(getmany=getmany, position=lambda tp: 0, paused=lambda: set(), stop=AsyncMock())
+    stores = {store.table_name: store}
+    engine = Engine(SHOP, [Noting()], stores, reader, nothing, cast(Any, producer), nothing, print, 1.0)
+    engine.sources = {place: Source(place, [Noting()], 0, 0)}
+    engine.assignment = Assignment(frozenset({place}), frozenset(), b"", 1, "m")
+    await engine._turn()
+    for arrival in arrivals:
+        if arrival == "a":
+            producer.may_commit.set()
+            await engine._await_commit()
+            producer.may_commit.clear()
+        await engine._turn()
+    producer.may_commit.set()
+    await engine._await_commit()
+    await engine.on_stop()
+    return producer.committed
+
+
+@pytest.mark.parametrize(
+    ("pause", "arrivals", "committed"),
+    [
+        pytest.param(1e9, "aaa", [1, 2, 3, 4], id="each alone, so at once"),
+        pytest.param(0.0, "dda", [1, 4], id="during a commit, so in one more"),
+        pytest.param(1e9, "dda", [1], id="during a commit, so after a pause"),
+    ],
+)
+def test_records_that_come_during_a_commit_are_committed_together(
+    monkeypatch: pytest.MonkeyPatch, pause: float, arrivals: str, committed: list[int]
+) -> None:
+    monkeypatch.setattr(engine_module, "PAUSE", pause)
+    monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
+    assert asyncio.run(commits_of(arrivals)) == committed
 
 
 def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from math import inf
 from typing import Any, cast
 
 import pytest
@@ -28,6 +29,7 @@ from shared.clock import elapsed_s
 from shared.es.message import Event
 from shared.kafka.transactions import TransactionAborted, TransactionRefused
 from shared.positions import Partition
+from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
@@ -415,8 +417,11 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small batches, no pauses, no log."""
     monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
+    monkeypatch.setattr(engine_module, "PAUSE", 0.0)
     monkeypatch.setattr(engine_module, "QUIET_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_RECORDS", 3)
+    monkeypatch.setattr(batch_module, "FULL_RECORDS", 6)
+    monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
     monkeypatch.setattr(engine_module, "SLICE_S", 0.0)
     configured = structlog.get_config()
