@@ -2,7 +2,7 @@
 
 from datetime import date, datetime
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from pydantic import GetPydanticSchema, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -14,11 +14,16 @@ class _Reader(Protocol):
 
 def _iso_8601(reader: _Reader) -> GetPydanticSchema:
     """From JSON only text; from Python also the value itself."""
-    # the pattern is needed because pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
-    text = core_schema.chain_schema([core_schema.str_schema(pattern="^[0-9]{4}-", strict=True), reader(strict=False)])
-    either = core_schema.union_schema([reader(strict=True), text])
-    schema = core_schema.json_or_python_schema(json_schema=text, python_schema=either)
-    return GetPydanticSchema(lambda _type, _next: schema)
+
+    def schema(_type: Any, _next: Any) -> CoreSchema:
+        """A new one for each field, because pydantic writes a field's own serializer into it."""
+        # the pattern is needed because pydantic reads 5, and in strict mode the text "5", as five seconds after 1970
+        iso = core_schema.str_schema(pattern="^[0-9]{4}-", strict=True)
+        text = core_schema.chain_schema([iso, reader(strict=False)])
+        either = core_schema.union_schema([reader(strict=True), text])
+        return core_schema.json_or_python_schema(json_schema=text, python_schema=either)
+
+    return GetPydanticSchema(schema)
 
 
 Day = Annotated[date, _iso_8601(core_schema.date_schema), WithJsonSchema({"type": "string", "format": "date"})]

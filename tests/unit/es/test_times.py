@@ -2,10 +2,10 @@
 
 import json
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PlainSerializer, TypeAdapter, ValidationError
 
 from shared.es.message import Command
 from shared.es.times import Day, Instant
@@ -33,6 +33,11 @@ def test_it_is_written_as_it_was_read() -> None:
 def test_another_spelling_of_offset_zero_is_written_the_one_way() -> None:
     wait = Wait.model_validate(WRITTEN | {"until": "1997-01-18T09:30:00.000+00:00"})
     assert json.loads(wait.model_dump_json()) == WRITTEN
+
+
+def test_a_serializer_of_one_field_is_that_fields_alone() -> None:
+    assert TypeAdapter(Annotated[Day, PlainSerializer(str)]).dump_python(date(1997, 1, 19)) == "1997-01-19"
+    assert TypeAdapter(Day).dump_python(date(1997, 1, 19)) == date(1997, 1, 19)
 
 
 @pytest.mark.parametrize("kind", [Day, Instant])
