@@ -87,9 +87,14 @@ def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[
 
 
 class _Shape(GenerateJsonSchema):
-    """Takes what no schema can describe for anything."""
+    """Takes for anything what no schema can describe, and what a serializer without a return type makes."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+    def ser_schema(self, schema: Any) -> JsonSchemaValue | None:
+        if schema["type"] in ("function-plain", "function-wrap") and "return_schema" not in schema:
+            return {}
+        return super().ser_schema(schema)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}

@@ -312,7 +312,7 @@ def _check_types(query: type[ListQuery], table: Table, state_type: Any) -> None:
         asked = kinds(query, name, by_alias=False) - {"null"}
         for field in {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}:
             held = kinds(state_type, field)
-            if not asked <= held:
+            if asked.isdisjoint(held):
                 raise ValueError(
                     f"{query.__name__}.{name} is {_either(asked)} in JSON, {field!r} in the table {table.name} "
                     f"{_either(held)}; fix: give it the type of the state's field"

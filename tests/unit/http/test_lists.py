@@ -283,6 +283,14 @@ def test_a_filter_or_an_order_that_its_index_cannot_serve_is_refused(query: type
         Lists(node, Peers("billing", node.settings), BILLS, bill_view, query)
 
 
+class ChoiceList(ListQuery):
+    note: Literal["open", None] = None
+
+
+async def test_a_filter_whose_type_its_schema_does_not_tell_is_served(billed: MemoryNode) -> None:
+    Lists(billed, Peers("billing", billed.settings), BILLS, bill_view, ChoiceList)
+
+
 async def test_a_list_takes_only_the_query_that_was_checked() -> None:
     node = MemoryNode(BILLING, [])
     lists = Lists(node, Peers("billing", node.settings), BILLS, bill_view, ListQuery)
