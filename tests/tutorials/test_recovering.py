@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from services.inventory.topology import EVENTS
 from services.inventory.topology import TOPOLOGY as INVENTORY
 from shared.dev.up import running
+from shared.kafka.offsets import Offsets
 from shared.kafka.provision import load_topologies
 from shared.testing.conversation import Said
 from tests.scaffold.conftest import copied
@@ -121,6 +123,16 @@ def log(bootstrap: str) -> dict[str, list[Said]]:
     return {topic.name: read(bootstrap, topic.name) for topic in topics}
 
 
+def await_quiet(bootstrap: str) -> None:
+    """Until inventory has committed its position behind the last marker, as it has when a person has read on."""
+    offsets, places = Offsets(bootstrap), [(EVENTS.name, number) for number in range(INVENTORY.partitions)]
+    ends = offsets.ends(places)
+    deadline = time.monotonic() + DEADLINE_S
+    while (committed := offsets.committed(INVENTORY.group, places)) != ends:
+        assert time.monotonic() < deadline, f"committed {committed} of {ends}"
+        time.sleep(0.5)
+
+
 def test_every_block_of_the_tutorial_is_carried_out() -> None:
     assert {language for language, _ in blocks()} == {"diff", "sh", "json", "text"}
     assert blocks()[1] == ("sh", f"{UP}\n")
@@ -143,6 +155,8 @@ def test_the_bug_is_seen_and_repaired_as_the_tutorial_says(tmp_path: Path) -> No
                 apply(root, text)
                 before = log(bootstrap)
             elif language == "sh":
+                if "stop inventory" in text:
+                    await_quiet(bootstrap)
                 reader.do(text, answer if answer and answer[0] in ("json", "text") else None)
         assert log(bootstrap) == before
         assert len(before["inventory.events.v1"]) == 3
