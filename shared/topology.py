@@ -44,8 +44,8 @@ class Table:
     """Rows by key, fed by exactly one topic, which makes the table replayable.
 
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
-    a date is text and so is a Decimal, which does not sort as a number. A query's field must have the type of the
-    state's. Where a phase lacks a field, it counts as null.
+    a date, a Decimal and a timedelta are text. So 9.5 is not 9.50, and neither Decimals nor timedeltas sort by size. A
+    query's field must have the type of the state's. Where a phase lacks a field, it counts as null.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     """
 

@@ -248,10 +248,10 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
     """The processors, with a Chronicle for the history that `topology` declares, if any.
 
     Raises ValueError, also for a declared table without a processor, for one of a processor that is not declared, and
-    for an index on a field that no phase of the state has.
+    for an index on a field that no phase of the state has, or that holds only lists or objects.
     """
     _refuse_half_wired(topology, processors)
-    _refuse_unknown_indexes(topology, processors)
+    _refuse_useless_indexes(topology, processors)
     if topology.history is None or topology.chapters is None:
         return processors
     for each in processors:
@@ -278,15 +278,21 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
             )
 
 
-def _refuse_unknown_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
+def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
     for processor in processors:
         if processor.table is None or processor.codec is None:
             continue
         for field in processor.table.indexes:
-            if not kinds(processor.codec.state_type, field):
+            held = kinds(processor.codec.state_type, field)
+            if not held:
                 raise ValueError(
                     f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
                     f"fix: correct its indexes in topology.py"
+                )
+            if set() < held - {"null"} <= {"array", "object"}:
+                raise ValueError(
+                    f"{topology.service}: {field!r} in the table {processor.table.name} is {' or '.join(sorted(held))} "
+                    f"in JSON, and an index holds null, booleans, numbers or text; fix: index a field that holds these"
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,11 @@ from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
 from shared.es.row import Row, RowCodec
+from shared.es.state import State
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.policy import Reaction
-from shared.streams.processors import Aggregate, Policy, with_history
+from shared.read_model import ReadModel
+from shared.streams.processors import Aggregate, Policy, Projection, with_history
 from shared.topology import Table
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -108,3 +111,31 @@ def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
     aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
     with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
         with_history(replace(TOPOLOGY, tables=(table,)), [aggregate])
+
+
+class Basket(State):
+    lines: list[str] = []
+    inner: State | None = None
+    label: str | list[str] = ""
+    nothing: None = None
+    anything: Any = None
+
+
+def index_baskets(field: str) -> None:
+    table = Table("baskets", source=EVENTS, indexes=(field,))
+    model = ReadModel(table, lambda view, *_: view, initial=Basket(), events=(AccountOpened,), state=Basket | None)
+    with_history(replace(TOPOLOGY, tables=(table,), history=None), [Projection(model)])
+
+
+@pytest.mark.parametrize(("field", "kind"), [("lines", "array"), ("inner", "null or object")])
+def test_an_index_on_what_has_no_order_is_refused_at_start_up(field: str, kind: str) -> None:
+    """Otherwise the first row with a value would stop the worker."""
+    with pytest.raises(
+        ValueError, match=rf"{field!r} in the table baskets is {kind} in JSON, and an index holds null, .*; fix: index"
+    ):
+        index_baskets(field)
+
+
+@pytest.mark.parametrize("field", ["label", "nothing", "anything"])
+def test_an_index_on_what_may_have_an_order_is_accepted(field: str) -> None:
+    index_baskets(field)
