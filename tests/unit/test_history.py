@@ -114,7 +114,7 @@ def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
 
 
 class Basket(State):
-    lines: list[str] = []
+    lines: tuple[str, ...] = ()
     inner: State | None = None
     label: str | list[str] = ""
     nothing: None = None
