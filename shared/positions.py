@@ -33,8 +33,12 @@ def format_positions(positions: Mapping[Partition, int]) -> str:
 
 
 def parse_positions(text: str) -> dict[Partition, int]:
-    """What `format_positions` wrote. Raises ValueError."""
-    found = [_POSITION.fullmatch(part) for part in text.split(",")]
-    if not all(found):
-        raise ValueError(f"not a position, topic/partition@offset: {text[:200]!r}")
-    return {(match[1], int(match[2])): int(match[3]) for match in found if match}
+    """What `format_positions` wrote; of several positions joined, the latest in each partition. Raises ValueError."""
+    positions: dict[Partition, int] = {}
+    for part in text.split(","):
+        found = _POSITION.fullmatch(part)
+        if found is None:
+            raise ValueError(f"not a position, topic/partition@offset: {text[:200]!r}")
+        partition, offset = (found[1], int(found[2])), int(found[3])
+        positions[partition] = max(offset, positions.get(partition, -1))
+    return positions

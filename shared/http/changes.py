@@ -27,7 +27,7 @@ from shared.es.ids import AggregateId
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node, Present
-from shared.http.problems import Problem
+from shared.http.problems import Problem, not_valid
 from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
@@ -132,7 +132,7 @@ def _after(
 
 
 def _unprocessable(message: str) -> RequestValidationError:
-    return RequestValidationError([{"loc": ("header", "last-event-id"), "msg": message, "type": "value_error"}])
+    return not_valid("header", "last-event-id", message)
 
 
 async def _events(

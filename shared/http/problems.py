@@ -73,6 +73,11 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(TooMany, _on_too_many)
 
 
+def not_valid(place: str, name: str, message: str) -> RequestValidationError:
+    """For a parameter that FastAPI has let pass; place: such as `query`."""
+    return RequestValidationError([{"loc": (place, name), "msg": message, "type": "value_error"}])
+
+
 async def _on_not_ready(_: Request, error: Exception) -> JSONResponse:
     return not_ready(str(error))
 

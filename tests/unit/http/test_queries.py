@@ -65,6 +65,26 @@ async def test_a_parameter_that_a_row_cannot_meet_is_refused(
     assert (refused.status_code, error["field"]) == (422, f"query.{wish.partition('=')[0]}")
 
 
+@pytest.mark.parametrize("path", ["/accounts/ann", "/accounts/ann/events"])
+async def test_of_joined_positions_the_highest_counts(http: httpx.AsyncClient, path: str) -> None:
+    """Whoever has two answers joins their positions, in any order."""
+    reached = (await http.post("/accounts/ann")).headers["onefold-position"].partition(",")[0]
+    ahead = f"{reached.partition('@')[0]}@99"
+    for joined in (f"{ahead},{reached}", f"{reached},{ahead}"):
+        answer = await http.get(path, params={"min_position": joined})
+        assert (answer.status_code, "not yet at 99" in answer.text) == (503, True)
+    assert (await http.get(path, params={"min_position": f"{reached},{reached}"})).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/accounts/ann", "/accounts/ann/events"])
+async def test_a_position_in_two_parameters_is_refused(http: httpx.AsyncClient, path: str) -> None:
+    """Taking one of them would answer older than the other."""
+    reached = (await http.post("/accounts/ann")).headers["onefold-position"]
+    refused = await http.get(path, params={"min_position": [reached, reached]})
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"]) == (422, "query.min_position")
+
+
 @pytest.mark.parametrize(
     ("named", "status"), [("W/{}", 304), ('"x", {}', 304), ('"x",W/{} , "y"', 304), ("*", 304), ('W/"x"', 200)]
 )
