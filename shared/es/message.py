@@ -9,19 +9,26 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """The integers that every reader of JSON or Parquet can represent."""
 
 
-class Message(BaseModel):
+class Part(BaseModel):
+    """A model inside a message, which is as strict as its message: pydantic does not hand a configuration down.
+
+    In a command, write `class Line(Part, extra="forbid")`, so that no field is ignored there either.
+    """
+
+    # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
+    # keys: pydantic's parser caches strings, and values hardly ever repeat
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, cache_strings="keys")
+
+
+class Message(Part):
     """TYPE is the wire name and never changes; VERSION goes up with every change except a new optional field.
 
     An older reader ignores a new field of an event, and refuses a command that has one: release readers before senders.
 
     Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
     str. So a tuple, set, enum, UUID or Decimal in a command over HTTP needs `Field(strict=False)`, an inner one too,
-    or every request gets 422. For days and instants use the types of shared.es.times.
+    or every request gets 422. For days and instants use the types of shared.es.times, for an inner model the base Part.
     """
-
-    # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
-    # keys: pydantic's parser caches strings, and values hardly ever repeat
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, cache_strings="keys")
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1

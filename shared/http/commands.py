@@ -11,10 +11,13 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from fastapi import Depends, Header, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
 
 from shared.es.decider import Decider
+from shared.es.envelope import CommandEnvelope
+from shared.es.errors import BadMessage
 from shared.es.ids import DOT_SEGMENTS, check_aggregate_id
 from shared.es.message import Command
 from shared.es.row import Outcome
@@ -122,9 +125,10 @@ class Commands:
         envelope = self._codec.wrap(
             command, command_id=headers.command_id, aggregate_id=aggregate_id, issued_at=headers.occurred_at
         )
+        value, read = self._checked(envelope)
         decided = self._node.expect(aggregate_id, headers.command_id)
         try:
-            offset = await self._node.append(self._table.source, key, self._codec.encode(envelope))
+            offset = await self._node.append(self._table.source, key, value)
             appended = {(self._table.source.name, partition): offset}
             outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
         except TimeoutError:
@@ -133,7 +137,19 @@ class Commands:
         finally:
             decided.cancel()
         answered = self._headers(aggregate_id, headers.command_id, partition, {**positions, **appended})
-        return self._outcome(outcome, fingerprint(command), answered)
+        return self._outcome(outcome, fingerprint(read), answered)
+
+    def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, Command]:
+        """The record's value, and the command as its readers get it. Raises RequestValidationError.
+
+        FastAPI takes what JSON can't hold: half a surrogate pair, NaN in an inner model, or 250 levels.
+        """
+        try:
+            value = self._codec.encode(envelope)
+            return value, self._codec.decode(value).data
+        except (BadMessage, ValueError, RecursionError) as error:
+            message = f"no reader can take it as JSON: {error}"
+            raise RequestValidationError([{"loc": ("body",), "msg": message, "type": "json_invalid"}]) from None
 
     async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
         """The outcome of a command: 201, 409, or 404 when it is not yet, or no longer, among the aggregate's latest."""

@@ -2,17 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shared.es.ids import AggregateId
-from shared.es.message import Command, Int64
+from shared.es.message import Command, Int64, Part
 from shared.es.times import Instant
 
 
-class LineWish(BaseModel):
+class LineWish(Part, extra="forbid"):
     """`quantity` pieces of an item for `amount_cents` in total; `decide` checks both ranges."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     sku: AggregateId
     quantity: Int64

@@ -1,15 +1,11 @@
 """The events of an order. Each carries what the policies need, because policies keep no state."""
 
-from pydantic import BaseModel, ConfigDict
-
-from shared.es.message import Event
+from shared.es.message import Event, Part
 from shared.es.times import Instant
 
 
-class Line(BaseModel):
+class Line(Part):
     """`quantity` pieces of an item, at least 1, for `amount_cents` in total, at least 0."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     sku: str
     quantity: int

@@ -1,14 +1,10 @@
 """Orders as sales sees it: a confirmed order, and the sums that sales takes from it."""
 
-from pydantic import BaseModel, ConfigDict
-
-from shared.es.message import Event
+from shared.es.message import Event, Part
 from shared.es.times import Instant
 
 
-class Line(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
+class Line(Part):
     sku: str
     quantity: int
     amount_cents: int

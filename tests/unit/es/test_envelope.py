@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from shared.es.envelope import CommandCodec, EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
-from shared.es.message import Command, Event
+from shared.es.message import Command, Event, Part
 
 
 class Noted(Event):
@@ -318,3 +318,17 @@ def test_a_body_over_http_needs_a_field_that_is_not_strict() -> None:
     assert Tag.model_validate({"lax": tags}).lax == Tag.model_validate_json(json.dumps({"strict": tags})).strict
     with pytest.raises(ValidationError, match="valid tuple"):
         Tag.model_validate({"strict": tags})
+
+
+@pytest.mark.parametrize(("grams", "said"), [(float("nan"), "finite"), ("5", "valid number")])
+def test_a_model_inside_a_message_is_as_strict_as_the_message(grams: object, said: str) -> None:
+    class Parcel(Part):
+        grams: float
+
+    class Send(Command):
+        TYPE = "parcel.send"
+
+        parcel: Parcel
+
+    with pytest.raises(ValidationError, match=said):
+        Send.model_validate({"parcel": {"grams": grams}})

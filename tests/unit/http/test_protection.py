@@ -5,20 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import DevIssuer
+from shared.es.decider import Decider
+from shared.es.message import Command, Event
+from shared.es.state import State
 from shared.http import limits
 from shared.http.api import create_api
+from shared.http.commands import Commands, Headers
 from shared.http.health import PROBES
 from shared.http.limits import BodyLimit, Buckets, TimeLimit
+from shared.http.node import Node
+from shared.http.paths import PathId
+from shared.http.peers import Peers
 from shared.settings import DEV_PEER_SECRET, Settings
+from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from shared.topology import Table, Topic, Topology
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
@@ -125,6 +137,82 @@ async def test_a_body_that_json_cannot_hold_is_422(http: httpx.AsyncClient, body
         "request.invalid",
         "body",
     )
+
+
+class Inner(BaseModel):
+    weight: float = 0
+    inner: Inner | None = None
+
+
+class Ship(Command):
+    TYPE = "parcel.ship"
+
+    label: Any = None
+    inner: Inner = Inner()
+
+
+class Shipped(Event):
+    TYPE = "parcel.shipped"
+
+
+class Parcel(State):
+    pass
+
+
+SHIPPING = Decider(
+    decide=lambda _command, _parcel: [Shipped()],
+    evolve=lambda parcel, _event: parcel,
+    initial=Parcel(),
+    commands=(Ship,),
+    events=(Shipped,),
+    state=Parcel,
+)
+COMMANDS, EVENTS = Topic("parcels.commands.v1"), Topic("parcels.events.v1")
+PARCELS = Table("parcels", source=COMMANDS)
+
+
+def shipping(node: Node, peers: Peers) -> list[APIRouter]:
+    router = APIRouter()
+    intake = Commands(node, peers, SHIPPING, PARCELS, path="/parcels")
+
+    @router.post("/parcels/{parcel}")
+    async def ship(request: Request, parcel: PathId, body: Ship, headers: Headers) -> Response:
+        return await intake.submit(request, parcel, body, headers)
+
+    return [router]
+
+
+def nested(levels: int) -> bytes:
+    return b'{"inner":' * levels + b"{}" + b"}" * levels
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"inner": {"weight": 1}}', 201),
+        (nested(50), 201),
+        (b'{"label": "\\ud800"}', 422),
+        (b'{"label": {"\\ud800": 1}}', 422),
+        (b'{"inner": {"weight": NaN}}', 422),
+        (b'{"inner": {"weight": 1e999}}', 422),
+        (b'{"label": ' + b"[" * 220 + b"]" * 220 + b"}", 422),
+        (b'{"label": ' + b"[" * 253 + b"]" * 253 + b"}", 422),
+        (nested(220), 422),
+    ],
+    ids=lambda each: repr(each)[:30],
+)
+async def test_a_command_that_its_readers_cannot_take_is_422_and_not_sent(body: bytes, status: int) -> None:
+    """FastAPI takes all of them."""
+    node = MemoryNode(
+        Topology("parcels", topics=(COMMANDS, EVENTS), tables=(PARCELS,)),
+        [Aggregate(SHIPPING, table=PARCELS, events=EVENTS)],
+    )
+    transport = httpx.ASGITransport(create_api(node, shipping), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        answer = await http.post("/parcels/p", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json().get("code")) == (status, "request.invalid" if status == 422 else None)
+    appended = [topic for (topic, _), log in node.logs.items() if log]
+    assert appended == ([COMMANDS.name, EVENTS.name] if status == 201 else [])
 
 
 @pytest.mark.parametrize(
