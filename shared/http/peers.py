@@ -24,7 +24,7 @@ from yarl import URL
 from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of
 from shared.http.limits import Buckets, RateLimit
-from shared.http.problems import problem
+from shared.http.problems import MEDIA_TYPE, problem
 from shared.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -173,7 +173,7 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
-        """The owner's answer. Raises NotReady without an owner, or when it does not answer or rejects our peer token.
+        """The owner's answer: JSON or a problem. Raises NotReady without an owner, or when no worker of ours answers.
 
         The owner checks no other token of a peer and never rate-limits it, so a 401 or 429 is ours, not the caller's.
         """
@@ -195,6 +195,9 @@ class Peers:
             ) as answer:
                 if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
                     raise NotReady(f"the owner {owner} does not accept us as its peer")
+                if not _of_a_worker(answer):
+                    found = f"{answer.status} {answer.content_type}"
+                    raise NotReady(f"at the owner's address {owner}, something that is no worker answers {found}")
                 kept = {
                     name: value
                     for name, value in answer.headers.items()
@@ -244,6 +247,16 @@ def _target(scope: Scope) -> str:
     """Path and query as they were sent: an id may hold an encoded `?` or `%`. What a URL can't hold is encoded."""
     path, query = (quote(scope[part], safe=_KEPT) for part in ("raw_path", "query_string"))
     return f"{path}?{query}" if query else path
+
+
+def _of_a_worker(answer: aiohttp.ClientResponse) -> bool:
+    """Whether a worker answers so; a proxy, or another program at a reused address, answers in another way."""
+    if answer.status < 300:
+        return answer.content_type == "application/json"
+    if answer.status < 400:
+        return answer.status == HTTPStatus.NOT_MODIFIED
+    gateways = answer.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+    return answer.content_type == MEDIA_TYPE and not gateways
 
 
 def _timeout(wait_s: float) -> aiohttp.ClientTimeout:

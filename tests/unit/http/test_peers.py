@@ -34,19 +34,22 @@ SECRET = "a secret that these workers alone know"
 
 @dataclass
 class Recorder:
-    """A server that records each request's head and always answers with the same status."""
+    """A server that records each request's head and always answers the same: a worker's JSON, unless told otherwise."""
 
     status: str = "200 OK"
+    content_type: str = ""
     url: str = ""
     heads: list[list[str]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head.decode().split("\r\n")[:-2])
-        body = b'{"parts": []}'
+        body = b"" if self.status.startswith(("204", "304")) else b'{"parts": []}'
+        media = self.content_type or ("application/json" if self.status < "4" else "application/problem+json")
         writer.write(
-            b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
-            b"Onefold-Lag: 0\r\nContent-Length: %d\r\n\r\n%s" % (self.status.encode(), len(body), body)
+            b"HTTP/1.1 %s\r\nContent-Type: %s\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
+            b"Location: http://elsewhere/\r\nOnefold-Lag: 0\r\nContent-Length: %d\r\n\r\n%s"
+            % (self.status.encode(), media.encode(), len(body), body)
         )
         await writer.drain()
         writer.close()
@@ -59,8 +62,8 @@ class Recorder:
 
 
 @asynccontextmanager
-async def recording(status: str = "200 OK") -> AsyncIterator[Recorder]:
-    recorder = Recorder(status)
+async def recording(status: str = "200 OK", content_type: str = "") -> AsyncIterator[Recorder]:
+    recorder = Recorder(status, content_type)
     server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
     recorder.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     yield recorder
@@ -141,7 +144,7 @@ async def test_a_request_reaches_a_peer_at_which_100_others_wait() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await all_there.wait()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -285,6 +288,70 @@ async def test_a_refusal_by_a_peer_is_503_for_the_caller(status: str) -> None:
     async with recording(status) as owner:
         answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+NO_WORKERS = [
+    ("404 Not Found", "text/plain"),
+    ("404 Not Found", "application/json"),
+    ("500 Internal Server Error", "text/plain"),
+    ("502 Bad Gateway", "text/html"),
+    ("502 Bad Gateway", "application/problem+json"),
+    ("503 Service Unavailable", "text/plain"),
+    ("504 Gateway Timeout", "application/problem+json"),
+    ("302 Found", "text/html"),
+    ("302 Found", "application/json"),
+    ("200 OK", "text/html"),
+    ("200 OK", "application/problem+json"),
+    ("204 No Content", "text/plain"),
+]
+"""What a sidecar, an ingress or another program answers at a worker's address."""
+
+
+@pytest.mark.parametrize(("status", "content_type"), NO_WORKERS)
+async def test_an_answer_that_no_worker_gives_is_503_unless_a_standby_answers(
+    recorder: Recorder, status: str, content_type: str
+) -> None:
+    async with recording(status, content_type) as owner:
+        refused = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
+        answered = await ask(Elsewhere(owner.url, None, recorder.url), "GET", "/accounts/ann?max_lag=5")
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "not_ready", "1")
+    assert (answered.status_code, answered.json()) == (200, {"parts": []})
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/accounts/ann/closure"),
+        ("GET", "/accounts/ann/commands/1"),
+        ("GET", "/accounts/ann/events"),
+        ("GET", "/readyz?partition=1"),
+    ],
+)
+async def test_no_route_takes_a_page_or_a_redirect_for_the_owners_answer(method: str, path: str) -> None:
+    async with recording("200 OK", "text/html") as page, recording("302 Found") as redirect:
+        for owner in (page, redirect):
+            answer = await ask(Elsewhere(owner.url), method, path)
+            assert (answer.status_code, "location" in answer.headers, len(owner.heads)) == (503, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type"),
+    [
+        ("200 OK", "application/json"),
+        ("201 Created", "application/json; charset=utf-8"),
+        ("202 Accepted", "application/json"),
+        ("304 Not Modified", "text/plain"),
+        ("404 Not Found", "application/problem+json"),
+        ("409 Conflict", "application/problem+json; charset=utf-8"),
+        ("422 Unprocessable Content", "application/problem+json"),
+        ("500 Internal Server Error", "application/problem+json"),
+        ("503 Service Unavailable", "application/problem+json"),
+    ],
+)
+async def test_every_answer_that_a_worker_gives_is_passed_on(status: str, content_type: str) -> None:
+    async with recording(status, content_type) as owner:
+        answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
+    assert (answer.status_code, answer.headers["onefold-lag"]) == (int(status[:3]), "0")
 
 
 async def test_a_forwarded_request_has_no_more_rights_than_its_caller(tmp_path: Path) -> None:
