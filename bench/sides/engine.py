@@ -33,6 +33,9 @@ class RawCodec(RowCodec[dict[str, int]]):
     def encode(self, row: Row[dict[str, int]]) -> bytes:
         return json.encode(row)
 
+    def check(self, row: Row[dict[str, int]]) -> None:
+        pass
+
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
         return Row(**json.decode(raw))
 
@@ -53,7 +56,7 @@ class RawFold(Processor):
         row = rows.get(record.key) or EMPTY
         if record.offset > row.offset:
             count, cents = row.state["count"] + 1, row.state["sum_cents"] + event["data"]["amount_cents"]
-            rows.changed[record.key] = Row(row.sequence + 1, {"count": count, "sum_cents": cents}, {}, record.offset)
+            rows.put(record.key, Row(row.sequence + 1, {"count": count, "sum_cents": cents}, {}, record.offset))
 
 
 EMPTY: Row[dict[str, int]] = Row(0, {"count": 0, "sum_cents": 0}, {}, -1)

@@ -1,5 +1,6 @@
 """What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -77,11 +78,15 @@ class RowCodec(Generic[S]):
     def __init__(self, state_type: Any) -> None:
         self.state_type = state_type
         fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
-        self._validate = TypeAdapter(TypedDict("RowFields", fields)).validator.validate_json  # type: ignore[operator]
+        self._validate, self._validate_state = _reader(fields), _reader({"state": state_type})
 
     def encode(self, row: Row[S]) -> bytes:
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
         return to_json({"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, "offset": row.offset})
+
+    def check(self, row: Row[S]) -> None:
+        """Raises ValueError for a state that could not be read again, such as one with an infinite float."""
+        self._validate_state(to_json({"state": row.state}), extra="forbid")  # as deep in JSON as in the row
 
     def decode(self, raw: bytes) -> Row[S]:
         """The row that `encode` wrote, for reading only: unknown fields are left out.
@@ -93,3 +98,8 @@ class RowCodec(Generic[S]):
     def decode_whole(self, raw: bytes) -> Row[S]:
         """The same, for writing it again. Raises for an unknown field, too: it would be lost."""
         return Row(**self._validate(raw, extra="forbid"))
+
+
+def _reader(fields: Mapping[str, Any]) -> Callable[..., Any]:
+    """Reads a JSON object with these fields."""
+    return TypeAdapter(TypedDict("RowFields", fields)).validator.validate_json  # type: ignore[operator]

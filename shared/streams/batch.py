@@ -45,6 +45,10 @@ class RowUnreadable(Exception):
     """
 
 
+class RowUnwritable(Exception):
+    """A new row could not be read again, by a state that `evolve` made: an infinite float, a number out of range."""
+
+
 WORKER_FAILURES = (NotReady, RowUnreadable, StoreFailed)
 """Failures that do not come from the record: a dead letter would not help."""
 
@@ -60,10 +64,13 @@ class Rows:
         partitions: int | None,
         codec: RowCodec[Any],
         pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
+        *,
+        careful: bool = False,
     ) -> None:
         """partitions: their number if keys are aggregate ids, which murmur2 assigns to partitions; else None.
 
-        pending: changes of the previous batch, which the store may not have yet.
+        pending: changes of the previous batch, which the store may not have yet. careful: check each change at once,
+        so that the record which led to it is known; otherwise only the last change of each row, when it is encoded.
         """
         self.changelog = changelog
         self.store = store
@@ -71,6 +78,7 @@ class Rows:
         self.partitions = partitions
         self.codec = codec
         self._pending = pending
+        self._careful = careful
         self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
 
     def get(self, key: bytes) -> Row[Any] | None:
@@ -99,9 +107,22 @@ class Rows:
         if home != self.partition:
             raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
 
+    def put(self, key: bytes, row: Row[Any] | None) -> None:
+        """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
+        if self._careful and row is not None:
+            self._encoded(row)
+        self.changed[key] = row
+
     def encoded(self) -> dict[bytes, bytes | None]:
-        encode = self.codec.encode
-        return {key: None if row is None else encode(row) for key, row in self.changed.items()}
+        """Raises RowUnwritable."""
+        return {key: None if row is None else self._encoded(row) for key, row in self.changed.items()}
+
+    def _encoded(self, row: Row[Any]) -> bytes:
+        try:
+            self.codec.check(row)
+            return self.codec.encode(row)
+        except (ValueError, RecursionError) as error:
+            raise RowUnwritable(f"the new row of {self.changelog} could not be read again: {error}") from error
 
 
 class Batch:

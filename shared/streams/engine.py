@@ -36,7 +36,7 @@ from shared.kafka.transactions import (
 )
 from shared.parking import PARKED_CODEC, Wish
 from shared.positions import Partition
-from shared.streams.batch import Batch, Rows, RowUnreadable
+from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
 from shared.streams.guards import GapGuard, Standstill, Watchdog
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor, by_source
@@ -410,7 +410,9 @@ class Engine(Service):
         place = (self.replicas.changelog(table), partition)
         if place not in self._batch.rows:
             pending = self._pending.rows.get(place)
-            self._batch.rows[place] = self.replicas.rows(table, partition, pending.changed if pending else {})
+            self._batch.rows[place] = self.replicas.rows(
+                table, partition, pending.changed if pending else {}, careful=self._failures > 0
+            )
         return self._batch.rows[place]
 
     def parked_keys(self, partition: int) -> int:
@@ -424,7 +426,7 @@ class Engine(Service):
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
             replica = self.replicas.of(self.topology.parked, partition)
             if self._version.acts_without_a_row and replica is not None and not replica.target:
-                rows.changed[BEGUN] = None  # a tombstone moves the changelog's end: proof for ever of handled records
+                rows.put(BEGUN, None)  # a tombstone moves the changelog's end: proof for ever of handled records
         return Parking(rows, self._parked[partition])
 
     # Committing the batch.
@@ -452,7 +454,10 @@ class Engine(Service):
         self._pause_ends = now + PAUSE * (now - began) if self._batch else 0.0
 
     def _send(self, batch: Batch) -> Encoded:
-        changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
+        try:
+            changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
+        except RowUnwritable as failure:  # tried again, each change is checked, and its record parked
+            raise TransactionAborted(str(failure)) from failure
         records = [
             Record(topic, key, value, partition)
             for (topic, partition), rows in changes.items()

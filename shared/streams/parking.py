@@ -59,11 +59,11 @@ class Parking:
     def keep(self, id_: str, parked: Parked | None) -> None:
         """Park exactly this under `id_`; None: nothing any more."""
         if parked is None:
-            self._rows.changed[id_.encode()] = None
+            self._rows.put(id_.encode(), None)
             self._ids.discard(id_)
         else:
             offsets = parked.offsets
-            self._rows.changed[id_.encode()] = Row(len(offsets), parked, {}, offsets[-1])
+            self._rows.put(id_.encode(), Row(len(offsets), parked, {}, offsets[-1]))
             self._ids.add(id_)
 
 

@@ -118,7 +118,7 @@ class Aggregate(Processor):
             return  # the row already includes this command
         done = step(self.decider, row, command, record.offset)
         if not done.repeated:
-            rows.changed[key] = done.row
+            rows.put(key, done.row)
         elif not done.outcome.is_of(fingerprint(command.data)):
             log.warning(
                 "a command has no effect: its id is that of an earlier one with another body",
@@ -155,7 +155,7 @@ class Projection(Listener):
         row = rows.get(record.key) or self._initial
         if record.offset > row.offset:
             view = self._project(row.state, event, record.key.decode())
-            rows.changed[record.key] = Row(row.sequence + 1, view, row.outcomes, record.offset)
+            rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
 
 
 class Chronicle(Processor):
@@ -182,7 +182,7 @@ class Chronicle(Processor):
         if row is None and number:
             row = rows.get(key_of(event.aggregate_id, number - 1))
         chapter = continued(row.state if row else None, event, record.offset, self._decider)
-        rows.changed[key] = Row(event.sequence, chapter, {}, record.offset)
+        rows.put(key, Row(event.sequence, chapter, {}, record.offset))
 
 
 class Policy(Listener):

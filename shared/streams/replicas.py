@@ -144,11 +144,11 @@ class Replicas:
             replica.failure = failure
             raise NotReady("the partition is being restored from its changelog") from failure
 
-    def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None]) -> Rows:
+    def rows(self, table: Table, partition: int, pending: Mapping[bytes, Row[Any] | None], *, careful: bool) -> Rows:
         """Rows for a new batch. pending: the changes that are being committed."""
         partitions = self._topology.partitions if table.keyed_by_id else None
         store, codec = self._stores[table.name], self._codecs[table.name]
-        return Rows(self.changelog(table), store, partition, partitions, codec, pending)
+        return Rows(self.changelog(table), store, partition, partitions, codec, pending, careful=careful)
 
     # Which partitions are held, by the group's assignment.
 

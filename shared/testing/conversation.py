@@ -89,7 +89,7 @@ class Conversation:
         batch, rows = Batch(_DEAD_LETTERS), None
         if processor.table is not None and processor.codec is not None:
             memory = self._tables[processor.table.name]
-            rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
+            rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
         failure = processor.attempt(said, rows, batch)
         assert failure is None, failure
         if rows is not None:
@@ -105,7 +105,7 @@ def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dic
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
     batch, memory, rows = Batch(_DEAD_LETTERS), _Memory(), None
     if processor.codec is not None:
-        rows = Rows("", cast(RowStore, memory), 0, 1, processor.codec)
+        rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
     for record in records:
         failure = processor.attempt(record, rows, batch)
         assert failure is None, failure

@@ -167,7 +167,7 @@ class MemoryNode:
             return None
         store = cast(RowStore, _Store(self._rows[processor.table.name]))
         partitions = self.topology.partitions if processor.table.keyed_by_id else None
-        rows = Rows(processor.table.name, store, partition, partitions, processor.codec)
+        rows = Rows(processor.table.name, store, partition, partitions, processor.codec, careful=True)
         batch.rows[processor.table.name, partition] = rows
         return rows
 

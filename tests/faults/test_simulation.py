@@ -497,7 +497,7 @@ def _aborted_batch_not_done_again(patch: pytest.MonkeyPatch) -> None:
 
 def _the_batch_before_not_seen(patch: pytest.MonkeyPatch) -> None:
     rows = Replicas.rows
-    patch.setattr(Replicas, "rows", lambda self, table, partition, _: rows(self, table, partition, {}))
+    patch.setattr(Replicas, "rows", lambda self, table, partition, _, **how: rows(self, table, partition, {}, **how))
 
 
 def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
