@@ -2,17 +2,21 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Annotated, Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from pydantic import Field
 
-from services.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
+from services.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay, SetLimits
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Account, Open
 from shared.es.decider import fold
 from shared.es.envelope import CommandEnvelope, EventEnvelope
+from shared.es.message import Command, Part
 from shared.es.row import OUTCOMES_KEPT, Outcome, Row
 from shared.es.step import Step, fingerprint, step
 
@@ -123,6 +127,63 @@ def test_a_command_sent_again_after_a_release_with_a_new_optional_field_is_a_rep
 
     assert fingerprint(LaterCharge(amount_cents=1)) == fingerprint(Charge(amount_cents=1))
     assert fingerprint(LaterCharge(amount_cents=1, gift=True)) != fingerprint(Charge(amount_cents=1))
+
+
+@pytest.mark.parametrize(
+    ("command", "digest"),
+    [
+        (OpenAccount(), "c382bc20752eebe0"),
+        (OpenAccount(order_limit_cents=5), "379d8b64b10ccdf1"),
+        (SetLimits(order_limit_cents=1, credit_limit_cents=None), "14f85fef6aaa8c73"),
+        (Charge(amount_cents=2999), "bdb4e6270320ca04"),
+        (CloseAccount(), "82c45d08211d5653"),
+    ],
+)
+def test_a_fingerprint_in_a_row_is_that_of_the_same_command_today(command: AccountCommand, digest: str) -> None:
+    assert fingerprint(command) == digest
+
+
+class Card(Part):
+    kind: Literal["card"] = "card"
+    cents: int = 0
+
+
+class Cash(Part):
+    kind: Literal["cash"] = "cash"
+    cents: int = 0
+
+
+How = Annotated[Card | Cash, Field(discriminator="kind")]
+
+
+class Settle(Command):
+    TYPE = "bill.settle"
+
+    how: How = Card()
+    parts: tuple[How, ...] = ()
+    tip: int | bool = 0
+    rate: float = 0
+    notes: list[str] = Field(default_factory=list)
+    total: int = Field(default_factory=lambda fields: len(fields["parts"]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Settle(how=Card(cents=1)), Settle(how=Cash(cents=1))),
+        (Settle(parts=(Card(),)), Settle(parts=(Cash(),))),
+        (Settle(how=Cash()), Settle()),
+        (Settle(tip=False), Settle(tip=0)),
+        (Settle(tip=True), Settle(tip=1)),
+    ],
+)
+def test_commands_of_equal_numbers_or_defaults_are_told_apart(one: Settle, other: Settle) -> None:
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_a_default_that_was_sent_and_one_that_was_left_out_are_the_same() -> None:
+    sent = Settle(how=Card(), parts=(), tip=0, rate=0.0, notes=[], total=0)
+    assert fingerprint(sent) == fingerprint(Settle())
 
 
 @given(st.lists(st.tuples(commands, st.booleans()), max_size=OUTCOMES_KEPT // 2))
