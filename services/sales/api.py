@@ -13,17 +13,22 @@ from services.sales.domain.rfm import score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.es.row import Row
-from shared.es.times import Instant
+from shared.es.times import Day, Instant
 from shared.http import lists, queries
 from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
-from shared.http.paths import PathId
+from shared.http.paths import UNESCAPED, PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, Reading, ReadingQuery
 
-DayKey = Annotated[date, Path(description="UTC, by when the customer ordered: 1997-01-18")]
-HourKey = Annotated[str, Path(pattern="^(mon|tue|wed|thu|fri|sat|sun)-([01][0-9]|2[0-3])$", description="UTC: sat-09")]
+DayKey = Annotated[Day, UNESCAPED, Path(description="UTC, by when the customer ordered: 1997-01-18")]
+HourKey = Annotated[
+    str,
+    Field(pattern="^(mon|tue|wed|thu|fri|sat|sun)-([01][0-9]|2[0-3])$"),
+    UNESCAPED,
+    Path(description="UTC: sat-09"),
+]
 
 
 class TotalsView(BaseModel):
@@ -84,7 +89,7 @@ class InsightView(BaseModel):
 
 
 class CustomerReading(Reading):
-    as_of: date | None = Field(None, description="the day to score on; by default today")
+    as_of: Day | None = Field(None, description="the day to score on; by default today")
 
 
 class SkuList(ListQuery):

@@ -13,7 +13,7 @@ from uuid import uuid4
 from fastapi import Depends, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope
@@ -41,6 +41,12 @@ def _no_dot_segment(key: str) -> str:
 IdempotencyKey = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$"), AfterValidator(_no_dot_segment)]
 
 
+def _iso_8601(sent: str) -> str:
+    if re.match("[0-9]{4}-", sent) is None:  # pydantic takes a number for seconds, or milliseconds, after 1970
+        raise ValueError("must be ISO 8601, such as 2026-11-20T10:00:00Z")
+    return sent
+
+
 def _in_utc(instant: datetime) -> datetime:
     try:
         return instant.astimezone(UTC)
@@ -48,7 +54,7 @@ def _in_utc(instant: datetime) -> datetime:
         raise ValueError("an instant must be in the years 1 to 9999 of UTC") from None
 
 
-_AnyZone = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+_AnyZone = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc)]
 
 
 class Accepted(BaseModel):

@@ -16,7 +16,7 @@ from shared.es.ids import AggregateId
 
 
 class SentPath:
-    """ASGI middleware: routes by the escaped path, so each path parameter has to be a `Segment` or a `PathId`."""
+    """ASGI middleware: routes by the escaped path; each path parameter is a `Segment`, a `PathId` or `UNESCAPED`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -34,9 +34,12 @@ def _unescaped(sent: str) -> str:
         raise ValueError("must be valid UTF-8") from None
 
 
-Segment = Annotated[str, BeforeValidator(_unescaped)]
+UNESCAPED = BeforeValidator(_unescaped)
+"""For a path parameter of another type, before `Path()`."""
+
+Segment = Annotated[str, UNESCAPED]
 PathId = Annotated[
     AggregateId,
-    BeforeValidator(_unescaped),
+    UNESCAPED,
     Path(description="1 to 128 bytes of UTF-8 without control characters"),
 ]

@@ -1,0 +1,29 @@
+"""What a command's headers ask for, and which are refused."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from services.accounts.topology import EVENTS
+from shared.testing.node import MemoryNode
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("sent", ["20240101", "5", "-1", "1700000000", "1700000000000", "2026-11-20T10:00:00"])
+async def test_when_a_command_happened_is_never_guessed(http: httpx.AsyncClient, node: MemoryNode, sent: str) -> None:
+    """The event would keep the wrong time for ever."""
+    refused = await http.post("/accounts/ann", headers={"Occurred-At": sent})
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"]) == (422, "header.occurred-at")
+    assert not any(node.logs.values())
+
+
+@pytest.mark.parametrize("sent", ["2026-11-20T10:00:00Z", "2026-11-20T12:00:00+02:00", "2026-11-20 10:00:00.000Z"])
+async def test_when_a_command_happened_is_kept_in_utc(http: httpx.AsyncClient, node: MemoryNode, sent: str) -> None:
+    assert (await http.post("/accounts/ann", headers={"Occurred-At": sent})).status_code == 201
+    (event,) = node.logs[EVENTS.name, node.partition(b"ann")]
+    assert json.loads(event)["occurred_at"] == "2026-11-20T10:00:00Z"
