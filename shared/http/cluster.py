@@ -57,7 +57,7 @@ class Cluster(Status):
 
 
 async def whole_cluster(request: Request, node: Node, peers: Peers) -> Cluster:
-    """Asks every member; one that does not answer is shown as unreachable."""
+    """Asks every member; one that gives no readable answer is shown as unreachable."""
     own = node.status()
     urls = sorted(node.members() | {own.url})
     answers = await asyncio.gather(*(_status_of(request, url, own, peers) for url in urls))
@@ -68,7 +68,7 @@ async def _status_of(request: Request, url: str, own: Status, peers: Peers) -> S
     if url == own.url:
         return own
     try:
-        return Status.model_validate(await peers.ask(request, url, "/cluster", {}))
+        return await peers.ask(request, url, "/cluster", {}, Status.model_validate)
     except NotReady:
         return None
 

@@ -222,14 +222,17 @@ class Lists:
         return await self._ask(request, dict.fromkeys(others, partitions), query)
 
     async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
-        """The parts that the asked workers have; one that does not answer has none."""
+        """The parts that the asked workers have; one that gives no readable answer has none."""
 
         def asked(theirs: set[int]) -> dict[str, Any]:
             partitions = ",".join(map(str, sorted(theirs)))
             return _parameters(query.model_copy(update={"complete": False, "partitions": partitions}))
 
         answers = await asyncio.gather(
-            *(self._peers.ask(request, url, request.url.path, asked(theirs)) for url, theirs in wanted.items()),
+            *(
+                self._peers.ask(request, url, request.url.path, asked(theirs), _unpacked)
+                for url, theirs in wanted.items()
+            ),
             return_exceptions=True,
         )
         parts: Parts = {}
@@ -239,7 +242,7 @@ class Lists:
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                parts |= {part.covered.partition: part for part in map(_unpacked, answer["parts"])}
+                parts |= answer
         return parts
 
     def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
@@ -388,7 +391,12 @@ def _packed(part: Part) -> dict[str, Any]:
     }
 
 
-def _unpacked(part: dict[str, Any]) -> Part:
+def _unpacked(answer: dict[str, Any]) -> Parts:
+    parts = map(_unpacked_part, answer["parts"])
+    return {part.covered.partition: part for part in parts}
+
+
+def _unpacked_part(part: dict[str, Any]) -> Part:
     found = [Found(_unpacked_place(place), body) for place, body in part["found"]]
     frontier = _unpacked_place(part["frontier"]) if part["frontier"] else None
     return Part(Covered(**part["covered"]), found, frontier)

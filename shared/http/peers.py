@@ -9,9 +9,9 @@ from __future__ import annotations
 import fnmatch
 import ipaddress
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -28,6 +28,8 @@ from shared.http.problems import MEDIA_TYPE, problem
 from shared.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 PEER_HEADER = "Onefold-Peer"
 CONNECT_S = 1.0
@@ -207,8 +209,10 @@ class Peers:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
 
-    async def ask(self, request: Request, owner: str, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The owner's own part of an answer, as JSON. Raises NotReady when it can't be had."""
+    async def ask(
+        self, request: Request, owner: str, path: str, params: Mapping[str, Any], read: Callable[[Any], T]
+    ) -> T:
+        """The owner's own part of an answer; `read` gets its JSON. Raises NotReady when it can't be had, or read."""
         url = self._checked(owner, str(URL(path, encoded=True).with_query(params)))
         headers = self._signed(request, "GET", url)
         try:
@@ -217,10 +221,11 @@ class Peers:
             ) as answer:
                 if answer.status != 200:
                     raise NotReady(f"{owner} answers {answer.status}")
-                found: dict[str, Any] = await answer.json()
-                return found
+                return read(await answer.json())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"{owner} does not answer: {type(error).__name__}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise NotReady(f"{owner} answers what can't be read: {type(error).__name__}") from error
 
     def _checked(self, owner: str, target: str) -> URL:
         if not self._allowed.allow(owner):

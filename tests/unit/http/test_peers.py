@@ -38,13 +38,14 @@ class Recorder:
 
     status: str = "200 OK"
     content_type: str = ""
+    body: bytes = b'{"parts": []}'
     url: str = ""
     heads: list[list[str]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head.decode().split("\r\n")[:-2])
-        body = b"" if self.status.startswith(("204", "304")) else b'{"parts": []}'
+        body = b"" if self.status.startswith(("204", "304")) else self.body
         media = self.content_type or ("application/json" if self.status < "4" else "application/problem+json")
         writer.write(
             b"HTTP/1.1 %s\r\nContent-Type: %s\r\nSet-Cookie: a=b\r\nConnection: close\r\n"
@@ -288,6 +289,36 @@ async def test_a_refusal_by_a_peer_is_503_for_the_caller(status: str) -> None:
     async with recording(status) as owner:
         answer = await ask(Elsewhere(owner.url), "GET", "/accounts/ann")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"{}",
+        b"[" * 10_000,
+        b'{"parts": null}',
+        b'{"parts": [1]}',
+        b'{"parts": [{"covered": {"partition": "first"}, "found": [], "frontier": null}]}',
+        b'{"parts": [{"covered": {"partition": 0, "status": "fresh"}, "found": [[["?", ""], {}]], "frontier": null}]}',
+    ],
+)
+async def test_a_peer_whose_part_cannot_be_read_has_none(recorder: Recorder, body: bytes) -> None:
+    recorder.body = body
+    node = Elsewhere(recorder.url)
+    for path in ("/accounts", "/dead-letters"):
+        answer = await ask(node, "GET", path)
+        assert answer.status_code == 200, path
+        assert {part["status"] for part in answer.json()["partitions"]} == {"missing"}, path
+    cluster = (await ask(node, "GET", "/cluster")).json()
+    assert {member["url"]: member["reachable"] for member in cluster["members"]} == {
+        node.settings.url: True,
+        recorder.url: False,
+    }
 
 
 NO_WORKERS = [
