@@ -33,8 +33,8 @@ class RawCodec(RowCodec[dict[str, int]]):
     def encode(self, row: Row[dict[str, int]]) -> bytes:
         return json.encode(row)
 
-    def check(self, row: Row[dict[str, int]]) -> None:
-        pass
+    def encode_checked(self, row: Row[dict[str, int]]) -> bytes:
+        return self.encode(row)
 
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
         return Row(**json.decode(raw))

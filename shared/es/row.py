@@ -84,9 +84,12 @@ class RowCodec(Generic[S]):
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
         return to_json({"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, "offset": row.offset})
 
-    def check(self, row: Row[S]) -> None:
-        """Raises ValueError for a state that could not be read again, such as one with an infinite float."""
-        self._validate_state(to_json({"state": row.state}), extra="forbid")  # as deep in JSON as in the row
+    def encode_checked(self, row: Row[S]) -> bytes:
+        """The same. Raises ValueError for a state that could not be read again, such as one with an infinite float."""
+        state = to_json({"state": row.state})  # as deep in JSON as in the row
+        self._validate_state(state, extra="forbid")
+        parts = row.sequence, state[1:-1], to_json(row.outcomes), row.offset
+        return b'{"sequence":%d,%b,"outcomes":%b,"offset":%d}' % parts
 
     def decode(self, raw: bytes) -> Row[S]:
         """The row that `encode` wrote, for reading only: unknown fields are left out.

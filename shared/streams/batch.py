@@ -119,8 +119,7 @@ class Rows:
 
     def _encoded(self, row: Row[Any]) -> bytes:
         try:
-            self.codec.check(row)
-            return self.codec.encode(row)
+            return self.codec.encode_checked(row)
         except (ValueError, RecursionError) as error:
             raise RowUnwritable(f"the new row of {self.changelog} could not be read again: {error}") from error
 
