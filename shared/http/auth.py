@@ -102,14 +102,32 @@ class Tokens:
             subject=str(claims["sub"]),
             scopes=frozenset(_scopes(claims)),
             owner=_text(claims.get(self._owner_claim)),
-            expires_at=float(claims["exp"]),
+            expires_at=_expiry(claims),
         )
 
 
 def _scopes(claims: Mapping[str, Any]) -> Iterable[str]:
-    """From `scope`, a string (RFC 8693), or from `scp`, which other issuers send as a list or a string."""
-    found = claims.get("scope", claims.get("scp", ""))
-    return found.split() if isinstance(found, str) else [each for each in found if isinstance(each, str)]
+    """From `scope`, a string (RFC 8693), or from `scp`, which other issuers send as a list or a string.
+
+    Raises jwt.InvalidTokenError.
+    """
+    name = "scp" if claims.get("scope") is None else "scope"
+    found = claims.get(name)
+    if found is None:
+        return []
+    if isinstance(found, str):
+        return found.split()
+    if isinstance(found, list) and all(isinstance(each, str) for each in found):
+        return found
+    raise jwt.InvalidTokenError(f"{name} must be a string or a list of strings")
+
+
+def _expiry(claims: Mapping[str, Any]) -> float:
+    """Raises jwt.InvalidTokenError."""
+    try:
+        return float(claims["exp"])
+    except OverflowError:
+        raise jwt.InvalidTokenError("exp is too large to be a time") from None
 
 
 def _text(claim: object) -> str | None:

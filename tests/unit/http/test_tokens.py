@@ -335,6 +335,49 @@ async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
     assert (await asked(api, Route("accounts", "GET", "/accounts/{id}"), shared)).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"scope": 5},
+        {"scope": 0},
+        {"scope": True},
+        {"scope": {"accounts:read": 1}},
+        {"scope": {}},
+        {"scope": ["accounts:read", 5]},
+        {"scope": None, "scp": 5},
+        {"exp": 10**400},
+    ],
+    ids=lambda claims: str(claims)[:40],
+)
+async def test_a_signed_token_with_a_claim_that_cannot_be_read_is_401(
+    claims: dict[str, Any], issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    token = issuer.token("accounts", ["accounts:read"], "ann", **claims)
+    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token)
+    assert (answer.status_code, answer.json().get("code")) == (401, "token.invalid")
+
+
+@pytest.mark.parametrize(
+    ("claims", "status"),
+    [
+        ({"scope": None, "scp": "accounts:read"}, 404),
+        ({"scope": None, "scp": ["accounts:read"]}, 404),
+        ({"scope": ["accounts:read"]}, 404),
+        ({"scope": None}, 403),
+        ({"scope": "", "scp": "accounts:read"}, 403),
+        ({"scope": "accounts:read", "scp": 5}, 404),
+    ],
+    ids=str,
+)
+async def test_scopes_are_in_scope_or_without_it_in_scp(
+    claims: dict[str, Any], status: int, issuer: DevIssuer, guarded: dict[str, FastAPI]
+) -> None:
+    """404: the token opens the route, and nothing has the id."""
+    token = issuer.token("accounts", ["accounts:write"], "ann", **claims)
+    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token)
+    assert answer.status_code == status
+
+
 class Issuer(auth.KeySet):
     """Publishes whatever it is given, or is down; counts how often it is asked."""
 
