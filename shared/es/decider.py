@@ -18,7 +18,8 @@ class Decider(Generic[C, E, S]):
     """`decide` and `evolve` are pure, without clock, randomness or I/O: every replay computes the same.
 
     decide  the events that follow from a command; an empty list means that nothing changes. Raises DomainError.
-    evolve  the state after an event. Total: it never raises and never validates.
+    evolve  the state after an event. Total: it never raises and never validates. Changes nothing that it is given:
+            new aggregates share `initial`, of which `frozen` does not freeze a dict or a list.
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
     Raises ValueError for commands or events that `check_types` refuses, or of which a version cannot be upcast.

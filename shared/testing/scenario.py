@@ -2,10 +2,15 @@
 
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
+
+Every event is folded, and an `evolve` that changes the state it is given fails the sentence.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic
+
+from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
 from shared.es.envelope import C, E
@@ -20,7 +25,7 @@ class Scenario(Generic[C, E, S]):
     decider: Decider[C, E, S]
 
     def __call__(self, *past: E) -> "Given[C, E, S]":
-        return Given(self.decider, fold(self.decider.evolve, past, self.decider.initial))
+        return Given(self.decider, _folded(self.decider, past, self.decider.initial))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +37,11 @@ class Given(Generic[C, E, S]):
 
     def when(self, command: C) -> "Decided[E]":
         try:
-            return Decided(tuple(self.decider.decide(command, self.state)), None)
+            events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
             return Decided((), refusal)
+        _folded(self.decider, events, self.state)
+        return Decided(events, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +67,13 @@ class Decided(Generic[E]):
     @property
     def _code(self) -> str | None:
         return self.refusal.code if self.refusal else None
+
+
+def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
+    def evolve(state: S, event: E) -> S:
+        before = to_json(state)
+        after = decider.evolve(state, event)
+        assert to_json(state) == before, f"evolve changed the state it was given ({event!r}); fix: return a new one"
+        return after
+
+    return fold(evolve, events, start)

@@ -5,6 +5,9 @@ import pytest
 from services.accounts.domain.commands import Charge, Pay
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
+from shared.es.decider import Decider
+from shared.es.message import Command, Event
+from shared.es.state import State
 from shared.testing.scenario import Scenario
 
 given = Scenario(DECIDER)
@@ -39,3 +42,42 @@ def test_another_refusal_than_expected_is_shown() -> None:
 def test_an_event_where_a_refusal_was_expected_is_shown() -> None:
     with pytest.raises(AssertionError, match="AccountCharged"):
         given(AccountOpened()).when(Charge(amount_cents=1)).then_refused("account.closed")
+
+
+class Store(Command):
+    TYPE = "depot.store"
+
+    item: str
+
+
+class Stored(Event):
+    TYPE = "depot.stored"
+
+    item: str
+
+
+class Depot(State):
+    held: dict[str, int]
+
+
+def stored_in_place(depot: Depot, event: Stored) -> Depot:
+    depot.held[event.item] = 1
+    return depot
+
+
+def test_an_evolve_that_changes_the_state_it_is_given_is_found() -> None:
+    """All new aggregates share `initial`: one would hold what another has stored."""
+    at_depot = Scenario(
+        Decider(
+            decide=lambda command, _depot: [Stored(item=command.item)],
+            evolve=stored_in_place,
+            initial=Depot(held={}),
+            commands=(Store,),
+            events=(Stored,),
+            state=Depot,
+        )
+    )
+    with pytest.raises(AssertionError, match="changed the state it was given"):
+        at_depot().when(Store(item="lamp"))
+    with pytest.raises(AssertionError, match="changed the state it was given"):
+        at_depot(Stored(item="bed"))
