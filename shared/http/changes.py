@@ -19,7 +19,7 @@ import structlog
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
@@ -36,6 +36,12 @@ RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
 
 _ID = re.compile(r"([a-z0-9.-]{1,249}):(\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*)", re.ASCII)
+
+
+class ChangesQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    key: AggregateId | None = Field(None, description="only this row's changes")
 
 
 class ChangedRow(BaseModel):
@@ -88,11 +94,12 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool) ->
 
     async def opened(
         request: Request,
-        key: Annotated[AggregateId | None, Query(description="only this row's changes")] = None,
+        query: Annotated[ChangesQuery, Query()],
         last_event_id: Annotated[
             str | None, Header(max_length=MAX_ID_CHARS, description="resume after this event")
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        key = query.key
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
         after, caller = _after(last_event_id, node.topology, table, partitions), caller_of(request)
         at = partial(format_id, node.topology.changelog(table).name)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
@@ -23,6 +23,13 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     422: {"model": Problem, "description": "Not a valid request"},
     503: {"model": Problem, "description": "Not ready; see Retry-After"},
 }
+
+
+class ReadyQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partition: int | None = Field(None, ge=0, description="only this partition")
+    key: AggregateId | None = Field(None, description="only the partition of this key")
 
 
 class Alive(BaseModel):
@@ -43,13 +50,9 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
         return Alive()
 
     @router.get(READY, response_model=Ready, responses=RESPONSES)
-    async def ready(
-        request: Request,
-        partition: Annotated[int | None, Query(ge=0, description="only this partition")] = None,
-        key: Annotated[AggregateId | None, Query(description="only the partition of this key")] = None,
-    ) -> Ready | Response:
+    async def ready(request: Request, query: Annotated[ReadyQuery, Query()]) -> Ready | Response:
         """Every partition assigned to this worker is restored and served; or one partition is, at any worker."""
-        asked = node.partition(key.encode()) if key is not None else partition
+        asked = node.partition(query.key.encode()) if query.key is not None else query.partition
         if asked is None:
             if node.ready():
                 return Ready()

@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 from shared.es.errors import NotReady
 from shared.http.node import Node, Present
 from shared.http.peers import Peers, is_hop
-from shared.http.problems import Problem
+from shared.http.problems import Problem, not_valid
 from shared.indexing import entry_at, kinds, place_of, prefix, sortable
 from shared.positions import format_positions
 from shared.topology import Table
@@ -186,7 +186,10 @@ class Lists:
 
     def _wanted(self, query: ListQuery) -> set[int]:
         every = set(range(self._node.topology.partitions))
-        return every & set(map(int, query.partitions.split(","))) if query.partitions else every
+        wanted = set(map(int, query.partitions.split(","))) if query.partitions else every
+        if not wanted <= every:
+            raise not_valid("query", "partitions", f"there are partitions 0 to {len(every) - 1}")
+        return wanted
 
     async def _owned(self, partitions: set[int], query: ListQuery) -> Parts:
         """The parts of the partitions that are owned here from the first row read to the last."""

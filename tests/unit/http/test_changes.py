@@ -232,6 +232,13 @@ async def test_resuming_after_an_id_that_the_stream_never_sent_is_422(api: Api, 
     assert json.loads(refused.text)["code"] == "request.invalid"
 
 
+async def test_a_parameter_that_a_stream_does_not_take_is_refused(api: Api) -> None:
+    """Misspelt, `key` would give the changes of the whole table."""
+    refused = api.ask("GET", "/changes/accounts", "kye=ann")
+    await api.ended(refused)
+    assert (refused.status, "query.kye" in refused.text) == (422, True)
+
+
 async def test_streams_beyond_the_limit_are_refused() -> None:
     api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], Settings(max_streams=2)))
     first, _ = [await api.follow() for _ in range(2)]

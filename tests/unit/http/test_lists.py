@@ -359,6 +359,12 @@ async def test_a_made_up_cursor_is_refused(made_up: bytes) -> None:
     assert said.endswith("not a cursor of a list")
 
 
+@pytest.mark.parametrize("asked", ["99", "0,8"])
+async def test_a_partition_that_does_not_exist_is_refused(asked: str) -> None:
+    """Without it the list would claim to be complete."""
+    assert await refusal(LISTS[0], "partitions", asked) == "query.partitions: there are partitions 0 to 7"
+
+
 @pytest.mark.parametrize("order", ["note", "-note"])
 async def test_a_page_of_long_texts_has_a_next_page(billed: MemoryNode, order: str) -> None:
     api = create_api(billed, billing)

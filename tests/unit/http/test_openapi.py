@@ -90,6 +90,7 @@ def _make_possible(case: Case[Any]) -> None:
     """Removes values that a schema allows but no caller can mean."""
     if case.query:
         case.query.pop("cursor", None)  # opaque: only a list's own are any use
+        case.query |= {"partitions": "0,7"} if "partitions" in case.query else {}  # there are eight
         case.query |= {"wait": 0} if "wait" in case.query else {}  # what is waited for would never come
     case.body = _whole(case.body)
 

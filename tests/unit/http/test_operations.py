@@ -58,6 +58,13 @@ async def test_a_partition_has_its_own_readiness(http: httpx.AsyncClient, node: 
     assert by_key == {key: 503 if node.partition(key.encode()) == 3 else 200 for key in by_key}
 
 
+async def test_a_parameter_that_readiness_does_not_take_is_refused(http: httpx.AsyncClient) -> None:
+    """Misspelt, `partition` would tell about this worker."""
+    refused = await http.get("/readyz", params={"partion": 3})
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"]) == (422, "query.partion")
+
+
 async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: MemoryNode) -> None:
     refused = await http.post("/dead-letters/chapters%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
     assert (refused.status_code, refused.json()["code"]) == (409, "history.whole")
