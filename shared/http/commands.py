@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -77,16 +77,22 @@ async def command_headers(
         IdempotencyKey | None, Header(description="takes effect once per key; without a key, a retry is a new command")
     ] = None,
     occurred_at: Annotated[_AnyZone | None, Header(description="when it happened, if not now")] = None,
-    prefer: Annotated[str, Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = "",
+    prefer: Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = (),
 ) -> CommandHeaders:
-    prefer = prefer.lower()
-    waits = re.search(r"\bwait=(\d{1,4})\b", prefer)
-    wait_s = 0.0 if "respond-async" in prefer else float(waits[1]) if waits else DEFAULT_WAIT_S
     return CommandHeaders(
         command_id=idempotency_key or str(uuid4()),
         occurred_at=occurred_at or datetime.now(UTC),
-        wait_s=min(wait_s, MAX_WAIT_S),
+        wait_s=_wait_s(prefer),
     )
+
+
+def _wait_s(prefer: Sequence[str]) -> float:
+    """prefer: the header's lines, which mean the same as one line with commas."""
+    preferences = [each.partition(";")[0].strip().lower() for each in ",".join(prefer).split(",")]
+    if "respond-async" in preferences:
+        return 0.0
+    waits = (re.fullmatch(r'wait *= *"?([0-9]+)"?', each) for each in preferences)
+    return next((min(float(wait[1]), MAX_WAIT_S) for wait in waits if wait), DEFAULT_WAIT_S)
 
 
 Headers = Annotated[CommandHeaders, Depends(command_headers)]

@@ -19,6 +19,7 @@ their `code`.
 """
 
 EVERYWHERE = {
+    "405": "The path has other methods; see Allow",
     "408": "The body did not arrive in time",
     "413": "The body is too large",
     "414": "Path and query are too long",
@@ -73,6 +74,8 @@ def _document(api: FastAPI) -> Json:
         for status, response in responses.items():
             if int(status) >= 400:
                 response["content"] = {MEDIA_TYPE: _problem(status)}
+            if status == "405":
+                response["headers"] = {"Allow": {"schema": {"type": "string"}, "description": "methods"}}
             if status in ("429", "503"):
                 response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
     return document

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from shared.es.errors import NotReady
 from shared.http.errors import Archived, Forbidden, TooMany, Unauthenticated
@@ -102,12 +103,22 @@ def _invalid(errors: list[dict[str, Any]]) -> JSONResponse:
     return problem(422, "request.invalid", f"{errors[0]['field']}: {errors[0]['message']}", errors=errors)
 
 
-async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, when json fails with anything but a JSONDecodeError
         return _invalid([{"field": "body", "message": "can't be read as JSON", "kind": "json_invalid"}])
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    return problem(error.status_code, code, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed(request, headers.get("Allow", ""))
+    return problem(error.status_code, code, str(error.detail), headers=headers)
+
+
+def _allowed(request: Request, by_first: str) -> str:
+    """The methods of all routes with this path; by_first: those of the first, which is all that Starlette names."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return ", ".join(sorted(methods | {*filter(None, by_first.split(", "))}))
 
 
 async def _on_unauthenticated(_: Request, error: Exception) -> JSONResponse:

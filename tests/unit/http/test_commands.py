@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import httpx
 import pytest
+from fastapi import Depends, FastAPI
 
 from services.accounts.topology import EVENTS
+from shared.http.commands import CommandHeaders, command_headers
 from shared.testing.node import MemoryNode
 
 pytestmark = pytest.mark.anyio
@@ -27,3 +30,30 @@ async def test_when_a_command_happened_is_kept_in_utc(http: httpx.AsyncClient, n
     assert (await http.post("/accounts/ann", headers={"Occurred-At": sent})).status_code == 201
     (event,) = node.logs[EVENTS.name, node.partition(b"ann")]
     assert json.loads(event)["occurred_at"] == "2026-11-20T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("prefer", "wait_s"),
+    [
+        ([], 10),
+        (["wait=5"], 5),
+        (['Wait = "5"'], 5),
+        (["wait=99999"], 30),
+        (["wait=" + "9" * 5000], 30),
+        (["wait=5, wait=7"], 5),
+        (["handling=strict", "wait=5"], 5),
+        (["wait=5", "respond-async"], 0),
+        (["wait=5, Respond-Async; x=1"], 0),
+        (['foo="respond-async"'], 10),
+        (["not-respond-async, await=5, wait=-1, wait=5s, wait="], 10),
+    ],
+)
+async def test_preferences_are_read_whole_from_every_line(prefer: list[str], wait_s: float) -> None:
+    api = FastAPI()
+
+    @api.get("/")
+    async def asked(headers: Annotated[CommandHeaders, Depends(command_headers)]) -> float:
+        return headers.wait_s
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http:
+        assert (await http.get("/", headers=[("Prefer", line) for line in prefer])).json() == wait_s

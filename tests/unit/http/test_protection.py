@@ -102,6 +102,18 @@ async def test_every_service_has_the_headers(service: str) -> None:
             assert {name: answer.headers.get(name) for name in EXPECTED} == EXPECTED, path[:50]
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/accounts/ann", "GET, POST"), ("/accounts", "GET"), ("/accounts/ann/charges", "POST"), ("/healthz", "GET")],
+)
+async def test_another_method_is_answered_with_all_that_the_path_has(
+    http: httpx.AsyncClient, path: str, allowed: str
+) -> None:
+    for method in ("DELETE", "OPTIONS"):
+        refused = await http.request(method, path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+
+
 async def test_documentation_pages_are_served_in_dev_only() -> None:
     for path in ("/docs", "/openapi.json", "/redoc"):
         assert (await ask(MemoryNode(TOPOLOGY, [], PROD), "GET", path)).status_code == 404
