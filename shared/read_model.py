@@ -22,7 +22,8 @@ class ReadModel(Generic[E, V]):
              the aggregate id. Pure and total, like `evolve`.
     state    the type of the view, for pydantic to read.
 
-    Raises ValueError for events that `check_types` refuses.
+    Raises ValueError for events that `check_types` refuses, and for a `state` that `check_roundtrip` refuses, or an
+    `initial` that is not read from a row as it was; None is never in a row.
     """
 
     table: Table
@@ -34,6 +35,9 @@ class ReadModel(Generic[E, V]):
 
     def __post_init__(self) -> None:
         check_types(self.events)
+        codec = self.row_codec
+        if self.initial is not None:
+            codec.check_initial(self.initial)
 
     @cached_property
     def event_codec(self) -> EventCodec[E]:

@@ -22,7 +22,8 @@ class Decider(Generic[C, E, S]):
             new aggregates share `initial`, of which `frozen` does not freeze a dict or a list.
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
-    Raises ValueError for commands or events that `check_types` refuses, or of which a version cannot be upcast.
+    Raises ValueError for commands or events that `check_types` refuses, or of which a version cannot be upcast, and for
+    a `state` that `check_roundtrip` refuses, or an `initial` that is not read from a row as it was.
     """
 
     decide: Callable[[C, S], Sequence[E]]
@@ -37,6 +38,7 @@ class Decider(Generic[C, E, S]):
         check_types(self.commands)
         check_types(self.events)
         check_upcasters((*self.commands, *self.events), self.upcasters)
+        self.row_codec.check_initial(self.initial)
 
     @cached_property
     def command_codec(self) -> CommandCodec[C]:

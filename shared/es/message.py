@@ -5,6 +5,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.es.roundtrip import check_roundtrip
+
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """The integers that every reader of JSON or Parquet can represent."""
 
@@ -47,7 +49,7 @@ class Command(Message):
 
 
 def check_types(messages: Sequence[type[Message]]) -> None:
-    """Raises ValueError unless there are messages, and each has a TYPE of its own."""
+    """Raises ValueError unless there are messages, and each has a TYPE of its own and is read as it was written."""
     if not messages:
         raise ValueError("no message types: get_args() of a single class is empty, so write (TheClass,)")
     if nameless := [each.__name__ for each in messages if not hasattr(each, "TYPE")]:
@@ -55,3 +57,5 @@ def check_types(messages: Sequence[type[Message]]) -> None:
     types = [each.TYPE for each in messages]
     if alike := [each.__name__ for each in messages if types.count(each.TYPE) > 1]:
         raise ValueError(f"messages that share a TYPE: {alike}: give each its own")
+    for each in messages:
+        check_roundtrip(each)

@@ -8,6 +8,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
+from shared.es.roundtrip import check_roundtrip
+
 S = TypeVar("S")
 
 OUTCOMES_KEPT = 32
@@ -73,9 +75,13 @@ def _record(outcome: Outcome) -> Recorded:
 
 
 class RowCodec(Generic[S]):
-    """Reads and writes rows whose state is of `state_type`, a type or a union of phases."""
+    """Reads and writes rows whose state is of `state_type`, a type or a union of phases.
+
+    Raises ValueError for a type that `check_roundtrip` refuses.
+    """
 
     def __init__(self, state_type: Any) -> None:
+        check_roundtrip(state_type, whole=True)
         self.state_type = state_type
         fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
         self._validate, self._validate_state = _reader(fields), _reader({"state": state_type})
@@ -101,6 +107,19 @@ class RowCodec(Generic[S]):
     def decode_whole(self, raw: bytes) -> Row[S]:
         """The same, for writing it again. Raises for an unknown field, too: it would be lost."""
         return Row(**self._validate(raw, extra="forbid"))
+
+    def check_initial(self, state: S) -> None:
+        """Raises ValueError unless a row with `state` is read as it was written."""
+        row = Row(sequence=0, state=state, outcomes={}, offset=-1)
+        try:
+            raw = self.encode(row)
+            read = self.decode_whole(raw)
+            if read == row or (type(read.state) is type(state) and self.encode(read) == raw):
+                return
+            reason = f"its row is read as {read.state!r}"
+        except ValueError as error:
+            reason = f"its row cannot be read: {error}"
+        raise ValueError(f"initial={state!r}: {reason}; fix: make it of the type in `state`, or add its phase there")
 
 
 def _reader(fields: Mapping[str, Any]) -> Callable[..., Any]:

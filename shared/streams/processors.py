@@ -259,6 +259,11 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
             raise ValueError(f"{each.name} also reads {each.source.name}, which the next version reads from its start")
     for each in processors:
         if isinstance(each, Aggregate) and each.events == topology.history:
+            if each.decider.initial is None:
+                raise ValueError(
+                    f"{topology.service}: its initial state is None, which means unknown in a history; "
+                    f"fix: make it a phase, such as `class Unopened(State)`"
+                )
             return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
 

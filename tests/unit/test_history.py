@@ -94,6 +94,15 @@ def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
         with_history(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=COMMANDS)])
 
 
+def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None:
+    """None stands for a state that is unknown."""
+    decider: Any = replace(DECIDER, initial=None, state=DECIDER.state | None)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"^accounts: its initial state is None, which means unknown in a history; fix:"
+    ):
+        with_history(TOPOLOGY, [Aggregate(decider, table=ACCOUNTS, events=EVENTS)])
+
+
 def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
         with_history(TOPOLOGY, [])
