@@ -56,6 +56,8 @@ class _Check:
         if writer is not None and not _is_internal(writer):
             return
         match schema["type"]:
+            case "set" | "frozenset":
+                raise _refusal(place.path, "a set has no order, so its JSON differs by process", "use a sorted tuple")
             case "json" if place.judged:
                 raise _refusal(place.path, "Json is read from text, but not written as text", "use the type inside it")
             case "model" | "dataclass" | "typed-dict" | "named-tuple":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -262,6 +263,7 @@ SOUND: list[tuple[Any, Any]] = [
     (Whole, Whole(x=2, y=3)),
     (Annotated[int, PlainSerializer(lambda x: x + 1), BeforeValidator(lambda x: x - 1)], 5),
     (Annotated[int, AfterValidator(abs)], 5),
+    (Annotated[frozenset[str], PlainSerializer(sorted)], frozenset({"a", "b"})),
     (Annotated[SecretStr, PlainSerializer(SecretStr.get_secret_value)], SecretStr("x")),
     (Annotated[SecretStr | None, WrapSerializer(lambda x, _: x and x.get_secret_value())], SecretStr("x")),
     (Annotated[Json[dict[str, int]], PlainSerializer(lambda x: '{"a":1}')], {"a": 1}),
@@ -394,6 +396,9 @@ def test_names_that_a_validator_reads_are_not_judged() -> None:
     ("type_", "problem"),
     [
         (SecretStr, r"its JSON is masked, so .* is read; fix: use str"),
+        (set[str], r"a set has no order, so its JSON differs by process; fix: use a sorted tuple"),
+        (frozenset[int], r"a set has no order"),
+        (AbstractSet[str], r"a set has no order"),
         (SecretBytes, r"its JSON is masked"),
         (Secret[int], r"its JSON is masked"),
         (defaultdict[str, list[SecretStr]], r"its JSON is masked"),
