@@ -20,13 +20,14 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
-from shared.http.node import Node, Present
+from shared.http.node import Node, Present, as_json
 from shared.http.problems import Problem, not_valid
 from shared.topology import Table, Topology
 
@@ -167,7 +168,7 @@ def _event(change: Change, present: Present, event_id: str) -> ServerSentEvent |
     shown = present(key, change.row)
     if shown is None:
         return None
-    data = ChangedRow(key=key, sequence=change.row.sequence, row=shown.model_dump(mode="json"))
+    data = ChangedRow(key=key, sequence=change.row.sequence, row=from_json(as_json(shown)))
     return ServerSentEvent(event="changed", id=event_id, data=data)
 
 

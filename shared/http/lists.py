@@ -17,10 +17,10 @@ import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from shared.es.errors import NotReady
-from shared.http.node import Node, Present
+from shared.http.node import Node, Present, as_json
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.indexing import entry_at, kinds, place_of, prefix, sortable
@@ -299,7 +299,7 @@ class Lists:
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
         body = self._present(key.decode(), row)
-        return body.model_dump(mode="json") if body else None
+        return from_json(as_json(body)) if body else None
 
 
 def _check_filters(query: type[ListQuery], table: Table) -> None:

@@ -20,6 +20,11 @@ Present = Callable[[str, Row[Any]], BaseModel | None]
 """(key, row) → the row as the API shows it; None to show nothing."""
 
 
+def as_json(view: BaseModel) -> bytes:
+    """What is sent of a view everywhere: its fields by the names that its schema promises, and null for NaN."""
+    return view.model_dump_json(by_alias=True).encode()
+
+
 class Node(Protocol):
     """One worker of a service."""
 

@@ -12,11 +12,12 @@ from zlib import crc32
 
 from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.http.node import Node, Present
+from shared.http.node import Node, Present, as_json
 from shared.http.peers import Peers
 from shared.http.problems import Problem, not_valid, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
@@ -55,7 +56,9 @@ class Reading(BaseModel):
 
     min_position: MinPosition = None
     max_lag: int | None = Field(None, ge=0, description="a standby may answer if it is at most so many records behind")
-    until: str | None = Field(None, pattern=r"^[a-z][a-z0-9_.]*:[^:]{1,200}$", description="field:value to wait for")
+    until: str | None = Field(
+        None, pattern=r"^[A-Za-z][A-Za-z0-9_.]*:[\s\S]{1,200}$", description="field:value to wait for"
+    )
     wait: Wait = 0.0
 
     @property
@@ -184,13 +187,13 @@ class Queries:
 
     def _shown(self, aggregate_id: str, row: Row[Any] | None) -> dict[str, Any] | None:
         body = self._present(aggregate_id, row) if row else None
-        return body.model_dump(mode="json") if body else None
+        return from_json(as_json(body)) if body else None
 
     def _answer(self, request: Request, aggregate_id: str, row: Row[Any] | None, headers: dict[str, str]) -> Response:
         body = self._present(aggregate_id, row) if row else None
         if row is None or body is None:
             return self._unknown(aggregate_id, headers)
-        shown = body.model_dump_json().encode()
+        shown = as_json(body)
         # the sequence is not enough: a reprocessed row, or a view of another day or release, has the same
         headers["ETag"] = f'"{row.sequence}-{crc32(shown):08x}"'
         if _is_unchanged(request, headers["ETag"]):

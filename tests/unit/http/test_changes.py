@@ -8,17 +8,21 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
 from starlette.types import Message
 
 from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
-from shared.http.api import create_api
+from shared.http.api import Routes, create_api
 from shared.http.changes import change_routes, format_id, parse_id
+from shared.http.node import Node
+from shared.http.peers import Peers
 from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
@@ -77,7 +81,7 @@ class Stream:
 class Api:
     """accounts without a port."""
 
-    def __init__(self, node: MemoryNode) -> None:
+    def __init__(self, node: MemoryNode, routes: Routes = routes) -> None:
         self.app = create_api(node, routes)
         self._answers: list[tuple[Stream, asyncio.Task[None]]] = []
 
@@ -210,6 +214,23 @@ async def test_a_row_that_shows_nothing_is_not_sent(api: Api) -> None:
     assert refused.status == 409
     await api.post("/accounts/real")
     assert told(await stream.until(1)) == [("real", 1, 0)]
+
+
+class Balance(BaseModel):
+    balance_cents: Annotated[float, Field(serialization_alias="balanceCents")]
+
+
+async def test_a_row_is_sent_as_a_get_shows_it() -> None:
+    def with_balances(node: Node, peers: Peers) -> list[APIRouter]:
+        shown = change_routes(node, ACCOUNTS, lambda *_: Balance(balance_cents=float("nan")), owned=False)
+        return [shown, *(router for router in routes(node, peers) if "changes" not in router.tags)]
+
+    api = Api(MemoryNode(TOPOLOGY, [AGGREGATE]), with_balances)
+    stream = await api.follow()
+    await api.post("/accounts/ann")
+    (event,) = await stream.until(1)
+    assert event["data"]["row"] == {"balanceCents": None}
+    await api.close()
 
 
 @pytest.mark.parametrize(

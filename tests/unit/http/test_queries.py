@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Annotated
+
 import httpx
 import pytest
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from services.accounts.topology import ACCOUNTS
+from shared.es.row import Row
+from shared.es.times import Instant
 from shared.http.api import create_api
+from shared.http.lists import ListQuery, Lists
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
@@ -119,3 +126,63 @@ async def test_an_etag_is_recognised_in_every_form(
     etag = (await scored(node, "monday")).headers["etag"]
     assert (await scored(node, "monday", named.format(etag))).status_code == status
     assert (await http.get("/accounts/bob", headers={"If-None-Match": "*"})).status_code == 404
+
+
+class Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    account_id: str
+    seen_at: Instant
+    mean_cents: float
+
+
+def camel(account_id: str, _row: Row[object]) -> Camel:
+    return Camel(account_id=account_id, seen_at=datetime(2026, 5, 1, tzinfo=UTC), mean_cents=float("nan"))
+
+
+def camels(node: Node, peers: Peers) -> list[APIRouter]:
+    router = APIRouter()
+    queries, lists = Queries(node, peers, ACCOUNTS, camel), Lists(node, peers, ACCOUNTS, camel, ListQuery)
+
+    @router.get("/camels", response_model=None)
+    async def list_camels(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+        return await lists.page(request, query)
+
+    @router.get("/camels/{account_id}", response_model=Camel)
+    async def get_camel(request: Request, account_id: PathId, reading: ReadingQuery) -> Response:
+        return await queries.by_id(request, account_id, reading)
+
+    return [router]
+
+
+async def test_a_view_has_the_names_of_its_schema_and_is_the_same_in_a_list(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    assert (await http.post("/accounts/ann")).status_code == 201
+    transport = httpx.ASGITransport(create_api(node, camels), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asked:
+        shown, listed = await asked.get("/camels/ann"), await asked.get("/camels")
+        schema = (await asked.get("/openapi.json")).json()["components"]["schemas"]["Camel"]
+    assert shown.json() == {"accountId": "ann", "seenAt": "2026-05-01T00:00:00Z", "meanCents": None}
+    assert shown.json().keys() == schema["properties"].keys()
+    assert (listed.status_code, listed.json()["items"]) == (200, [shown.json()])
+
+
+@pytest.mark.parametrize(
+    ("until", "met"),
+    [
+        ("accountId:ann", "met"),
+        ("meanCents:null", "met"),
+        ("seenAt:2026-05-01T00:00:00Z", "met"),
+        ("seenAt:2026-05-01T00:00:01Z", "unmet"),
+        ("account_id:ann", "unmet"),
+    ],
+)
+async def test_any_field_of_a_view_can_be_waited_for(
+    http: httpx.AsyncClient, node: MemoryNode, until: str, met: str
+) -> None:
+    assert (await http.post("/accounts/ann")).status_code == 201
+    transport = httpx.ASGITransport(create_api(node, camels), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asked:
+        answer = await asked.get("/camels/ann", params={"until": until})
+    assert (answer.status_code, answer.headers.get("onefold-until")) == (200, met)
