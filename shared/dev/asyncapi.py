@@ -23,10 +23,10 @@ _SCHEMA = "#/components/schemas/{model}"
 def document_of(service: str) -> Json:
     """The document of one service of this checkout."""
     app = import_module(f"services.{service}.app").app
-    return _document(app.topology, app.processors)
+    return described(app.topology, app.processors)
 
 
-def _document(topology: Topology, processors: Sequence[Processor]) -> Json:
+def described(topology: Topology, processors: Sequence[Processor]) -> Json:
     """Every topic of the service, other services' that it reads or writes, and the messages it declares for them."""
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}
@@ -106,8 +106,8 @@ def _message(message: type[Message], payload: Json) -> Json:
 def _schemas(types: Sequence[type[Message]]) -> tuple[dict[type[Message], Json], Json]:
     """A reference for each type, and the schemas they refer to: the envelope with exactly this message in it."""
     inner, definitions = models_json_schema([(each, "validation") for each in types], ref_template=_SCHEMA)
-    envelopes = {f"{each.__name__}Envelope": _envelope(each, inner[each, "validation"]) for each in types}
-    found = {each: {"$ref": _SCHEMA.format(model=name)} for each, name in zip(types, envelopes, strict=True)}
+    envelopes = {each.TYPE: _envelope(each, inner[each, "validation"]) for each in types}
+    found = {each: {"$ref": _SCHEMA.format(model=each.TYPE)} for each in types}
     return found, definitions.get("$defs", {}) | envelopes
 
 

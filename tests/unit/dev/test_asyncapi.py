@@ -6,6 +6,7 @@ The schema is the specification's own, from @asyncapi/specs 6.11.1 (Apache-2.0),
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,17 @@ import jsonschema_rs
 import pytest
 
 from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountCharged
+from services.accounts.domain.events import AccountCharged, AccountOpened
+from services.accounts.processors import PROCESSORS
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.checkout import found_services
-from shared.dev.asyncapi import document_of
+from shared.dev.asyncapi import described, document_of
+from shared.es.envelope import EventEnvelope
 from shared.es.ids import derived_id
+from shared.es.message import Command
+from shared.policy import Reaction, Send
+from shared.streams.processors import Policy
+from shared.topology import Topic
 
 SCHEMA = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text())
 
@@ -69,6 +76,26 @@ def test_a_real_record_is_valid_and_another_schema_version_is_not() -> None:
     assert validator.is_valid(record)
     assert not validator.is_valid(record | {"schema_version": AccountCharged.VERSION + 1})
     assert not validator.is_valid(record | {"data": {}})
+
+
+class OtherOpenAccount(Command):
+    """Named in Python as one of accounts' own commands."""
+
+    TYPE = "other.open"
+
+
+OtherOpenAccount.__name__ = "OpenAccount"
+
+
+def test_commands_of_two_services_may_have_the_same_class_name() -> None:
+    def ask(_event: EventEnvelope[Any]) -> Sequence[Send]:
+        return ()
+
+    other = Topic("other.commands.v1")
+    policy = Policy(Reaction(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]}))
+    messages = described(TOPOLOGY, [*PROCESSORS, policy])["components"]["messages"]
+    assert messages["other.open"]["title"] == messages["account.open"]["title"] == "OpenAccount"
+    assert messages["other.open"]["payload"] != messages["account.open"]["payload"]
 
 
 def _references(found: Any) -> list[str]:
