@@ -281,7 +281,7 @@ def holding(base: type[Any], type_: Any) -> Any:
     return create_model("Holding", __base__=Lax, field=(type_, ...))
 
 
-@pytest.mark.parametrize(("type_", "value"), SOUND, ids=[str(each[0]) for each in SOUND])
+@pytest.mark.parametrize(("type_", "value"), SOUND)
 def test_what_comes_back_is_accepted(type_: Any, value: Any) -> None:
     """And it does come back."""
     event, command, state = (holding(base, type_) for base in (Event, Command, State))
@@ -356,7 +356,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "problem"), FIELDS, ids=[str(each[0]) for each in FIELDS])
+@pytest.mark.parametrize(("options", "problem"), FIELDS)
 @pytest.mark.parametrize("outer", NESTED)
 def test_a_field_that_is_not_read_as_it_is_written_is_refused(
     options: dict[str, Any], problem: str, outer: Callable[[Any], Any]
