@@ -75,15 +75,16 @@ def place_of(entry: bytes, field: str) -> tuple[bytes, bytes]:
 
 
 def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[bytes]:
-    """The entries of an encoded row; none for a deleted one. A field that the state lacks counts as null."""
+    """The entries of an encoded row; none for a deleted one.
+
+    Null stands for a field that the state lacks, and for a list or an object: a committed row always has its entries.
+    """
     if row is None:
         return
-    state: dict[str, Any] = from_json(row)["state"]
+    state = from_json(row)["state"]
     for field in fields:
-        try:
-            yield entry(field, state.get(field), key)
-        except TypeError as error:
-            raise TypeError(f"index {field!r}: {error}") from error
+        value = state.get(field) if isinstance(state, dict) else None
+        yield entry(field, None if isinstance(value, (list, dict)) else value, key)
 
 
 class _Shape(GenerateJsonSchema):

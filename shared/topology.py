@@ -45,7 +45,7 @@ class Table:
 
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
     a date, a Decimal and a timedelta are text. So 9.5 is not 9.50, and neither Decimals nor timedeltas sort by size. A
-    query's field must have the type of the state's. Where a phase lacks a field, it counts as null.
+    query's field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from hypothesis import example, given
@@ -56,9 +56,14 @@ def test_a_row_has_an_entry_for_each_field() -> None:
     assert found == [entry("phase", "open", b"ann"), entry("cents", 2**63 - 1, b"ann"), entry("missing", None, b"ann")]
 
 
-def test_a_field_without_an_order_is_named() -> None:
-    with pytest.raises(TypeError, match="index 'lines': an index holds null, booleans, numbers or text, not a list"):
-        list(entries(("lines",), b"ann", b'{"state":{"lines":[]}}'))
+@pytest.mark.parametrize("state", [b"null", b"5", b"[]", b"{}", b'{"lines":[]}', b'{"lines":{"a":1}}'])
+def test_what_has_no_order_is_null(state: bytes) -> None:
+    assert list(entries(("lines",), b"ann", b'{"state":%b}' % state)) == [entry("lines", None, b"ann")]
+
+
+def test_a_value_without_an_order_cannot_be_looked_for() -> None:
+    with pytest.raises(TypeError, match="an index holds null, booleans, numbers or text, not a list"):
+        sortable(cast(Any, []))
 
 
 class Odd:
