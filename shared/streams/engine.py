@@ -348,8 +348,10 @@ class Engine(Service):
         if source.delay_s:
             records = self._due(source, records)
         parking = self._parking(partition.partition)
-        for start in range(0, len(records), SLICE_RECORDS):
-            part = records[start : start + SLICE_RECORDS]
+        writers = sum(bool(processor.writes) for processor in source.processors)
+        size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
+        for start in range(0, len(records), size):
+            part = records[start : start + size]
             for processor in source.processors:
                 processor.process(part, self._rows_of(processor, partition.partition), self._batch, parking)
             source.handled(part)

@@ -40,17 +40,27 @@ class Noting(Processor):
         self.turns.append("record")
 
 
+class Answering(Processor):
+    """Writes what it reads."""
+
+    source, writes = FACTS, (Topic("shop.answers.v1"),)
+
+    def __init__(self, name: str, said: list[str]) -> None:
+        self.name = name
+        self._said = said
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        self._said.append(f"{self.name}{record.offset}")
+
+
 def _record(offset: int) -> Any:
     return SimpleNamespace(topic=FACTS.name, partition=0, offset=offset, key=b"a", value=b"", timestamp=0)
 
 
 async def turns_of(records: int) -> str:
     """The turns in order: r for a record, o for a turn of another task."""
-    noting, parked = Noting(), SHOP.parked.name
-    store: Any = FakeStore(parked)
-    store.open(0)
-    nothing = cast(Any, None)
-    engine = Engine(SHOP, [noting], {parked: store}, nothing, nothing, nothing, nothing, print, 1.0)
+    noting = Noting()
+    engine = _engine(noting)
     place = TopicPartition(FACTS.name, 0)
     fetched = [_record(offset) for offset in range(records)]
 
@@ -61,6 +71,22 @@ async def turns_of(records: int) -> str:
 
     await asyncio.gather(engine._process(Source(place, [noting], 0, records), fetched), other())
     return "".join(turn[0] for turn in noting.turns)
+
+
+def _engine(*processors: Processor) -> Engine:
+    parked = SHOP.parked.name
+    store: Any = FakeStore(parked)
+    store.open(0)
+    nothing = cast(Any, None)
+    return Engine(SHOP, processors, {parked: store}, nothing, nothing, nothing, nothing, print, 1.0)
+
+
+def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
+    said: list[str] = []
+    processors = [Answering("a", said), Answering("b", said)]
+    source = Source(TopicPartition(FACTS.name, 0), processors, 0, 2)
+    asyncio.run(_engine(*processors)._process(source, [_record(0), _record(1)]))
+    assert said == ["a0", "b0", "a1", "b1"]
 
 
 @pytest.mark.parametrize(("slice_s", "turns"), [(0.0, "rrooorrooorr"), (60.0, "rrooorrrr")])
