@@ -222,9 +222,17 @@ class Rekey(Listener):
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         event = self._decode(record.value)
-        copies = [(target, key.encode()) for target, keys_of in self._keys.items() for key in keys_of(event)]
+        copies = [(target, key.encode()) for target, keys_of in self._keys.items() for key in _several(keys_of(event))]
         for target, key in copies:
             batch.write(target, key, record.value or b"")
+
+
+def _several(keys: Sequence[str]) -> Sequence[str]:
+    if isinstance(keys, str):  # its characters would be taken for keys
+        raise TypeError(
+            f"the function of a Rekey gives a sequence of keys, not the text {keys!r}; fix: give [{keys!r}]"
+        )
+    return keys
 
 
 class Delay(Processor):

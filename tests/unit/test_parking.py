@@ -139,6 +139,13 @@ def test_a_view_or_a_copier_of_no_events_is_refused() -> None:
         Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=())
 
 
+def test_a_copier_wants_several_keys_not_one_text() -> None:
+    copier = Rekey({Topic("shop.by-day.v1"): lambda _: "monday"}, source=FACTS, events=(Placed,))
+    failure = heard(copier, Placed())
+    assert failure is not None
+    assert "fix: give ['monday']" in failure.reason
+
+
 def heard(listener: Processor, event: Event) -> Failure | None:
     story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
     body = EventCodec([type(event)]).write(event, **story, sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
