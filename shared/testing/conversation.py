@@ -47,7 +47,7 @@ class Conversation:
         self.outcomes: list[tuple[str, Outcome]] = []
         self._hearers: dict[str, list[Processor]] = defaultdict(list)
         self._queues: dict[Turn, deque[Said]] = defaultdict(deque)
-        self._tables: dict[str, _Memory] = defaultdict(_Memory)
+        self._tables: dict[Table, _Memory] = defaultdict(_Memory)
         for processor in processors:
             self._hearers[processor.source.name].append(processor)
 
@@ -78,17 +78,17 @@ class Conversation:
         """What the processor's table keeps of `key`."""
         assert processor.table is not None
         assert processor.codec is not None
-        value = self._tables[processor.table.name].get(0, key.encode())
+        value = self._tables[processor.table].get(0, key.encode())
         return None if value is None else processor.codec.decode(value)
 
     def rows(self, table: Table) -> dict[str, bytes]:
         """The encoded rows of a table by key, in the keys' order."""
-        return {key.decode(): value for key, value in sorted(self._tables[table.name].items())}
+        return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, said: Said) -> None:
         batch, rows = Batch(_DEAD_LETTERS), None
         if processor.table is not None and processor.codec is not None:
-            memory = self._tables[processor.table.name]
+            memory = self._tables[processor.table]
             rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
         failure = processor.attempt(said, rows, batch)
         assert failure is None, failure

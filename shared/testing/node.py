@@ -157,8 +157,8 @@ class MemoryNode:
             if failure is not None:
                 batch.bury(appended, failure.code, failure.reason)
             self._handled += 1
-        written = [self._append(each) for each in batch.records]
         self._commit(batch)
+        written = [self._append(each) for each in batch.records]
         self._waiting.committed(batch, {(each.topic, each.partition): each.offset for each in [appended, *written]})
         return appended
 

@@ -1,7 +1,9 @@
 """A command of a policy takes effect once, and is not mistaken for that of another policy."""
 
+import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -10,7 +12,9 @@ import structlog
 
 from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
+from services.accounts.domain.events import AccountOpened
+from services.accounts.domain.state import Open
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from services.inventory.domain.events import StockReceived, StockReserved
 from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
@@ -18,6 +22,7 @@ from shared.policy import Reaction, Send
 from shared.streams import processors
 from shared.streams.processors import Aggregate, Policy, by_source
 from shared.testing.conversation import Conversation
+from shared.testing.node import MemoryNode
 from shared.topology import Topic, Topology
 
 FACTS, STALL = Topic("shop.events.v1"), Topic("stall.events.v1")
@@ -92,6 +97,22 @@ def test_a_command_that_is_lost_to_an_equal_id_is_logged(monkeypatch: pytest.Mon
     assert line["log_level"] == "warning"
     assert "its id is that of an earlier one" in line["event"]
     assert (line["type"], line["causation_id"], line["earlier"]) == ("account.charge", "e-1", "sequence 1, accepted")
+
+
+def test_a_policy_in_memory_answers_an_event_once_its_row_is_there() -> None:
+    def welcome(_: object) -> list[Send]:
+        return [Send(COMMANDS, "ann", Charge(amount_cents=5))]
+
+    reaction = Reaction(welcome, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]})
+    node = MemoryNode(
+        replace(TOPOLOGY, history=None), [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), Policy(reaction)]
+    )
+    codec, issued_at = DECIDER.command_codec, datetime(1998, 3, 1, tzinfo=UTC)
+    opening = codec.wrap(OpenAccount(), command_id="c-1", aggregate_id="ann", issued_at=issued_at)
+    asyncio.run(node.append(COMMANDS, b"ann", codec.encode(opening)))
+    row = node.read(ACCOUNTS, node.partition(b"ann"), b"ann")
+    assert row is not None
+    assert (row.sequence, row.state) == (2, Open(balance_cents=5))
 
 
 def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
