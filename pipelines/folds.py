@@ -21,6 +21,7 @@ from pipelines.catalog import FoldedTable, table_in
 from pipelines.sources import Flow
 from shared.es.decider import Decider
 from shared.es.errors import BadMessage, UnknownType
+from shared.kafka.murmur2 import check_home
 from shared.read_model import ReadModel
 
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
@@ -60,26 +61,32 @@ def states(records: Flow, table: FoldedTable, since: Mapping[int, int] | None = 
 
     since: the offset by partition from which on every single state is given, too.
     """
-    fold = partial(fold_batches, table.package, table.table.name, dict(since or {}))
+    partitions = table.topology.partitions if table.is_view and table.table.keyed_by_id else None
+    fold = partial(fold_batches, table.package, table.table.name, partitions, dict(since or {}))
     return records.then(fold, STATES)
 
 
 def fold_batches(
-    package: str, table: str, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
+    package: str, table: str, partitions: int | None, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The same for the batches of one Spark partition; a Kafka partition is whole within it."""
+    """The same for the batches of one Spark partition; a Kafka partition is whole within it.
+
+    partitions: their number if the engine checks that a row's key belongs where its events are; else None.
+    """
     described = table_in(package, table)
     for number, parts in groupby(_of_one_partition(batches), key=lambda part: part.partition):
-        fold = _PartitionFold(described, since.get(number))
+        fold = _PartitionFold(described, number, partitions, since.get(number))
         for part in parts:
             fold.feed(part.offsets, part.keys, part.values)
-        yield from as_batches(fold.rows(number), STATES)
+        yield from as_batches(fold.rows(), STATES)
 
 
 class _PartitionFold:
     """The states of one Kafka partition, as its records arrive."""
 
-    def __init__(self, table: FoldedTable, since: int | None) -> None:
+    def __init__(self, table: FoldedTable, number: int, partitions: int | None, since: int | None) -> None:
+        self._number = number
+        self._partitions = partitions
         self._advance = advance_of(table)
         self._initial = Folded(0, table.initial, -1)
         self._since = since
@@ -100,7 +107,7 @@ class _PartitionFold:
         for record in records:
             self._take_later(record)
 
-    def rows(self, partition: int) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Iterator[tuple[Any, ...]]:
         """One row per key, in the order of STATES."""
         problems = {
             key: f"at offset {offset}: {problem}"
@@ -110,9 +117,9 @@ class _PartitionFold:
         for key, last in self._now.items():
             settled = self._settled.get(key, last)
             later, problem = self._later.get(key, []), problems.pop(key, None)
-            yield partition, key, settled.sequence, settled.offset, to_json(settled.state), later, problem
+            yield self._number, key, settled.sequence, settled.offset, to_json(settled.state), later, problem
         for key, problem in problems.items():
-            yield partition, key, 0, -1, to_json(self._initial.state), [], problem
+            yield self._number, key, 0, -1, to_json(self._initial.state), [], problem
 
     def _take(self, records: Iterable[_Record]) -> None:
         now, advance, initial, problems = self._now, self._advance, self._initial, self._problems
@@ -123,6 +130,8 @@ class _PartitionFold:
                 before = now.get(key, initial)
                 after = advance(before, offset, key, value)
                 if after is not before:
+                    if key not in now and self._partitions is not None:
+                        check_home(key, self._number, self._partitions)
                     now[key] = after
             except Exception as error:  # whatever it is, it concerns this key, and the others go on
                 problems.setdefault(key or _NO_KEY, (offset, _described(error)))

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,7 @@ from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
 from shared.es.errors import OnefoldError
-from shared.es.row import Row
+from shared.es.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
@@ -303,10 +304,20 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
     """Rows as the engine writes them."""
     codec = table_in(package, name).row_codec
     rows = (
-        (partition, key, codec.encode(Row(count, from_json(state), {}, offset)), count, problem)
+        (partition, key, *_encoded(codec, Row(count, from_json(state), {}, offset), problem))
         for partition, key, count, offset, state, _, problem in rows_of(states)
     )
     return as_batches(rows, _ROWS)
+
+
+def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[bytes | None, int, str | None]:
+    """(row, events, problem)"""
+    if problem is not None:
+        return None, row.sequence, problem
+    try:
+        return codec.encode_checked(row), row.sequence, None
+    except (ValueError, RecursionError) as error:
+        return None, row.sequence, f"its new row could not be read again: {error}"
 
 
 def _of_aggregate(package: str, name: str, number: int, both: Batches) -> Iterator[pa.RecordBatch]:
@@ -328,4 +339,4 @@ def _taking_over(
     if fields["sequence"] != count:
         return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
     folded = table.initial if state is None else from_json(state)
-    return key, table.row_codec.encode(Row(count, folded, fields["outcomes"], fields["offset"])), count, None
+    return key, *_encoded(table.row_codec, Row(count, folded, fields["outcomes"], fields["offset"]), None)

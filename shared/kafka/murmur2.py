@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import struct
 
+from shared.es.errors import BadMessage
+from shared.es.ids import check_aggregate_id
+
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _UINT32 = 0xFFFFFFFF
@@ -26,3 +29,14 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition, 0 ≤ p < partitions, that every murmur2 producer sends `key` to."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def check_home(key: bytes, partition: int, partitions: int) -> None:
+    """Raises BadMessage unless `key` is an aggregate id that belongs to `partition`: no read would find its row."""
+    try:
+        check_aggregate_id(key.decode())
+    except ValueError as error:
+        raise BadMessage(f"its key is no aggregate id: {error}") from error
+    home = partition_of(key, partitions)
+    if home != partition:
+        raise BadMessage(f"in partition {partition}, but its key belongs to {home}: sent without murmur2?")

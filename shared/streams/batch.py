@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from shared.es.errors import BadMessage, NotReady
-from shared.es.ids import check_aggregate_id
+from shared.es.errors import NotReady
 from shared.es.row import Outcome, Row, RowCodec
-from shared.kafka.murmur2 import partition_of
+from shared.kafka.murmur2 import check_home
 from shared.kafka.transactions import BY_KEY, Record
 from shared.positions import Partition
 from shared.streams.store import RowStore, StoreFailed
@@ -89,23 +88,13 @@ class Rows:
             return self._pending[key]
         value = self.store.get(self.partition, key)
         if value is None:
-            self._check_new(key)
+            if self.partitions is not None:
+                check_home(key, self.partition, self.partitions)
             return None
         try:
             return self.codec.decode_whole(value)
         except ValueError as error:
             raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
-
-    def _check_new(self, key: bytes) -> None:
-        if self.partitions is None:
-            return
-        try:
-            check_aggregate_id(key.decode())
-        except ValueError as error:
-            raise BadMessage(f"its key is no aggregate id: {error}") from error
-        home = partition_of(key, self.partitions)
-        if home != self.partition:
-            raise BadMessage(f"in partition {self.partition}, but its key belongs to {home}: sent without murmur2?")
 
     def put(self, key: bytes, row: Row[Any] | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""

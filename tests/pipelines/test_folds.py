@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.cli import cause
-from pipelines.folds import fold_batches
+from pipelines.folds import STATES, fold_batches
+from pipelines.rebuild import _of_view
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
@@ -47,8 +48,9 @@ def folded(
     *batches: pa.RecordBatch,
     since: dict[int, int] | None = None,
     table: tuple[str, str] = ("services.accounts", "accounts"),
+    partitions: int | None = None,
 ) -> dict[str, dict[str, Any]]:
-    rows = [row for out in fold_batches(*table, since or {}, batches) for row in out.to_pylist()]
+    rows = [row for out in fold_batches(*table, partitions, since or {}, batches) for row in out.to_pylist()]
     return {row["key"].decode(): row for row in rows}
 
 
@@ -133,21 +135,22 @@ def test_records_out_of_order_are_a_bug_of_the_source() -> None:
         folded(batch((0, 5, "ann", first)), batch((0, 4, "ann", second)))
 
 
-def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> None:
+def confirmed(sku: str = "cd-1") -> bytes:
     order = OrderConfirmed(
-        customer_id="ann", lines=(Line(sku="cd-1", quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
+        customer_id="ann", lines=(Line(sku=sku, quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
     )
     codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
-    confirmed = codec.write(
-        order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c"
-    )
+    return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
+
+
+def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> None:
     rows = folded(
         batch(
-            (0, 3, "cd-1", confirmed),
+            (0, 3, "cd-1", confirmed()),
             (0, 4, "cd-1", value("cd-1", 1, OPENED)),  # of a type the view does not count
             (0, 5, "cd-2", b"noise"),
-            (0, 6, "cd-2", confirmed),
-            (0, 7, "cd-1", confirmed),
+            (0, 6, "cd-2", confirmed()),
+            (0, 7, "cd-1", confirmed()),
         ),
         table=("services.sales", "skus"),
     )
@@ -155,6 +158,28 @@ def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> No
     assert rows["cd-2"]["sequence"] == 0  # the engine parks the following records, too
     assert (rows["cd-1"]["sequence"], rows["cd-1"]["offset"], rows["cd-1"]["problem"]) == (2, 7, None)
     assert b'"orders":2,"units":4,"revenue_cents":5996' in rows["cd-1"]["state"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "key", "problem"),
+    [
+        (0, "cd-2", "in partition 0, but its key belongs to 2"),
+        (0, "..", "its key is no aggregate id"),
+    ],
+)
+def test_a_view_has_no_row_where_the_engine_parks_its_record(partition: int, key: str, problem: str) -> None:
+    rows = folded(batch((partition, 3, key, confirmed(key))), table=("services.sales", "skus"), partitions=8)
+    assert rows[key]["problem"].startswith(f"at offset 3: BadMessage: {problem}")
+    assert rows[key]["sequence"] == 0
+
+
+def test_a_view_whose_row_could_not_be_read_again_is_a_problem() -> None:
+    (rows,) = fold_batches("services.sales", "skus", None, {}, [batch((2, 3, "cd-2", confirmed("cd-2")))])
+    column = STATES.split(", ").index("state binary")
+    broken = rows.set_column(column, rows.schema.field(column), pa.array([b"5"]))
+    (found,) = [row for out in _of_view("services.sales", "skus", [rows, broken]) for row in out.to_pylist()][1:]
+    assert found["value"] is None
+    assert found["problem"].startswith("its new row could not be read again: ")
 
 
 @pytest.mark.parametrize(
