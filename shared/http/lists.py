@@ -239,13 +239,13 @@ class Lists:
             return_exceptions=True,
         )
         parts: Parts = {}
-        for answer in answers:
+        for theirs, answer in zip(wanted.values(), answers, strict=True):
             if isinstance(answer, NotReady):
                 log.info("a list lacks a worker's partitions", reason=str(answer))
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                parts |= answer
+                parts |= {partition: part for partition, part in answer.items() if partition in theirs}
         return parts
 
     def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:

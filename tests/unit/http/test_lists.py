@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -171,8 +172,7 @@ def billing(node: Node, peers: Peers) -> list[APIRouter]:
     return [router]
 
 
-async def bills(node: MemoryNode, **query: Any) -> list[str]:
-    """The ids of the bills in the list."""
+async def page_of_bills(node: MemoryNode, **query: Any) -> dict[str, Any]:
     api = create_api(node, billing)
     transport = httpx.ASGITransport(api)
     async with (
@@ -181,7 +181,13 @@ async def bills(node: MemoryNode, **query: Any) -> list[str]:
     ):
         answer = await http.get("/bills", params=query)
     assert answer.status_code == 200, answer.text
-    return [item["bill"] for item in answer.json()["items"]]
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+async def bills(node: MemoryNode, **query: Any) -> list[str]:
+    """The ids of the bills in the list."""
+    return [item["bill"] for item in (await page_of_bills(node, **query))["items"]]
 
 
 @pytest.fixture
@@ -306,6 +312,20 @@ async def test_another_worker_is_asked_for_the_same_booleans(monkeypatch: pytest
         assert await bills(node, paid="0") == []
     asked = parse_qs(urlsplit(other.heads[0][0].split(" ")[1]).query)
     assert (asked["paid"], asked["complete"]) == (["false"], ["false"])
+
+
+async def test_a_partition_that_another_worker_was_not_asked_for_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be an older copy of one that is served here."""
+    node = MemoryNode(BILLING, [PROJECTION])
+    monkeypatch.setattr(node, "serves", lambda _, partition: partition != 3)
+    covered = [{"partition": partition, "status": "stale", "lag": 9} for partition in (3, 4)]
+    async with recording() as other:
+        other.body = json.dumps(
+            {"parts": [{"covered": each, "found": [], "frontier": None} for each in covered]}
+        ).encode()
+        monkeypatch.setattr(node, "owner", lambda *_: other.url)
+        page = await page_of_bills(node)
+    assert [each["partition"] for each in page["partitions"] if each["status"] == "stale"] == [3]
 
 
 async def test_another_worker_is_asked_by_the_names_that_a_request_has(
