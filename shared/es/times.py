@@ -12,8 +12,8 @@ class _Reader(Protocol):
     def __call__(self, *, strict: bool) -> CoreSchema: ...
 
 
-def _iso_8601(reader: _Reader) -> GetPydanticSchema:
-    """From JSON only text; from Python also the value itself."""
+def _iso_8601(reader: _Reader, what: str) -> GetPydanticSchema:
+    """From JSON only text; from Python also the value itself. Anything else is one error: "must be" `what`."""
 
     def schema(_type: Any, _next: Any) -> CoreSchema:
         """A new one for each field, because pydantic writes a field's own serializer into it."""
@@ -21,17 +21,25 @@ def _iso_8601(reader: _Reader) -> GetPydanticSchema:
         iso = core_schema.str_schema(pattern="^[0-9]{4}-", strict=True)
         text = core_schema.chain_schema([iso, reader(strict=False)])
         either = core_schema.union_schema([reader(strict=True), text])
-        return core_schema.json_or_python_schema(json_schema=text, python_schema=either)
+        read = core_schema.json_or_python_schema(json_schema=text, python_schema=either)
+        return core_schema.custom_error_schema(read, "iso_8601", custom_error_message=f"must be {what}")
 
     return GetPydanticSchema(schema)
 
 
-Day = Annotated[date, _iso_8601(core_schema.date_schema), WithJsonSchema({"type": "string", "format": "date"})]
+Day = Annotated[
+    date,
+    _iso_8601(core_schema.date_schema, "a day, ISO 8601, such as 1997-01-18"),
+    WithJsonSchema({"type": "string", "format": "date"}),
+]
 """A calendar day, UTC: `1997-01-18`."""
 
 Instant = Annotated[
     datetime,
-    _iso_8601(partial(core_schema.datetime_schema, tz_constraint=0)),
+    _iso_8601(
+        partial(core_schema.datetime_schema, tz_constraint=0),
+        "an instant, ISO 8601 in UTC, such as 1997-01-18T09:30:00Z",
+    ),
     WithJsonSchema({"type": "string", "format": "date-time", "pattern": r"(Z|\+00:00)$"}),
 ]
 """A moment at offset zero, so that text sorts as time does, except within a second: `1997-01-18T09:30:00Z`."""

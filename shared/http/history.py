@@ -14,7 +14,8 @@ from itertools import takewhile
 from typing import Annotated, Any
 
 from fastapi import HTTPException, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from shared.es.decider import Decider, fold
 from shared.es.envelope import EventEnvelope
@@ -40,7 +41,17 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     410: {"model": Problem, "description": "Retention has removed it from the log; the archive has it"},
 }
 
-AsOf = Annotated[Annotated[int, Field(ge=1, lt=2**63)] | Instant, Field(union_mode="left_to_right")]
+AsOf = Annotated[
+    Annotated[int, Field(ge=1, lt=2**63)] | Instant,
+    Field(union_mode="left_to_right"),
+    GetPydanticSchema(
+        lambda type_, read: core_schema.custom_error_schema(
+            read(type_),
+            "as_of",
+            custom_error_message="must be a sequence from 1, or an instant such as 2026-11-20T10:00:00Z",
+        )
+    ),
+]
 
 
 class EventsQuery(BaseModel):

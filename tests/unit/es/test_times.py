@@ -55,6 +55,21 @@ def test_an_instant_says_that_it_is_utc(value: str) -> None:
         Wait.model_validate(WRITTEN | {"until": value})
 
 
+@pytest.mark.parametrize(
+    ("field", "said"), [("until", "an instant, ISO 8601 in UTC"), ("but_not_on", "a day, ISO 8601")]
+)
+@pytest.mark.parametrize("value", [5, "5", "today", "1997-13-01", "1997-01-18T09:30:00+02:00"])
+def test_a_refusal_is_one_error_that_names_the_field_and_the_form(field: str, said: str, value: object) -> None:
+    with pytest.raises(ValidationError) as of_python:
+        Wait.model_validate(WRITTEN | {field: value})
+    with pytest.raises(ValidationError) as of_json:
+        Wait.model_validate_json(json.dumps(WRITTEN | {field: value}))
+    for refused in (of_python, of_json):
+        (error,) = refused.value.errors()
+        assert (error["loc"], error["type"]) == ((field,), "iso_8601")
+        assert error["msg"].startswith(f"must be {said}, such as ")
+
+
 def test_a_schema_shows_their_formats() -> None:
     fields = Wait.model_json_schema()["properties"]
     assert (fields["until"]["format"], fields["but_not_on"]["format"]) == ("date-time", "date")

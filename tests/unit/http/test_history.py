@@ -123,7 +123,10 @@ async def test_the_row_as_of_a_time_is_all_before_the_first_event_that_occurred_
 
 @pytest.mark.parametrize("as_of", ["0", "-1", "1.5", "yesterday", "2026-01-01T00:00:00", "2026-01-01T00:00:00+02:00"])
 async def test_as_of_neither_a_sequence_nor_a_time_in_utc_is_422(http: httpx.AsyncClient, as_of: str) -> None:
-    assert (await http.get("/accounts/ann", params={"as_of": as_of})).status_code == 422
+    refused = await http.get("/accounts/ann", params={"as_of": as_of})
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"]) == (422, "query.as_of")
+    assert error["message"] == "must be a sequence from 1, or an instant such as 2026-11-20T10:00:00Z"
 
 
 async def test_an_unknown_account_has_no_past(http: httpx.AsyncClient) -> None:
