@@ -264,7 +264,8 @@ class Rebuild:
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")
-        encode = partial(_of_aggregate, table.package, table.table.name, number)
+        position = plan.positions[table.table.source.name][number]
+        encode = partial(_of_aggregate, table.package, table.table.name, number, position)
         return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
@@ -320,14 +321,20 @@ def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[
         return None, row.sequence, f"its new row could not be read again: {error}"
 
 
-def _of_aggregate(package: str, name: str, number: int, both: Batches) -> Iterator[pa.RecordBatch]:
-    """The same, of partition `number`."""
+def _of_aggregate(package: str, name: str, number: int, position: int, both: Batches) -> Iterator[pa.RecordBatch]:
+    """The same, of partition `number`. position: of the old version in the commands."""
     table = table_in(package, name)
-    return as_batches(((number, *_taking_over(table, *fields)) for fields in rows_of(both)), _ROWS)
+    return as_batches(((number, *_taking_over(table, position, *fields)) for fields in rows_of(both)), _ROWS)
 
 
 def _taking_over(
-    table: FoldedTable, key: bytes, old: bytes | None, sequence: int | None, state: bytes | None, problem: str | None
+    table: FoldedTable,
+    position: int,
+    key: bytes,
+    old: bytes | None,
+    sequence: int | None,
+    state: bytes | None,
+    problem: str | None,
 ) -> tuple[bytes, bytes | None, int, str | None]:
     """(key, row, events, problem): the outcomes of commands are taken over from the old row."""
     count = sequence or 0
@@ -339,4 +346,6 @@ def _taking_over(
     if fields["sequence"] != count:
         return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
     folded = table.initial if state is None else from_json(state)
-    return key, *_encoded(table.row_codec, Row(count, folded, fields["outcomes"], fields["offset"]), None)
+    # an offset that was not read yet is one of another topic, which was the table's source before
+    offset = fields["offset"] if fields["offset"] < position else -1
+    return key, *_encoded(table.row_codec, Row(count, folded, fields["outcomes"], offset), None)

@@ -9,12 +9,13 @@ import pytest
 
 from pipelines.cli import cause
 from pipelines.folds import STATES, fold_batches
-from pipelines.rebuild import _of_view
+from pipelines.rebuild import _of_aggregate, _of_view
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
 from services.sales.domain.orders import Line, OrderConfirmed
 from shared.es.envelope import EventCodec
+from shared.es.row import Row
 from tests.pipelines.conftest import FIRST_DAY
 
 CODEC = DECIDER.event_codec
@@ -180,6 +181,17 @@ def test_a_view_whose_row_could_not_be_read_again_is_a_problem() -> None:
     (found,) = [row for out in _of_view("services.sales", "skus", [rows, broken]) for row in out.to_pylist()][1:]
     assert found["value"] is None
     assert found["problem"].startswith("its new row could not be read again: ")
+
+
+@pytest.mark.parametrize(("position", "offset"), [(8, 7), (3, -1)], ids=["same source", "another source before"])
+def test_an_aggregate_takes_over_the_place_of_its_last_command_unless_that_was_in_another_topic(
+    position: int, offset: int
+) -> None:
+    old = DECIDER.row_codec.encode(Row(1, Open(balance_cents=0), {"c-1": [1, "d"]}, 7))
+    both = pa.RecordBatch.from_pylist([{"key": b"ann", "row": old, "sequence": 1, "state": state(5), "problem": None}])
+    (rows,) = _of_aggregate("services.accounts", "accounts", 2, position, [both])
+    row = DECIDER.row_codec.decode(rows.to_pylist()[0]["value"])
+    assert row == Row(1, Open(balance_cents=5), {"c-1": [1, "d"]}, offset)
 
 
 @pytest.mark.parametrize(
