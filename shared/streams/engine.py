@@ -580,6 +580,7 @@ class Engine(Service):
                 await self._version.refuse_if_it_would_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
+            await self._version.refuse_changed_tables(committed, starts, ends)
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
         for tp in sources:

@@ -45,6 +45,13 @@ class PositionsForgotten(VersionRefused):
     """
 
 
+class TableChanged(VersionRefused):
+    """A table has another name or source than before: its aggregates would begin again, or records would be skipped.
+
+    Operator action: do what the message says after `fix:`.
+    """
+
+
 class VersionGuard:
     """Asked at each take-over, before a record is read.
 
@@ -96,6 +103,27 @@ class VersionGuard:
                     f"positions, as they do after offsets.retention.minutes; fix: {self._fix()}"
                 )
 
+    async def refuse_changed_tables(
+        self, committed: Mapping[Partition, int | None], starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> None:
+        """Raises TableChanged.
+
+        committed: positions in the sources. starts, ends: of changelogs, among others.
+        """
+        begun = {number for (_, number), position in committed.items() if position is not None}
+        for each in self._processors:
+            if each.table is None or each.table not in self._topology.tables:
+                continue
+            source, changelog = each.source.name, self._topology.changelog(each.table).name
+            filled = {number for number in begun if starts[changelog, number] < ends[changelog, number]}
+            if any(committed[source, number] is None for number in filled):
+                raise TableChanged(self._other_source(each))
+            empty = {number for number in begun - filled if committed[source, number]}
+            if empty and not each.repeatable:
+                facts = [(events.name, number) for events in each.writes for number in empty]
+                if any((await self._ask(self._offsets.ends, facts)).values()):
+                    raise TableChanged(self._other_name(each))
+
     def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:
         """Log each view that looks new although its source was partly read: it misses the records read before.
 
@@ -131,6 +159,24 @@ class VersionGuard:
 
     def _all_partitions(self, topics: Iterable[str]) -> list[Partition]:
         return [(topic, partition) for topic in topics for partition in range(self._topology.partitions)]
+
+    def _other_source(self, processor: Processor) -> str:
+        """A row holds the offset of the last record in it: it would skip another topic's records up to there."""
+        service, name = self._topology.service, processor.name
+        again = f"raise `version` in its topology.py, then `rebuild {service}`"
+        return (
+            f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: they "
+            f"come from another source, and would skip records of this one; fix: give the table the source that it "
+            f"had, or {f'`reprocess {service}/{name}`' if processor.repeatable else again}"
+        )
+
+    def _other_name(self, processor: Processor) -> str:
+        service, name = self._topology.service, processor.name
+        return (
+            f"{service}/{name} has no rows, but its commands were read and have led to events: every aggregate would "
+            f"begin again at sequence 1; fix: give the table the name that it had; if its changelog was deleted, "
+            f"raise `version` in its topology.py, then `rebuild {service} --mirrored`"
+        )
 
     def _fix(self) -> str:
         """How an operator gives positions back to a group that sends or copies."""

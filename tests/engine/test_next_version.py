@@ -21,8 +21,8 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
-from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded
-from shared.topology import Topic, Topology
+from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded, TableChanged
+from shared.topology import Table, Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
 
@@ -33,12 +33,18 @@ COPIED = Topic("accounts.copies.v1")
 COPYING = Topology("accounts", (COMMANDS, EVENTS, COPIED), (ACCOUNTS,), partitions=2)
 TABLELESS = Topology("accounts", (COMMANDS, COPIED), partitions=2)
 ROWS_ONLY = replace(NEXT, version=1)
-TOPICS = sorted({topic.name for each in (NEXT, COPYING, TABLELESS, ROWS_ONLY) for topic in each.all_topics()})
+RENAMED = replace(COPYING, tables=(Table("customers", source=COMMANDS),))
+OTHER_SOURCE = replace(COPYING, tables=(Table(ACCOUNTS.name, source=COPIED),))
+DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE)
+TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
 SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
 DECIDES = with_history(NEXT, [AGGREGATE])
-VIEW = Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int))
+VIEW_MODEL: ReadModel[Any, int] = ReadModel(
+    ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
+)
+VIEW = Projection(VIEW_MODEL)
 COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened])
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
@@ -214,3 +220,45 @@ def test_a_view_that_starts_in_the_middle_of_its_source_is_logged(
     with capture_logs() as said:
         asyncio.run(Worker(broker, "w", 0, 1, processors=[VIEW]).start())
     assert [line["view"] for line in said if "misses those records" in line["event"]] == ["accounts/accounts"] * warned
+
+
+def reading(topology: Topology) -> Aggregate:
+    return Aggregate(DECIDER, table=topology.tables[0], events=EVENTS)
+
+
+def test_a_worker_whose_table_has_another_name_does_not_begin_its_aggregates_again(broker: Broker) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    broker.append(COMMANDS.name, (OPEN[0], command("a-1", "c2", "account.open", {})), None)
+    with pytest.raises(
+        TableChanged, match=r"accounts/customers has no rows.* fix: give the table the name that it had"
+    ):
+        asyncio.run(Worker(broker, "later", 0, 1, topology=RENAMED, processors=[reading(RENAMED)]).work())
+    assert events(broker) == 1
+
+
+def test_a_worker_that_has_read_only_bad_commands_needs_no_rows(broker: Broker) -> None:
+    broker.append(COMMANDS.name, (b"a-1", b"noise"), None)
+    for name in ("w", "later"):
+        asyncio.run(Worker(broker, name, 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+
+
+@pytest.mark.parametrize(
+    ("processor", "fix"),
+    [
+        (reading(OTHER_SOURCE), "raise `version` in its topology.py, then `rebuild accounts`"),
+        (Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0])), "`reprocess accounts/accounts`"),
+    ],
+    ids=["aggregate", "view"],
+)
+def test_a_worker_whose_table_has_another_source_skips_none_of_its_records(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, processor: Processor, fix: str
+) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    broker.append(COPIED.name, OPEN, None)
+    later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[processor])
+    with pytest.raises(TableChanged, match=rf"accounts/accounts has rows, but .* fix: .* or {fix}"):
+        asyncio.run(later.start())
+    monkeypatch.setattr(FakeOffsets, "starts", FakeOffsets.ends)  # as `reprocess` leaves the changelog
+    asyncio.run(later.start())
