@@ -19,7 +19,7 @@ ALIVE, READY = "/healthz", "/readyz"
 PROBES = frozenset({ALIVE, READY})
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no such partition"},
+    404: {"model": Problem, "description": "There is no such partition, or the key is in another"},
     422: {"model": Problem, "description": "Not a valid request"},
     503: {"model": Problem, "description": "Not ready; see Retry-After"},
 }
@@ -59,6 +59,8 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
             raise NotReady("joining the group, restoring or rebalancing")
         if asked >= node.topology.partitions:
             return problem(404, "partition.unknown", f"there are partitions 0 to {node.topology.partitions - 1}")
+        if query.partition not in (None, asked):
+            return problem(404, "partition.unknown", f"the key is in partition {asked}; fix: leave out partition")
         for table in node.topology.tables:
             if not node.serves(table, asked):
                 return await peers.forward(request, node.owner(table, asked))

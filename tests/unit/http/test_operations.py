@@ -65,6 +65,16 @@ async def test_a_parameter_that_readiness_does_not_take_is_refused(http: httpx.A
     assert (refused.status_code, error["field"]) == (422, "query.partion")
 
 
+async def test_a_key_in_another_partition_than_the_named_one_is_not_found(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    holder = node.partition(b"ann")
+    assert (await http.get("/readyz", params={"key": "ann", "partition": holder})).status_code == 200
+    other = await http.get("/readyz", params={"key": "ann", "partition": (holder + 1) % 8})
+    assert (other.status_code, other.json()["code"]) == (404, "partition.unknown")
+    assert other.json()["detail"] == f"the key is in partition {holder}; fix: leave out partition"
+
+
 async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: MemoryNode) -> None:
     refused = await http.post("/dead-letters/chapters%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
     assert (refused.status_code, refused.json()["code"]) == (409, "history.whole")
