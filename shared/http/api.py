@@ -19,6 +19,7 @@ from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
+from shared.http.routing import routes_of
 
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
@@ -55,7 +56,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         api.router.routes += guard.around(router, service)
     for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
         api.router.routes += guard.around(router, "operations")
-    api.include_router(health_routes(node, peers))
+    api.router.routes += routes_of(health_routes(node, peers))
     return api
 
 

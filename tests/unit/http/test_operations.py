@@ -75,6 +75,27 @@ async def test_a_key_in_another_partition_than_the_named_one_is_not_found(
     assert other.json()["detail"] == f"the key is in partition {holder}; fix: leave out partition"
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "GET /healthz",
+        "GET /metrics",
+        "GET /cluster",
+        "GET /dead-letters/accounts%2F0%2Fa",
+        "POST /dead-letters/accounts%2F0%2Fa/retry",
+        "POST /accounts/ann",
+        "GET /accounts/ann/commands/c",
+    ],
+)
+async def test_a_route_without_parameters_refuses_any(http: httpx.AsyncClient, node: MemoryNode, asked: str) -> None:
+    """Such as `?wait=0`, which a command asks for in a header."""
+    method, path = asked.split()
+    refused = await http.request(method, f"{path}?wait=0&x")
+    assert (refused.status_code, refused.json()["detail"]) == (422, "query.wait: Extra inputs are not permitted")
+    assert [error["field"] for error in refused.json()["errors"]] == ["query.wait", "query.x"]
+    assert not any(node.logs.values())
+
+
 async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: MemoryNode) -> None:
     refused = await http.post("/dead-letters/chapters%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
     assert (refused.status_code, refused.json()["code"]) == (409, "history.whole")
