@@ -6,12 +6,14 @@ An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control c
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from shared.es.row import json_reader
 
 Value = None | bool | int | float | str
 
@@ -74,17 +76,34 @@ def place_of(entry: bytes, field: str) -> tuple[bytes, bytes]:
     return entry[len(prefix(field)) : -len(key) - 1], key
 
 
-def entries(fields: tuple[str, ...], key: bytes, row: bytes | None) -> Iterator[bytes]:
-    """The entries of an encoded row; none for a deleted one.
+class Indexes:
+    """What gives rows their entries: the values of `fields` as a read finds them, of which an older row may lack some.
 
-    Null stands for a field that the state lacks, and for a list or an object: a committed row always has its entries.
+    declared: of what the entries are made, besides the rows; it differs where a release would make others.
     """
-    if row is None:
-        return
-    state = from_json(row)["state"]
-    for field in fields:
-        value = state.get(field) if isinstance(state, dict) else None
-        yield entry(field, None if isinstance(value, (list, dict)) else value, key)
+
+    def __init__(self, fields: Sequence[str], state_type: Any = Any) -> None:
+        self._fields = fields
+        self._read = json_reader({"state": state_type})
+        self.declared = to_json({each: _shapes(_schema(state_type), each) for each in fields}) if fields else b""
+
+    def entries(self, key: bytes, row: bytes | None) -> Iterator[bytes]:
+        """The entries of an encoded row; none for a deleted one.
+
+        Null stands for a field that the state lacks, and for a list or an object: a committed row always has entries.
+        """
+        if row is None or not self._fields:
+            return
+        state = self._state(row)
+        for field in self._fields:
+            value = state.get(field) if isinstance(state, dict) else None
+            yield entry(field, None if isinstance(value, (list, dict)) else value, key)
+
+    def _state(self, row: bytes) -> Any:
+        try:
+            return to_jsonable_python(self._read(row)["state"])
+        except ValidationError:  # a standby may hold rows of a later release, which lack nothing
+            return from_json(row)["state"]
 
 
 class _Shape(GenerateJsonSchema):
@@ -103,10 +122,18 @@ class _Shape(GenerateJsonSchema):
 
 def kinds(type_: Any, field: str, *, by_alias: bool = True) -> set[str]:
     """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it."""
-    whole = TypeAdapter(type_).json_schema(by_alias=by_alias, schema_generator=_Shape, mode="serialization")
+    whole = _schema(type_, by_alias)
     definitions = whole.get("$defs", {})
-    fields = [found for phase in _cases(whole, definitions) for found in _fields(phase, field)]
-    return {kind for found in fields for case in _cases(found, definitions) for kind in _kinds(case)}
+    return {kind for found in _shapes(whole, field) for case in _cases(found, definitions) for kind in _kinds(case)}
+
+
+def _schema(type_: Any, by_alias: bool = True) -> JsonSchemaValue:
+    return TypeAdapter(type_).json_schema(by_alias=by_alias, schema_generator=_Shape, mode="serialization")
+
+
+def _shapes(whole: JsonSchemaValue, field: str) -> list[JsonSchemaValue]:
+    """The schemas of `field` in the phases that have it."""
+    return [found for phase in _cases(whole, whole.get("$defs", {})) for found in _fields(phase, field)]
 
 
 def _cases(schema: JsonSchemaValue, definitions: JsonSchemaValue) -> Iterator[JsonSchemaValue]:

@@ -84,7 +84,7 @@ class RowCodec(Generic[S]):
         check_roundtrip(state_type, whole=True)
         self.state_type = state_type
         fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
-        self._validate, self._validate_state = _reader(fields), _reader({"state": state_type})
+        self._validate, self._validate_state = json_reader(fields), json_reader({"state": state_type})
 
     def encode(self, row: Row[S]) -> bytes:
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
@@ -122,6 +122,6 @@ class RowCodec(Generic[S]):
         raise ValueError(f"initial={state!r}: {reason}; fix: make it of the type in `state`, or add its phase there")
 
 
-def _reader(fields: Mapping[str, Any]) -> Callable[..., Any]:
+def json_reader(fields: Mapping[str, Any]) -> Callable[..., Any]:
     """Reads a JSON object with these fields."""
     return TypeAdapter(TypedDict("RowFields", fields)).validator.validate_json  # type: ignore[operator]

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer
@@ -39,6 +39,7 @@ class RowTable(faust.Table[bytes, bytes]):
 
     app: WorkerApp
     indexes: tuple[str, ...] = ()
+    state_type: Any = Any
 
     def _new_store(self) -> RowStore:
         directory = self.app.settings.store_dir(self.app.topology.group)
@@ -53,6 +54,7 @@ class RowTable(faust.Table[bytes, bytes]):
             value_type=bytes,
             key_serializer="raw",
             value_serializer="raw",
+            state_type=self.state_type,
         )
 
 
@@ -114,6 +116,8 @@ class WorkerApp(faust.App):
         """A new table that is registered with Faust."""
         made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
         made.indexes = table.indexes
+        codecs = (each.codec for each in self._working if each.table == table and each.codec is not None)
+        made.state_type = next((codec.state_type for codec in codecs), Any)
         self.tables.add(made)
         return made
 

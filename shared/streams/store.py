@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 from faust.stores.base import SerializedStore
@@ -59,10 +60,13 @@ class StoreFailed(Exception):
 class RowStore(SerializedStore[bytes, bytes]):
     """Encoded rows by (partition, key). Written by the engine only, readable at any time."""
 
-    def __init__(self, path: Path, indexes: tuple[str, ...], *args: object, **kwargs: object) -> None:
+    def __init__(
+        self, path: Path, indexes: Sequence[str], *args: object, state_type: Any = Any, **kwargs: object
+    ) -> None:
+        """state_type: of the rows' states, for values that an older row lacks."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._directory = path
-        self._indexes = indexes
+        self._indexes = indexing.Indexes(indexes, state_type)
         self._dbs: dict[int, Rdict] = {}
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
@@ -108,7 +112,7 @@ class RowStore(SerializedStore[bytes, bytes]):
         """Write rows (None deletes) and the changelog offset they reach, both or neither."""
         batch = WriteBatch(raw_mode=True)
         for key, value in rows.items():
-            if self._indexes:
+            if self._indexes.declared:
                 self._reindex(batch, key, self.get(partition, key), value)
             if value is None:
                 batch.delete(key)
@@ -155,8 +159,8 @@ class RowStore(SerializedStore[bytes, bytes]):
             raise StoreFailed(self, partition, error) from error
 
     def _reindex(self, batch: WriteBatch, key: bytes, before: bytes | None, after: bytes | None) -> None:
-        old = set(indexing.entries(self._indexes, key, before))
-        new = set(indexing.entries(self._indexes, key, after))
+        old = set(self._indexes.entries(key, before))
+        new = set(self._indexes.entries(key, after))
         for entry in old - new:
             batch.delete(entry)
         for entry in new - old:
@@ -167,7 +171,7 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def _check_indexes(self, partition: int) -> None:
         """Wipe a store that was written with other indexes, so that it is restored with these."""
-        declared = ",".join(self._indexes).encode()
+        declared = self._indexes.declared
         if (self._dbs[partition].get(INDEXES_KEY) or b"") == declared:
             return
         self.wipe(partition)

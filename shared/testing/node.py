@@ -104,7 +104,8 @@ class MemoryNode:
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
         rows = self._rows[table.name][partition].items()
-        entries = {entry for key, value in rows for entry in indexing.entries((field,), key, value)}
+        indexes = indexing.Indexes((field,), self.state_type(table))
+        entries = {entry for key, value in rows for entry in indexes.entries(key, value)}
         for entry in sorted(entries, reverse=descending):
             if not start or (entry < start if descending else entry > start):
                 yield entry

@@ -14,7 +14,12 @@ from typing import Any, cast
 
 import pytest
 
+from services.accounts.app import app
+from services.accounts.domain.state import Account
+from services.accounts.topology import ACCOUNTS
+from shared import indexing
 from shared.es.errors import NotReady
+from shared.es.state import State
 from shared.streams import store as store_module
 from shared.streams.store import RowStore, StoreFailed
 
@@ -75,6 +80,31 @@ def test_a_scan_from_a_cursor_before_the_rows_begins_at_the_first_row(tmp_path: 
     store.apply(0, dict(ROWS), 41)
     assert dict(store.scan(0, after)) == ROWS
     store.close(0)
+
+
+class Customer(State):
+    name: str
+
+
+class Placed(Customer):
+    """As of a later release."""
+
+    region: str = "eu"
+
+
+def test_rows_of_before_a_field_are_found_by_its_default(tmp_path: Path) -> None:
+    row, entries = b'{"state":{"name":"ann"}}', [indexing.entry("region", "eu", b"ann")]
+    for state_type, reached in [(Customer, -1), (Placed, -1), (Placed, 7)]:
+        store = _store(tmp_path, "region", state_type=state_type)
+        assert store.open(0) == reached, "it is wiped unless it has the entries of this release"
+        store.apply(0, {b"ann": row}, 7)
+        found = list(store.keys_by(0, "region"))
+        store.close(0)
+    assert found == entries
+
+
+def test_a_worker_gives_a_store_the_type_of_its_states() -> None:
+    assert app.row_tables[ACCOUNTS.name].state_type == Account
 
 
 def _scramble_the_manifest(folder: Path) -> None:
@@ -193,9 +223,9 @@ def test_reading_a_partition_that_is_not_open_raises_not_ready(store: RowStore) 
         store.get(5, b"account-1")
 
 
-def _store(folder: Path, *indexes: str) -> RowStore:
+def _store(folder: Path, *indexes: str, state_type: Any = Any) -> RowStore:
     nobody = cast(Any, SimpleNamespace())
-    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts")
+    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts", state_type=state_type)
 
 
 def _filled_and_closed(store: RowStore) -> None:

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from services.accounts.domain.decide import DECIDER
 from shared.es.state import State
 from shared.es.times import Day
-from shared.indexing import Value, entries, entry, key_of, kinds, place_of, sortable
+from shared.indexing import Indexes, Value, entry, key_of, kinds, place_of, sortable
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
@@ -52,13 +52,62 @@ def test_an_entry_has_the_value_and_the_key_of_its_row(value: Value, key: bytes)
 
 def test_a_row_has_an_entry_for_each_field() -> None:
     row = b'{"sequence":1,"state":{"phase":"open","cents":18446744073709551616}}'
-    found = list(entries(("phase", "cents", "missing"), b"ann", row))
+    found = list(Indexes(("phase", "cents", "missing")).entries(b"ann", row))
     assert found == [entry("phase", "open", b"ann"), entry("cents", 2**63 - 1, b"ann"), entry("missing", None, b"ann")]
 
 
 @pytest.mark.parametrize("state", [b"null", b"5", b"[]", b"{}", b'{"lines":[]}', b'{"lines":{"a":1}}'])
 def test_what_has_no_order_is_null(state: bytes) -> None:
-    assert list(entries(("lines",), b"ann", b'{"state":%b}' % state)) == [entry("lines", None, b"ann")]
+    assert list(Indexes(("lines",)).entries(b"ann", b'{"state":%b}' % state)) == [entry("lines", None, b"ann")]
+
+
+class Customer(State):
+    name: str
+
+
+class Rated(Customer):
+    """As of a later release."""
+
+    region: str = "eu"
+    rating: float = 0.0
+
+
+class Counted(Customer):
+    """Between the two: `rating` was an integer."""
+
+    rating: int = 0
+
+
+RATED = Indexes(("region", "rating"), Rated)
+
+
+@pytest.mark.parametrize(
+    ("state", "region", "rating"),
+    [
+        (Customer(name="ann"), "eu", 0.0),
+        (Counted(name="ann", rating=5), "eu", 5.0),
+        (Rated(name="ann", region="us", rating=5), "us", 5.0),
+    ],
+)
+def test_a_row_of_an_earlier_release_has_the_entries_that_it_is_read_with(
+    state: Customer, region: str, rating: float
+) -> None:
+    row = b'{"state":%b}' % state.model_dump_json().encode()
+    assert list(RATED.entries(b"ann", row)) == [entry("region", region, b"ann"), entry("rating", rating, b"ann")]
+
+
+def test_a_row_that_only_a_later_release_can_read_has_the_entries_that_it_was_written_with() -> None:
+    row = b'{"state":{"name":["ann","lee"],"region":"us","rating":1.5}}'
+    assert list(RATED.entries(b"ann", row)) == [entry("region", "us", b"ann"), entry("rating", 1.5, b"ann")]
+
+
+def test_what_is_declared_differs_where_other_entries_are_made_of_the_same_rows() -> None:
+    class Renowned(Rated):
+        rating: float = 5.0
+
+    declared = [Indexes(("rating",), each).declared for each in (Customer, Counted, Rated, Renowned)]
+    assert len(set(declared)) == len(declared)
+    assert Indexes((), Rated).declared == b""
 
 
 def test_a_value_without_an_order_cannot_be_looked_for() -> None:
