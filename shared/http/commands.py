@@ -31,6 +31,8 @@ from shared.topology import Table
 
 DEFAULT_WAIT_S = 10.0
 
+_PREFERENCE = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*"?)+')  # a quoted string may hold commas
+
 
 def _no_dot_segment(key: str) -> str:
     if key in DOT_SEGMENTS:
@@ -88,7 +90,7 @@ async def command_headers(
 
 def _wait_s(prefer: Sequence[str]) -> float:
     """prefer: the header's lines, which mean the same as one line with commas."""
-    preferences = [each.partition(";")[0].strip().lower() for each in ",".join(prefer).split(",")]
+    preferences = [each.partition(";")[0].strip().lower() for each in _PREFERENCE.findall(",".join(prefer))]
     if "respond-async" in preferences:
         return 0.0
     waits = (re.fullmatch(r'wait *= *"?([0-9]+)"?', each) for each in preferences)

@@ -45,6 +45,10 @@ async def test_when_a_command_happened_is_kept_in_utc(http: httpx.AsyncClient, n
         (["wait=5", "respond-async"], 0),
         (["wait=5, Respond-Async; x=1"], 0),
         (['foo="respond-async"'], 10),
+        (['foo="a, respond-async, wait=1"; bar="b, wait=2", wait=5'], 5),
+        ([r'foo="a\", wait=1, \\", wait=5'], 5),
+        (['foo="a, wait=1', "wait=5"], 10),
+        (['"' * 4000 + "wait=1", "wait=5"], 5),
         (["not-respond-async, await=5, wait=-1, wait=5s, wait="], 10),
     ],
 )
