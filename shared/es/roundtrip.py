@@ -8,7 +8,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 Schema = Mapping[str, Any]
 
-# the parts of a type that its JSON is written by; python_schema and lax_schema are not
+# the parts of a type that its JSON is written or read by; python_schema is not
 _PARTS = (
     "schema",
     "items_schema",
@@ -17,6 +17,7 @@ _PARTS = (
     "extras_schema",
     "json_schema",
     "strict_schema",
+    "lax_schema",
     "choices",
 )
 
@@ -62,6 +63,8 @@ class _Check:
                 raise _refusal(place.path, "Json is read from text, but not written as text", "use the type inside it")
             case "model" | "dataclass" | "typed-dict" | "named-tuple":
                 place = _Place(schema["cls"].__name__, schema.get("config", {}), place.judged)
+            case "function-before" | "function-wrap" if _is_internal(schema["function"]["function"]):
+                pass  # of a collection, such as a defaultdict
             case "function-before" | "function-wrap" | "chain":
                 place = place._replace(judged=False)
             case "definitions":
@@ -100,6 +103,8 @@ class _Check:
 def _check_name(path: str, name: str, field: Schema, config: Schema) -> None:
     if field.get("serialization_exclude"):
         raise _refusal(path, "exclude=True leaves it out of the JSON, so it is lost", "remove exclude")
+    if field.get("init") is False:
+        raise _refusal(path, "it is written, but refused when read", "remove init=False")
     written, read = field.get("serialization_alias", name), _names_read(name, field, config)
     if written not in read:
         what = f"it is written as {written!r}, but read as {' or '.join(map(repr, read)) or 'a part of another'}"
@@ -138,9 +143,9 @@ def _schemas(part: Any) -> Iterator[Schema]:
             yield from _schemas(each)
 
 
-def _is_internal(writer: Any) -> bool:
-    """Whether it is how pydantic writes one of its own types, and writes the parts as they are."""
-    return getattr(writer, "__module__", "").startswith("pydantic._internal.")
+def _is_internal(function: Any) -> bool:
+    """Whether it is how pydantic writes or reads one of its own types, with the parts as they are."""
+    return getattr(getattr(function, "func", function), "__module__", "").startswith("pydantic._internal.")
 
 
 def _masks(writer: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -344,6 +344,7 @@ NESTED: list[Any] = [
     lambda it: dict[str, tuple[int, it]],  # type: ignore[valid-type]
     lambda it: Box[dict[str, Sequence[it]]],  # type: ignore[valid-type]
     lambda it: Iterable[it],  # type: ignore[valid-type]
+    lambda it: defaultdict[str, Annotated[it, Field(default_factory=dict)]],  # type: ignore[valid-type]
 ]
 
 FIELDS = [
@@ -370,6 +371,15 @@ def test_a_field_that_is_not_read_as_it_is_written_is_refused(
 
     for lossy in (Lossy, lossy_dict):
         refused(outer(lossy), rf"^{lossy.__name__}\.field: .*{problem}")
+
+
+@pytest.mark.parametrize("outer", NESTED)
+def test_a_field_that_no_reader_may_give_is_refused(outer: Callable[[Any], Any]) -> None:
+    @dataclass(frozen=True)
+    class Counted:
+        count: int = field(default=0, init=False)
+
+    refused(outer(Counted), r"^Counted\.count: it is written, but refused when read; fix: remove init=False")
 
 
 def test_aliases_that_a_class_makes_are_checked_too() -> None:
