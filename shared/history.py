@@ -64,7 +64,7 @@ def continued(
 ) -> Chapter[Any]:
     """The chapter with `event`. chapter: the one with the event before it; None if there is none.
 
-    Raises BadMessage if `event` is not the next one.
+    Raises BadMessage if `event` is not the next one, TypeError if `evolve` gives None, which means unknown here.
     """
     if chapter is None:
         before, latest = decider.initial if event.sequence == 1 else None, event.occurred_at
@@ -73,6 +73,9 @@ def continued(
     else:
         before, latest = chapter.after, max(chapter.latest, event.occurred_at)
     after = None if before is None else decider.evolve(before, event.data)
+    if before is not None and after is None:
+        fix = "give it a phase, such as `class Closed(State)`"
+        raise TypeError(f"evolve gives None after {event.type}, which means unknown in a history; fix: {fix}")
     if chapter is None or number_of(chapter.last) < number_of(event.sequence):
         return Chapter(first=event.sequence, offsets=(offset,), latest=latest, before=before, after=after)
     return chapter.model_copy(update={"offsets": (*chapter.offsets, offset), "latest": latest, "after": after})

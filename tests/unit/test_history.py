@@ -81,6 +81,16 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
         continued(written([0, 0])[0], event(sequence), 99, DECIDER)
 
 
+@pytest.mark.parametrize("chapter", [None, written([0, 0])[0]])
+def test_an_event_after_which_there_is_no_state_is_not_taken_for_an_unknown_state(
+    chapter: Chapter[Open] | None,
+) -> None:
+    """Reads of the past would answer that retention has removed it."""
+    forgetful: Any = replace(DECIDER, evolve=lambda *_: None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^evolve gives None after account\.\w+, .*; fix: give it a phase, such as"):
+        continued(chapter, event(3 if chapter else 1), 99, forgetful)
+
+
 def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
     """It would send its commands again when the next version reads its chapters from the start of the log."""
     policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
