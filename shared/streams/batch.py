@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from shared.es.errors import NotReady
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.murmur2 import check_home
@@ -39,8 +41,7 @@ class SourceRecord(Protocol):
 class RowUnreadable(Exception):
     """A committed row does not have the shape that its codec reads, or has a field that the codec would drop.
 
-    Operator action: if a later release wrote it, start no older worker. Otherwise let the state read its older rows,
-    or raise `version` and rebuild.
+    Operator action: do what the message says after `fix:`.
     """
 
 
@@ -93,8 +94,16 @@ class Rows:
             return None
         try:
             return self.codec.decode_whole(value)
-        except ValueError as error:
-            raise RowUnreadable(f"{self.changelog}/{self.partition}: {error}") from error
+        except ValidationError as error:
+            raise self._unreadable(key, error) from None  # pydantic quotes the row, which may be personal
+
+    def _unreadable(self, key: bytes, error: ValidationError) -> RowUnreadable:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return RowUnreadable(
+            f"{self.changelog}/{self.partition}: the row of {key.decode()!r} can't be read: "
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}; fix: if a later release wrote it, start that one; "
+            f"else give each new field of the state a default, or raise `version` in topology.py, then `rebuild`"
+        )
 
     def put(self, key: bytes, row: Row[Any] | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""

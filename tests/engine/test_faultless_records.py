@@ -39,19 +39,25 @@ def _of_a_later_release(_partition: int, _key: bytes) -> bytes | None:
     return b'{"sequence": 1, "state": {"phase": "open", "frozen": true}, "outcomes": {}, "offset": 4}'
 
 
+_SHAPE = (
+    r"^changelog/3: the row of 'a-1' can't be read: state: Input tag 'frozen' .*; fix: if a later release wrote it,"
+)
+_LATER = r"^changelog/3: the row of 'a-1' can't be read: state.open.frozen: Extra inputs are not permitted; fix: if "
+
+
 @pytest.mark.parametrize(
-    ("read", "failure"),
+    ("read", "failure", "said"),
     [
-        (_failed, StoreFailed),
-        (_closed, NotReady),
-        (_of_another_shape, RowUnreadable),
-        (_of_a_later_release, RowUnreadable),
+        (_failed, StoreFailed, "checksum"),
+        (_closed, NotReady, "moving"),
+        (_of_another_shape, RowUnreadable, _SHAPE),
+        (_of_a_later_release, RowUnreadable, _LATER),
     ],
 )
-def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception]) -> None:
+def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception], said: str) -> None:
     batch = Batch(TOPOLOGY.dead_letters.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
-    with pytest.raises(failure):
+    with pytest.raises(failure, match=said):
         Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)
     assert not batch.records
     assert not batch.outcomes
