@@ -57,5 +57,5 @@ def _holds(found: Any, record: Any) -> bool:
             return record.keys() <= found.keys() and all(_holds(found[name], record[name]) for name in record)
         case list(), list():
             return len(found) == len(record) and all(map(_holds, found, record))
-        case _:
-            return bool(found == record)
+        case _:  # 5.0 is not 5 to a reader that takes integers
+            return type(found) is type(record) and bool(found == record)

@@ -72,6 +72,14 @@ def test_a_message_that_is_written_differently_is_noticed(tmp_path: Path, write:
         Golden(tmp_path, DECIDER).check()
 
 
+def test_a_message_whose_integers_become_floats_is_noticed(tmp_path: Path, write: Write) -> None:
+    class FinerSale(Sold):
+        amount_cents: float  # type: ignore[assignment]
+
+    with pytest.raises(AssertionError, match=r"bench\.sold is written otherwise"):
+        Golden(tmp_path, replace(DECIDER, events=(FinerSale,))).check()
+
+
 def test_a_message_with_a_new_optional_field_keeps_its_record(tmp_path: Path, write: Write) -> None:
     class NotedSale(Sold):
         note: str | None = None
