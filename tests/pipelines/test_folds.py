@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pipelines.catalog import table_of
 from pipelines.cli import cause
 from pipelines.folds import STATES, fold_batches
 from pipelines.rebuild import _of_aggregate, _of_view
@@ -14,7 +15,6 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
 from services.sales.domain.orders import Line, OrderConfirmed
-from shared.es.envelope import EventCodec
 from shared.es.row import Row
 from tests.pipelines.conftest import FIRST_DAY
 
@@ -140,7 +140,7 @@ def confirmed(sku: str = "cd-1") -> bytes:
     order = OrderConfirmed(
         customer_id="ann", lines=(Line(sku=sku, quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
     )
-    codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
+    codec = table_of("sales", "skus").pure.event_codec
     return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
 
 

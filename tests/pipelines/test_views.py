@@ -15,7 +15,6 @@ from pipelines.catalog import table_of
 from pipelines.rebuild import HistoryBroken, Rebuild
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.views import Totals
-from shared.es.envelope import EventCodec
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.producer import producer_config
@@ -228,7 +227,7 @@ def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
 
 
 def confirmed(sku: str) -> bytes:
-    codec: EventCodec[OrderConfirmed] = EventCodec([OrderConfirmed])
+    codec = table_of("sales", "skus").pure.event_codec
     line = Line(sku=sku, quantity=2, amount_cents=2998)
     order = OrderConfirmed(customer_id="ann", lines=(line,), placed_at=FIRST_DAY)
     return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
