@@ -15,7 +15,6 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
-from services.inventory.domain.events import StockReceived, StockReserved
 from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
 from shared.policy import Reaction, Send
@@ -27,8 +26,18 @@ from shared.topology import Topic, Topology
 
 FACTS, STALL = Topic("shop.events.v1"), Topic("stall.events.v1")
 SHOP = Topology("shop", topics=(FACTS,))
-RECEIVED = EventCodec([StockReceived]).write(
-    StockReceived(quantity=1),
+
+
+class Received(Event):
+    TYPE = "shop.received"
+
+
+class Reserved(Event):
+    TYPE = "shop.reserved"
+
+
+RECEIVED = EventCodec([Received]).write(
+    Received(),
     event_id="e-1",
     aggregate_id="abba",
     sequence=1,
@@ -49,7 +58,7 @@ def refund(_: object) -> list[Send]:
 
 
 def answering(
-    command: AccountCommand, name: str = "", event: type[Event] = StockReceived, source: Topic = FACTS
+    command: AccountCommand, name: str = "", event: type[Event] = Received, source: Topic = FACTS
 ) -> Reaction:
     return Reaction(
         lambda _: [Send(COMMANDS, "ann", command)],
@@ -129,7 +138,7 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
         by_source(SHOP, [one, other])
 
 
-@pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", StockReserved)])
+@pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", Reserved)])
 def test_policies_with_different_names_or_events_are_accepted(other: Reaction) -> None:
     one, two = Policy(answering(OpenAccount())), Policy(other)
     two.name = "policy.other"
@@ -137,14 +146,14 @@ def test_policies_with_different_names_or_events_are_accepted(other: Reaction) -
 
 
 def test_a_policy_sends_a_command_of_a_later_version_without_upcasters() -> None:
-    (sent,) = Reaction(refund, source=FACTS, events=[StockReceived], commands={COMMANDS: [Refund]}).sends(RECEIVED)
+    (sent,) = Reaction(refund, source=FACTS, events=[Received], commands={COMMANDS: [Refund]}).sends(RECEIVED)
     reader: CommandCodec[Refund] = CommandCodec([Refund], {("account.refund", 1): dict})
     assert (reader.decode(sent.body).schema_version, reader.decode(sent.body).data) == (2, Refund(cents=5))
 
 
 @pytest.mark.parametrize("declared", [{}, {Topic("till.commands.v1"): [Refund]}, {COMMANDS: [Pay]}])
 def test_a_command_that_a_reaction_does_not_declare_is_refused(declared: dict[Topic, list[type[Command]]]) -> None:
-    reaction = Reaction(refund, source=FACTS, events=[StockReceived], commands=declared)
+    reaction = Reaction(refund, source=FACTS, events=[Received], commands=declared)
     refusal = "policy.refund sends Refund to accounts.commands.v1: add it to the commands of its Reaction"
     with pytest.raises(TypeError, match=re.escape(refusal)):
         list(reaction.sends(RECEIVED))
@@ -155,9 +164,9 @@ def test_a_reaction_without_types_is_refused() -> None:
         return Reaction(refund, source=FACTS, events=events, commands={COMMANDS: commands})
 
     with pytest.raises(ValueError, match="no message types"):
-        reaction(get_args(StockReceived), [Refund])
+        reaction(get_args(Received), [Refund])
     with pytest.raises(ValueError, match="no message types"):
-        reaction([StockReceived], get_args(Refund))
+        reaction([Received], get_args(Refund))
 
 
 def test_an_event_without_a_type_is_refused() -> None:
