@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Closed, Open, Unopened
-from services.orders.domain.events import Line
+from shared.es.message import Part
 from shared.es.row import OUTCOMES_KEPT, Outcome, Row, RowCodec
 
 CODEC: RowCodec[Account] = DECIDER.row_codec
@@ -67,11 +67,13 @@ def test_a_field_of_a_later_release_is_not_seen_and_not_lost() -> None:
         CODEC.decode_whole(later)
 
 
+class Line(Part):
+    sku: str
+
+
 def test_an_unknown_field_inside_the_state_is_not_lost_either() -> None:
     lines: RowCodec[list[Line]] = RowCodec(list[Line])
-    later = (
-        b'{"sequence":1,"state":[{"sku":"abba","quantity":1,"amount_cents":5,"gift":true}],"outcomes":{},"offset":0}'
-    )
-    assert lines.decode(later).state == [Line(sku="abba", quantity=1, amount_cents=5)]
+    later = b'{"sequence":1,"state":[{"sku":"abba","gift":true}],"outcomes":{},"offset":0}'
+    assert lines.decode(later).state == [Line(sku="abba")]
     with pytest.raises(ValidationError, match="gift"):
         lines.decode_whole(later)
