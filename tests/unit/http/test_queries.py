@@ -21,7 +21,6 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 from shared.testing.node import MemoryNode
-from tests.unit.http.services import api_of
 
 pytestmark = pytest.mark.anyio
 
@@ -91,28 +90,6 @@ async def test_a_position_in_two_parameters_is_refused(http: httpx.AsyncClient, 
     refused = await http.get(path, params={"min_position": [reached, reached]})
     (error,) = refused.json()["errors"]
     assert (refused.status_code, error["field"]) == (422, "query.min_position")
-
-
-@pytest.mark.parametrize(
-    ("target", "status"),
-    [
-        ("days/1997-01-18", 404),
-        ("days/1997%2D01%2D18", 404),
-        ("days/853545600", 422),
-        ("days/1997-01-32", 422),
-        ("days/%FF", 422),
-        ("hours/sat-09", 404),
-        ("hours/sat%2D09", 404),
-        ("hours/sat-24", 422),
-        ("customers/1?as_of=1997-01-18", 404),
-        ("customers/1?as_of=853545600", 422),
-    ],
-)
-async def test_a_day_or_an_hour_is_read_escaped_or_not_and_never_guessed(target: str, status: int) -> None:
-    """pydantic reads 853545600 as a day of 1997."""
-    transport = httpx.ASGITransport(api_of("sales"))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker/sales") as http:
-        assert (await http.get(target)).status_code == status
 
 
 @pytest.mark.parametrize(
