@@ -7,12 +7,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from shared.es.errors import REASON_MAX_CHARS
 from shared.es.row import RowCodec
 
 
 class Failure(NamedTuple):
-    """Why a record was not handled. code: stable, for programs."""
+    """Why a record was not handled. code: stable, for programs. reason: at most REASON_MAX_CHARS."""
 
     code: str
     reason: str
@@ -57,8 +56,7 @@ class Parked(BaseModel):
 
     def failed(self, failure: Failure) -> Parked:
         """The same after one more failed attempt at the first record."""
-        reason = failure.reason[:REASON_MAX_CHARS]
-        return self.model_copy(update={"code": failure.code, "reason": reason, "attempts": self.attempts + 1})
+        return self.model_copy(update={**failure._asdict(), "attempts": self.attempts + 1})
 
 
 PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from shared.es.errors import REASON_MAX_CHARS
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.parking import Failure, Parked
@@ -46,7 +45,7 @@ class Parking:
             partition=record.partition,
             offset=record.offset,
             code=failure.code,
-            reason=failure.reason[:REASON_MAX_CHARS],
+            reason=failure.reason,
             attempts=1,
             behind=() if before is None else before.offsets,
         )

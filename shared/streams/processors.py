@@ -11,7 +11,7 @@ import structlog
 
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec, EventEnvelope
-from shared.es.errors import BadMessage, UnknownType
+from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
 from shared.es.message import Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import fingerprint, step
@@ -69,7 +69,7 @@ class Processor(ABC):
         except Exception as bug:
             place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             log.exception("a record is parked: its processor failed", processor=self.name, **place)
-            return Failure("processor.failed", f"{type(bug).__name__}: {bug}")
+            return Failure("processor.failed", _told(bug))
         return None
 
     def passes_over(self, type_: str) -> bool:
@@ -79,6 +79,15 @@ class Processor(ABC):
     @abstractmethod
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         """All or nothing: raise before the batch is touched."""
+
+
+def _told(bug: Exception) -> str:
+    """Its type and message, short enough for a letter, and readable whatever is in it."""
+    try:
+        text = f"{type(bug).__name__}: {bug}"
+    except Exception:  # its `__str__` has a bug, too
+        text = type(bug).__name__
+    return text[:REASON_MAX_CHARS].encode(errors="replace").decode()
 
 
 class Listener(Processor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec
 from shared.es.message import Command, Event
+from shared.es.row import Row
 from shared.parking import PARKED_CODEC, Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
@@ -22,6 +24,7 @@ from shared.topology import Table, Topic, Topology
 
 FACTS = Topic("shop.events.v1")
 LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]
+TOO_HEAVY = ValueError("too heavy")
 
 
 class Fragile(Processor):
@@ -29,13 +32,14 @@ class Fragile(Processor):
 
     name, source = "fragile", FACTS
 
-    def __init__(self, breaks_at: int = 1) -> None:
+    def __init__(self, breaks_at: int = 1, bug: Exception = TOO_HEAVY) -> None:
         self.breaks_at = breaks_at
+        self.bug = bug
         self.handled: list[int] = []
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         if record.offset == self.breaks_at:
-            raise ValueError("too heavy")
+            raise self.bug
         self.handled.append(record.offset)
 
 
@@ -57,6 +61,30 @@ def test_when_read_again_a_parked_record_holds_back_only_the_records_behind_it()
     assert processor.handled == [0, 2, 0, 2]
     assert parking.get("fragile/0/a") == parked
     assert batch.records == letters
+
+
+class Mute(Exception):
+    """Its text has a bug, too."""
+
+    def __str__(self) -> str:
+        return cast(str, self.args[0])
+
+
+@pytest.mark.parametrize(
+    ("bug", "begins"),
+    [(ValueError("ü" * 900_000), "ValueError: ü"), (ValueError("\ud800"), "ValueError: ?"), (Mute(3), "Mute")],
+)
+def test_whatever_a_bug_says_its_record_is_parked_with_a_letter_that_a_broker_takes(
+    bug: Exception, begins: str
+) -> None:
+    parking, processor, batch = _parking(), Fragile(bug=bug), Batch("dead-letters")
+    processor.process(LOG, None, batch, parking)
+    parked, (letter,) = parking.get("fragile/0/a"), batch.records
+    assert parked is not None
+    assert parked.reason.startswith(begins)
+    assert PARKED_CODEC.encode_checked(Row(1, parked, {}, 0))
+    assert json.loads(letter.value or b"")["reason"] == parked.reason
+    assert len(letter.value or b"") < 10_000
 
 
 def test_a_discarded_record_that_fails_again_is_parked_anew_before_the_others() -> None:
