@@ -90,8 +90,10 @@ class Difference:
             case "topic":
                 return "run `provision`"
             case "partitions":
-                unwritten = f"declare {self.found} only if nothing was ever written to the service's topics"
-                return f"move to the topic's next version, because keys must stay in their partitions; {unwritten}"
+                return (
+                    f"if the declaration was changed, declare {self.found} again, because keys must stay in their "
+                    f"partitions; if the topic was, delete it if it is empty, else restore it from a backup"
+                )
             case "replication":
                 return f"reassign the topic to {self.declared} replicas, or set ONEFOLD_REPLICATION={self.found}"
             case "min.insync.replicas":

@@ -105,8 +105,8 @@ def test_a_difference_names_a_fix_that_can_be_carried_out(setting: str, declared
 
 def test_no_fix_moves_keys_to_other_partitions() -> None:
     assert Difference("a", "partitions", "8", "12").fix == (
-        "move to the topic's next version, because keys must stay in their partitions; "
-        "declare 12 only if nothing was ever written to the service's topics"
+        "if the declaration was changed, declare 12 again, because keys must stay in their partitions; "
+        "if the topic was, delete it if it is empty, else restore it from a backup"
     )
 
 
