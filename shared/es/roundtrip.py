@@ -21,9 +21,11 @@ _PARTS = (
     "choices",
 )
 
+_CLOCK_TICKS = 100  # calls until a clock surely shows another microsecond
+
 
 def check_roundtrip(type_: Any, *, whole: bool = False) -> None:
-    """Raises ValueError for a field, at any depth, whose JSON is lossy or cannot be read.
+    """Raises ValueError for a field, at any depth, whose JSON is lossy or cannot be read, or whose default varies.
 
     whole: whether every field in the JSON must be known to its reader, as in a row.
 
@@ -59,6 +61,9 @@ class _Check:
         match schema["type"]:
             case "set" | "frozenset":
                 raise _refusal(place.path, "a set has no order, so its JSON differs by process", "use a sorted tuple")
+            case "default" if _varies(schema):
+                what = "its default differs each time, so a record that lacks it is read otherwise each time"
+                raise _refusal(place.path, what, "use a constant, such as None")
             case "json" if place.judged:
                 raise _refusal(place.path, "Json is read from text, but not written as text", "use the type inside it")
             case "model" | "dataclass" | "typed-dict" | "named-tuple":
@@ -141,6 +146,15 @@ def _schemas(part: Any) -> Iterator[Schema]:
     elif isinstance(part, Mapping | list | tuple):
         for each in part.values() if isinstance(part, Mapping) else part:
             yield from _schemas(each)
+
+
+def _varies(default: Schema) -> bool:
+    """Whether the default is made anew from a clock, chance or the like."""
+    make = default.get("default_factory")
+    if make is None or default.get("default_factory_takes_data"):
+        return False
+    first = make()
+    return any(make() != first for _ in range(_CLOCK_TICKS))
 
 
 def _is_internal(function: Any) -> bool:

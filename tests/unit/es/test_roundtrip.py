@@ -13,7 +13,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import (
@@ -380,6 +380,20 @@ def test_a_field_that_no_reader_may_give_is_refused(outer: Callable[[Any], Any])
         count: int = field(default=0, init=False)
 
     refused(outer(Counted), r"^Counted\.count: it is written, but refused when read; fix: remove init=False")
+
+
+@pytest.mark.parametrize("outer", NESTED)
+@pytest.mark.parametrize("make", [uuid4, lambda: datetime.now(UTC), lambda: [uuid4()]])
+def test_a_default_that_differs_each_time_is_refused(make: Callable[[], Any], outer: Callable[[Any], Any]) -> None:
+    class Marked(BaseModel):
+        mark: Any = Field(default_factory=make)
+
+    @dataclass(frozen=True)
+    class Noted:
+        mark: Any = field(default_factory=make)
+
+    for unlike in (Marked, Noted):
+        refused(outer(unlike), rf"^{unlike.__name__}\.mark: its default differs each time, .*; fix: use a constant")
 
 
 def test_aliases_that_a_class_makes_are_checked_too() -> None:
