@@ -14,13 +14,8 @@ from shared.parking import Failure, Parked
 from shared.streams.batch import Rows, SourceRecord
 
 
-def parked_id(processor: str, record: SourceRecord) -> str:
-    """The id of a parked key: its processor, its partition and the key, or the record's place if it has no key."""
-    return f"{processor}/{record.partition}/{_key_text(record)}"
-
-
 class Parking:
-    """What is parked in one partition, as the batch sees it. ids: of the parked keys, from `parked_id`."""
+    """What is parked in one partition, as the batch sees it. ids: of the parked keys."""
 
     def __init__(self, rows: Rows, ids: set[str]) -> None:
         self._rows = rows
@@ -28,13 +23,13 @@ class Parking:
 
     def holds(self, processor: str, record: SourceRecord) -> bool:
         """Whether this record or an earlier one of its key is parked: never one before the first parked record."""
-        if not self._ids or (id_ := parked_id(processor, record)) not in self._ids:
+        if not self._ids or (id_ := self._id(processor, record)) not in self._ids:
             return False
         parked = self.get(id_)
         return parked is not None and parked.offset <= record.offset
 
     def park(self, processor: str, record: SourceRecord, failure: Failure) -> None:
-        id_ = parked_id(processor, record)
+        id_ = self._id(processor, record)
         before = self.get(id_)
         if before is not None and before.offset <= record.offset:
             self.keep(id_, before.with_behind(record.offset))
@@ -64,6 +59,18 @@ class Parking:
             offsets = parked.offsets
             self._rows.put(id_.encode(), Row(len(offsets), parked, {}, offsets[-1]))
             self._ids.add(id_)
+
+    def _id(self, processor: str, record: SourceRecord) -> str:
+        """The id of a parked key: its processor, its partition and the key, or the record's place if it has no key.
+
+        With the topic where an earlier release parked the key of another topic, whose offsets say nothing here.
+        """
+        id_ = f"{processor}/{record.partition}/{_key_text(record)}"
+        with_topic = f"{id_}@{record.topic}"
+        if with_topic in self._ids:
+            return with_topic
+        parked = self.get(id_) if id_ in self._ids else None
+        return id_ if parked is None or parked.topic == record.topic else with_topic
 
 
 def _key_text(record: SourceRecord) -> str:

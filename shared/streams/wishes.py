@@ -70,7 +70,7 @@ class Wishes:
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
         if source is None or processor is None:
-            return parked.failed(Failure("gone", "the processor is no longer there"))
+            return parked.failed(Failure("gone", f"{parked.processor} does not read {parked.topic} in this release"))
         records, missing = await self._reread(parked)
         for done, offset in enumerate(parked.offsets):
             if done % TURN_RECORDS == 0:

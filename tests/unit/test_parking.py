@@ -112,6 +112,20 @@ def test_a_parked_record_behind_an_earlier_failure_keeps_its_place() -> None:
     assert mended.handled == [2]
 
 
+def test_a_key_that_is_parked_in_another_topic_is_parked_anew_with_its_own_offsets() -> None:
+    """The next release gives a policy another source."""
+    parking, batch, moved = _parking(), Batch("dead-letters"), Fragile(breaks_at=2)
+    Fragile(breaks_at=0).process(LOG, None, batch, parking)
+    log = [Said("stall.events.v1", b"a", b"", offset) for offset in range(5)]
+    moved.process(log[:4], None, batch, parking)
+    parking.keep("fragile/0/a", None)
+    moved.process(log[4:], None, batch, parking)
+    assert moved.handled == [0, 1]
+    parked = parking.get("fragile/0/a@stall.events.v1")
+    assert parked is not None
+    assert (parked.topic, parked.offsets) == ("stall.events.v1", (2, 3, 4))
+
+
 class Place(Command):
     TYPE = "shop.place"
 

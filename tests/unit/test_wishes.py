@@ -98,7 +98,7 @@ def test_records_that_can_be_handled_now_are_no_longer_parked() -> None:
 
 def test_a_processor_that_this_release_lacks_leaves_its_records_parked() -> None:
     left, handled = _retry(None, sources={})
-    assert left == PARKED.failed(Failure("gone", "the processor is no longer there"))
+    assert left == PARKED.failed(Failure("gone", "fragile does not read shop.events.v1 in this release"))
     assert handled == []
 
 
