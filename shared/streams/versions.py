@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -95,6 +96,7 @@ class VersionGuard:
                     f"{topology.group} has no position, and {filled} has records; fix: `rebuild {topology.service}`, "
                     f"then start the worker again"
                 )
+            await self._refuse_to_act_anew()
         if self.acts_without_a_row:
             changelogs = {topology.changelog(table).name for table in topology.all_tables()}
             if filled := await self._filled_without_position(changelogs):
@@ -102,6 +104,18 @@ class VersionGuard:
                     f"{topology.group} has no position any more, and {filled} has records: the brokers deleted its "
                     f"positions, as they do after offsets.retention.minutes; fix: {self._fix()}"
                 )
+
+    async def _refuse_to_act_anew(self) -> None:
+        """Raises NotRebuilt where the previous version has acted, whatever is in the tables."""
+        topology, before = self._topology, replace(self._topology, version=self._topology.version - 1)
+        if not self.acts_without_a_row or not await self._has_begun(before.group):
+            return
+        if not await self._has_begun(topology.group):
+            rebuilt = f"`rebuild {topology.service}`, then start the worker again"
+            raise NotRebuilt(
+                f"{topology.group} has no position, and {before.group} has: it would send or copy everything again; "
+                f"fix: {rebuilt if topology.tables else f'put `version` back to {before.version}: it has no tables'}"
+            )
 
     async def refuse_changed_tables(
         self, committed: Mapping[Partition, int | None], starts: Mapping[Partition, int], ends: Mapping[Partition, int]

@@ -156,6 +156,24 @@ def test_views_may_start_after_their_next_version_took_over(broker: Broker) -> N
     asyncio.run(Worker(broker, "late", 0, processors=[VIEW]).start())
 
 
+@pytest.mark.parametrize(
+    ("topology", "processors", "fix"),
+    [
+        (TABLELESS, [SENDER], "put `version` back to 1: it has no tables"),
+        (COPYING, [AGGREGATE, SENDER], "`rebuild accounts`, then"),
+    ],
+)
+def test_a_next_version_without_events_does_not_send_again_what_the_last_one_sent(
+    broker: Broker, topology: Topology, processors: Sequence[Processor], fix: str
+) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    broker.others["accounts"] = {(COMMANDS.name, 1): 1}
+    later = replace(topology, version=2)
+    with pytest.raises(NotRebuilt, match=f"accounts-v2 has no position, and accounts has: .* fix: {fix}"):
+        asyncio.run(Worker(broker, "w", 0, 1, topology=later, processors=processors).work())
+    assert events(broker, COPIED) == 0
+
+
 def copying(broker: Broker, name: str, *partitions: int) -> Worker:
     return Worker(broker, name, *partitions, topology=COPYING, processors=[AGGREGATE, COPIER])
 
