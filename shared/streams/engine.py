@@ -381,9 +381,15 @@ class Engine(Service):
                 self._reader.resume(tp)
 
     async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> int:
-        """Do what operators want done with parked records; stops early for a rebalance. Returns how many it handled."""
+        """Do what operators want done with parked records. Returns how many it handled.
+
+        Stops early for a rebalance, and for the batch: a retry may take seconds, and other work waits for its commit.
+        """
         for done, record in enumerate(records):
             if not self._inbox.empty():
+                return done
+            if done and self._batch.full:
+                self._reader.seek(source.partition, record.offset)
                 return done
             self._alive()
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from math import inf
 from types import SimpleNamespace
@@ -98,6 +98,18 @@ def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
     assert asyncio.run(turns_of(6)) == turns
 
 
+def _asked(retries: int, alive: Callable[[], None], reader: Any = None) -> tuple[Engine, Source, list[Any]]:
+    """An engine, the source of operators' wishes, and the records of some retries in it."""
+    parked, nothing = SHOP.parked.name, cast(Any, None)
+    store: Any = FakeStore(parked)
+    store.open(0)
+    engine = Engine(SHOP, [], {parked: store}, reader, nothing, nothing, nothing, alive, 1.0)
+    wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
+    place = TopicPartition(SHOP.parking.name, 0)
+    fetched = [SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish) for n in range(retries)]
+    return engine, Source(place, [], 0, retries), fetched
+
+
 def test_partitions_move_between_two_retries_of_an_operator() -> None:
     alive: list[int] = []
 
@@ -106,16 +118,18 @@ def test_partitions_move_between_two_retries_of_an_operator() -> None:
         if len(alive) == 2:  # the group rebalances meanwhile
             engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
 
-    parked, nothing = SHOP.parked.name, cast(Any, None)
-    store: Any = FakeStore(parked)
-    store.open(0)
-    engine = Engine(SHOP, [], {parked: store}, nothing, nothing, nothing, nothing, still_alive, 1.0)
-    wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
-    place = TopicPartition(SHOP.parking.name, 0)
-    fetched: list[Any] = [SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish) for n in range(3)]
-    source = Source(place, [], 0, 3)
+    engine, source, fetched = _asked(3, still_alive)
     assert asyncio.run(engine._process(source, fetched)) == 2
-    assert (source.position, engine._batch.offsets, len(alive)) == (2, {place: 2}, 2)
+    assert (source.position, engine._batch.offsets, len(alive)) == (2, {source.partition: 2}, 2)
+
+
+def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a fault an operator retries thousands of keys at once, and each may take seconds."""
+    monkeypatch.setattr(batch_module, "FULL_AGE_S", 0.0)
+    sought: list[int] = []
+    engine, source, fetched = _asked(3, lambda: None, SimpleNamespace(seek=lambda _, offset: sought.append(offset)))
+    assert asyncio.run(engine._process(source, fetched)) == 1
+    assert (source.position, engine._batch.offsets, sought) == (1, {source.partition: 1}, [1])
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "while a replica is restored"])
