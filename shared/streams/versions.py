@@ -141,19 +141,20 @@ class VersionGuard:
     def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:
         """Log each view that looks new although its source was partly read: it misses the records read before.
 
-        The group has one position per source, which a new view shares with the source's other processors.
+        The group has one position per source, which a new view shares with the source's other processors. A topic of
+        copies is as late as the position in what is copied.
         read: partitions of sources that were partly read. ends: of sources and changelogs.
         """
-        for view in (each for each in self._processors if each.repeatable):
-            numbers = {partition for topic, partition in read if topic == view.source.name}
-            if view.table is None or not numbers:
+        sources, filled = {topic for topic, _ in read}, {topic for (topic, _), end in ends.items() if end}
+        for view in self._processors:
+            if not view.repeatable or view.table is None:
                 continue
-            changelog = self._topology.changelog(view.table).name
-            if not any(ends[changelog, number] for number in numbers):
+            origins = {each.source.name for each in self._processors if view.source in each.copies} | {view.source.name}
+            if (late := origins & sources) and self._topology.changelog(view.table).name not in filled:
                 log.warning(
                     "a view has no rows, but its source was read before: if the view is new, it misses those records",
                     view=f"{self._topology.service}/{view.name}",
-                    source=view.source.name,
+                    source=", ".join(sorted(late)),
                     fix="docs/operations.md, Restart and scale",
                 )
 

@@ -240,6 +240,16 @@ def test_a_view_that_starts_in_the_middle_of_its_source_is_logged(
     assert [line["view"] for line in said if "misses those records" in line["event"]] == ["accounts/accounts"] * warned
 
 
+def test_a_view_of_new_copies_is_as_late_as_they_are(broker: Broker) -> None:
+    broker.append(EVENTS.name, OPEN, None)
+    broker.committed[EVENTS.name, 0] = 1
+    topology = replace(COPYING, tables=OTHER_SOURCE.tables)
+    view = Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0]))
+    with capture_logs() as said:
+        asyncio.run(Worker(broker, "w", 0, 1, topology=topology, processors=[COPIER, view]).start())
+    assert [line["source"] for line in said if "misses those records" in line["event"]] == [EVENTS.name]
+
+
 def reading(topology: Topology) -> Aggregate:
     return Aggregate(DECIDER, table=topology.tables[0], events=EVENTS)
 
