@@ -129,10 +129,11 @@ class VersionGuard:
             if each.table is None or each.table not in self._topology.tables:
                 continue
             source, changelog = each.source.name, self._topology.changelog(each.table).name
-            filled = {number for number in begun if starts[changelog, number] < ends[changelog, number]}
+            numbers = {number for topic, number in committed if topic == source} & begun
+            filled = {number for number in numbers if starts[changelog, number] < ends[changelog, number]}
             if any(committed[source, number] is None for number in filled):
                 raise TableChanged(self._other_source(each))
-            empty = {number for number in begun - filled if committed[source, number]}
+            empty = {number for number in numbers - filled if committed[source, number]}
             if empty and not each.repeatable:
                 facts = [(events.name, number) for events in each.writes for number in empty]
                 if any((await self._ask(self._offsets.ends, facts)).values()):
