@@ -6,7 +6,7 @@ For tests of what HTTP adds. It owns every partition; what only a broker shows i
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -147,21 +147,31 @@ class MemoryNode:
         return self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition)).offset
 
     def _append(self, record: Record) -> Appended:
-        """Handles the record, and then those it leads to."""
+        """Handles the record, and then those it leads to, in the order of their logs."""
+        appended = self._appended(record)
+        unhandled = deque([appended])
+        while unhandled:
+            unhandled += self._handle(unhandled.popleft())
+        return appended
+
+    def _appended(self, record: Record) -> Appended:
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
-        place = (record.topic, partition)
-        appended = Appended(record.topic, partition, len(self.logs[place]), record.key, record.value)
-        self.logs[place].append(record.value or b"")
+        log = self.logs[record.topic, partition]
+        log.append(record.value or b"")
+        return Appended(record.topic, partition, len(log) - 1, record.key, record.value)
+
+    def _handle(self, appended: Appended) -> Sequence[Appended]:
+        """The records that it leads to, which are not handled yet."""
         batch = Batch("dead")
-        for processor in self._processors[record.topic]:
-            failure = processor.attempt(appended, self._batch_rows(processor, partition, batch), batch)
+        for processor in self._processors[appended.topic]:
+            failure = processor.attempt(appended, self._batch_rows(processor, appended.partition, batch), batch)
             if failure is not None:
                 batch.bury(appended, failure.code, failure.reason)
             self._handled += 1
         self._commit(batch)
-        written = [self._append(each) for each in batch.records]
+        written = [self._appended(each) for each in batch.records]
         self._waiting.committed(batch, {(each.topic, each.partition): each.offset for each in [appended, *written]})
-        return appended
+        return written
 
     def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:
         if processor.table is None or processor.codec is None:

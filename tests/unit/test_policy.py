@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import structlog
@@ -15,6 +15,7 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.es.decider import Decider
 from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
 from shared.policy import Reaction, Send
@@ -22,7 +23,7 @@ from shared.streams import processors
 from shared.streams.processors import Aggregate, Policy, by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
-from shared.topology import Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 FACTS, STALL = Topic("shop.events.v1"), Topic("stall.events.v1")
 SHOP = Topology("shop", topics=(FACTS,))
@@ -122,6 +123,47 @@ def test_a_policy_in_memory_answers_an_event_once_its_row_is_there() -> None:
     row = node.read(ACCOUNTS, node.partition(b"ann"), b"ann")
     assert row is not None
     assert (row.sequence, row.state) == (2, Open(balance_cents=5))
+
+
+class Arrive(Command):
+    TYPE = "parcel.arrive"
+
+
+class Arrived(Event):
+    TYPE = "parcel.arrived"
+
+
+class Weighed(Event):
+    TYPE = "parcel.weighed"
+
+
+LONG = 1_000
+"""Chains of so many answers end there; as nested calls, Python would refuse them."""
+PARCELS = Table("parcels", source=Topic("parcels.commands.v1"))
+PARCEL: Decider[Any, Any, int] = Decider(
+    decide=lambda _, seen: [] if seen > LONG else [Arrived(), Weighed()],
+    evolve=lambda seen, _: seen + 1,
+    initial=0,
+    commands=(Arrive,),
+    events=(Arrived, Weighed),
+    state=int,
+)
+
+
+def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> None:
+    events, codec = Topic("parcels.events.v1"), PARCEL.command_codec
+    again = Reaction(
+        lambda event: [Send(PARCELS.source, event.aggregate_id, Arrive())],
+        source=events,
+        events=[Arrived],
+        commands={PARCELS.source: [Arrive]},
+    )
+    topology = Topology("parcels", (PARCELS.source, events), (PARCELS,))
+    node = MemoryNode(topology, [Aggregate(PARCEL, table=PARCELS, events=events), Policy(again)])
+    arrive = codec.wrap(Arrive(), command_id="c-1", aggregate_id="p-1", issued_at=datetime(1998, 3, 1, tzinfo=UTC))
+    asyncio.run(node.append(PARCELS.source, b"p-1", codec.encode(arrive)))
+    log = node.logs[events.name, node.partition(b"p-1")]
+    assert [PARCEL.event_codec.decode(value).sequence for value in log] == list(range(1, LONG + 3))
 
 
 def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
