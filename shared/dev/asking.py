@@ -60,6 +60,8 @@ def _fix(status: int) -> str:
             f"set {_TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
             "its `aud` must hold the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
         )
+    if status in (httpx.codes.CONFLICT, httpx.codes.UNPROCESSABLE_ENTITY):
+        return "correct what it names"
     if status < httpx.codes.INTERNAL_SERVER_ERROR:
         return "name an id that `dead-letters list` shows, and a worker of this checkout's release"
     return "try again when the service is ready; the worker's log has more"

@@ -52,7 +52,8 @@ def discard(
 ) -> None:
     """Drop the first record parked under ID for good."""
     _ask(service, url, letter_id, "discard", {"offset": offset, "reason": reason})
-    print(f"asked; `dead-letters retry {service} {letter_id}` handles the records behind it")
+    left = f"`dead-letters show {service} {letter_id}` shows what is left"
+    print(f"asked; {left}, and `dead-letters retry {service} {letter_id}` handles it")
 
 
 def letters_of(url: str) -> Iterator[Mapping[str, Any]]:

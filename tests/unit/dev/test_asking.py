@@ -84,6 +84,23 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
     return found
 
 
+@pytest.mark.parametrize(("status", "fix"), [(404, "name an id"), (409, "correct what"), (422, "correct what")])
+def test_a_refusal_is_reported_with_a_fix_that_fits_it(answers: dict[str, Answer], status: int, fix: str) -> None:
+    answers["worker"] = lambda _: httpx.Response(status, json={"detail": "fix `evolve` and retry"})
+    with pytest.raises(StageFailed, match="says: fix `evolve` and retry") as refused:
+        ask("http://worker/dead-letters/chapters%2F0%2Fa/discard", "POST")
+    assert refused.value.fix.startswith(fix)
+
+
+def test_a_discard_does_not_claim_that_the_record_is_dropped(
+    answers: dict[str, Answer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By then another record may be first, or its source may be read again."""
+    answers["worker"] = lambda _: httpx.Response(202, json={})
+    dead_letters.discard("inventory", "levels/0/a", 7, "a test", url="http://worker")
+    assert "`dead-letters show inventory levels/0/a` shows what is left" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("body", ["<html>Bad Gateway</html>", "[]", "{}"])
 def test_an_error_that_no_worker_wrote_is_reported_by_its_status(answers: dict[str, Answer], body: str) -> None:
     answers["proxy"] = lambda _: httpx.Response(502, text=body)
