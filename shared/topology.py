@@ -127,6 +127,11 @@ class Topology:
         """The declared tables and those of the engine."""
         return (*self.tables, *filter(None, [self.chapters]), self.parked)
 
+    @property
+    def shown_tables(self) -> tuple[Table, ...]:
+        """What operators see of who owns what: the declared tables, or that of parked records without any."""
+        return self.tables or (self.parked,)
+
     def changelog(self, table: Table) -> Topic:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""
         return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")

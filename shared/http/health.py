@@ -61,7 +61,7 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
             return problem(404, "partition.unknown", f"there are partitions 0 to {node.topology.partitions - 1}")
         if query.partition not in (None, asked):
             return problem(404, "partition.unknown", f"the key is in partition {asked}; fix: leave out partition")
-        for table in node.topology.tables:
+        for table in node.topology.all_tables():
             if not node.serves(table, asked):
                 return await peers.forward(request, node.owner(table, asked))
         return Ready()

@@ -111,7 +111,7 @@ class WorkerNode:
             url=self.settings.url,
             ready=self.ready(),
             idle=engine.assignment is not None and not engine.assignment.active,
-            owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.tables},
+            owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.shown_tables},
             replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
             sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
             parked=self._parked(),

@@ -200,7 +200,7 @@ class MemoryNode:
             url=self.settings.url,
             ready=self.ready(),
             idle=False,
-            owners={t.name: dict.fromkeys(partitions, self.settings.url) for t in self.topology.tables},
+            owners={t.name: dict.fromkeys(partitions, self.settings.url) for t in self.topology.shown_tables},
             replicas=[
                 ReplicaStatus(
                     table=table.name,

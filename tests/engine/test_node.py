@@ -14,6 +14,7 @@ from aiokafka import TopicPartition
 
 from shared.clock import elapsed_s
 from shared.settings import Settings
+from shared.streams import node as node_module
 from shared.streams.engine import Assignment, Engine
 from shared.streams.node import WorkerNode
 from shared.streams.replicas import Replica
@@ -149,3 +150,11 @@ def test_a_worker_whose_lease_ended_is_not_ready(engine: Engine, node: WorkerNod
 
 def test_a_partition_without_a_replica_has_no_lag(node: WorkerNode) -> None:
     assert node.standby_lag(TABLE, 0) is None
+
+
+def test_a_worker_without_tables_says_who_owns_its_partitions(
+    engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changelog = SHOP.changelog(SHOP.parked).name
+    monkeypatch.setattr(node_module, "owners", lambda _, asked: {1: "http://w"} if asked == changelog else {})
+    assert node.status().owners == {"parked": {1: "http://w"}}

@@ -6,7 +6,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from shared.http.api import create_api
 from shared.testing.node import MemoryNode
+from shared.topology import Topology
 
 pytestmark = pytest.mark.anyio
 
@@ -114,6 +116,18 @@ async def test_an_id_that_names_no_partition_is_unknown(
     assert (await http.post(f"{path}/retry")).status_code == 404
     assert (await http.post(f"{path}/discard", json={"offset": 7, "reason": "it fails"})).status_code == 404
     assert not any(node.logs[node.topology.parking.name, number] for number in range(node.topology.partitions))
+
+
+async def test_the_partitions_of_a_service_without_tables_have_owners_and_a_readiness() -> None:
+    """Its policies and timers need one, too."""
+    node = MemoryNode(Topology("coupons", ()), [])
+    node.refuses = {3}
+    transport = httpx.ASGITransport(create_api(node, lambda *_: ()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        ready = [(await http.get("/readyz", params={"partition": number})).status_code for number in (2, 3)]
+        tables = (await http.get("/cluster")).json()["tables"]
+    assert ready == [200, 503]
+    assert [part["active"] for part in tables["parked"]] == [node.settings.url] * 8
 
 
 async def test_the_cluster_of_one_is_whole(http: httpx.AsyncClient) -> None:
