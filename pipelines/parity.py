@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,7 +28,7 @@ from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, first_divergences
 from pipelines.events import records_below
 from pipelines.parked import in_scope, parked_keys, present_scope
-from shared.es.errors import OnefoldError
+from shared.es.errors import OnefoldError, first_problem
 from shared.es.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
 
@@ -164,8 +165,8 @@ def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequ
         return f"no row, but {first} events"
     try:
         live = codec.decode(row)
-    except ValueError as error:
-        return f"its row is not a row: {type(error).__name__}"
+    except ValidationError as error:
+        return f"its row can't be read: {first_problem(error)}"
     if live.sequence < first:
         return f"its row stopped at sequence {live.sequence}, its events had gone on to {first}"
     if live.sequence >= first + len(states):

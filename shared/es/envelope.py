@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from shared.es.errors import BadMessage, UnknownType
+from shared.es.errors import BadMessage, UnknownType, first_problem
 from shared.es.ids import AggregateId, MessageId, check_aggregate_id, check_message_id
 from shared.es.message import Command, Event, Message, check_types
 from shared.es.upcasting import Upcasters, check_upcasters, upcast
@@ -102,7 +102,7 @@ class _Codec(Generic[Envelope, M]):
             force_setattr(envelope, "data", validate(data))  # nobody else has seen it yet
         except ValidationError as error:
             upcast_from = f"upcast from version {version}: " if version != current else ""
-            raise BadMessage(upcast_from + _reason(error)) from None
+            raise BadMessage(upcast_from + first_problem(error, "data")) from None
         return envelope
 
     def encode(self, envelope: Envelope) -> bytes:
@@ -235,8 +235,3 @@ def _json_object(raw: bytes, where: str = "") -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise BadMessage(f"{where}not a JSON object")
     return fields
-
-
-def _reason(refusal: ValidationError) -> str:
-    first = refusal.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, ('data', *first['loc'])))}: {first['msg']}"

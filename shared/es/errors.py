@@ -11,6 +11,8 @@ Anything else is a bug and crashes loudly.
 
 from typing import ClassVar
 
+from pydantic import ValidationError
+
 REASON_MAX_CHARS = 300
 
 
@@ -45,3 +47,10 @@ class UnknownType(BadMessage):
 
 class NotReady(OnefoldError):
     """This instance is restoring or rebalancing: the same request will succeed a little later."""
+
+
+def first_problem(refusal: ValidationError, *within: str) -> str:
+    """Where and what, without the value, which may be personal. within: the path to what was validated."""
+    first = refusal.errors(include_url=False, include_input=False)[0]
+    path = ".".join(map(str, (*within, *first["loc"])))
+    return f"{path}: {first['msg']}" if path else first["msg"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from shared.es.errors import NotReady
+from shared.es.errors import NotReady, first_problem
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.murmur2 import check_home
 from shared.kafka.transactions import BY_KEY, Record
@@ -95,15 +95,11 @@ class Rows:
         try:
             return self.codec.decode_whole(value)
         except ValidationError as error:
-            raise self._unreadable(key, error) from None  # pydantic quotes the row, which may be personal
-
-    def _unreadable(self, key: bytes, error: ValidationError) -> RowUnreadable:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return RowUnreadable(
-            f"{self.changelog}/{self.partition}: the row of {key.decode()!r} can't be read: "
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}; fix: if a later release wrote it, start that one; "
-            f"else give each new field of the state a default, or raise `version` in topology.py, then `rebuild`"
-        )
+            raise RowUnreadable(
+                f"{self.changelog}/{self.partition}: the row of {key.decode()!r} can't be read: "
+                f"{first_problem(error)}; fix: if a later release wrote it, start that one; else give new fields of "
+                f"the state a default, or raise `version` in topology.py, then `rebuild`"
+            ) from None
 
     def put(self, key: bytes, row: Row[Any] | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""

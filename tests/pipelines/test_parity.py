@@ -53,6 +53,12 @@ def test_a_row_from_before_its_state_got_a_field_is_still_the_fold() -> None:
     assert parity.difference(DECIDER.row_codec, older.replace(b":0}", b":9}", 1), 1, [now]) is not None
 
 
+def test_a_row_that_cannot_be_read_says_what_is_wrong_with_it() -> None:
+    other = b'{"sequence":1,"state":{"phase":"open","balance_cents":"0"},"outcomes":{},"offset":0}'
+    why = "its row can't be read: state.open.balance_cents: Input should be a valid integer"
+    assert parity.difference(DECIDER.row_codec, other, 1, [b"{}"]) == why
+
+
 def test_an_account_that_was_only_refused_something_is_not_shown() -> None:
     never, opened = (to_json(fold(DECIDER.evolve, events, DECIDER.initial)) for events in ([], [AccountOpened()]))
     assert answers.difference(b"", 1, [never], never) is None
