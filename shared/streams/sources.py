@@ -14,7 +14,7 @@ from shared.streams.processors import Processor
 class SourceGone(Exception):
     """The log begins behind the group's position, or ends before it.
 
-    Operator action: restore the records from the archive, or accept the loss by resetting the group's offsets.
+    Operator action: do what the message says after `fix:`.
     """
 
 
@@ -57,10 +57,13 @@ def first_position(tp: TopicPartition, committed: int | None, start: int, end: i
         return start
     if committed < start:
         raise SourceGone(
-            f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read"
+            f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read; fix: "
+            f"restore them from the archive, or accept the loss by resetting the group's offsets in it"
         )
     if committed > end:
         raise SourceGone(
-            f"{tp.topic}/{tp.partition}: read up to offset {committed}, but the log ends at {end}: was it recreated?"
+            f"{tp.topic}/{tp.partition}: read up to offset {committed}, but the log ends at {end}: was it recreated? "
+            f"fix: restore it from a backup; or reset the group's offsets in it, raise `version` in topology.py, then "
+            f"`rebuild`, because rows skip records up to the offsets that they have"
         )
     return committed
