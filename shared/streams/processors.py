@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -273,7 +274,10 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
         return processors
     for each in processors:
         if each.source == topology.history and (each.copies or not each.repeatable):
-            raise ValueError(f"{each.name} also reads {each.source.name}, which the next version reads from its start")
+            raise ValueError(
+                f"{each.name} also reads {each.source.name}, which the next version reads from its start, so it would "
+                f"do everything again; fix: move it to a service of its own, or drop `history` from topology.py"
+            )
     for each in processors:
         if isinstance(each, Aggregate) and each.events == topology.history:
             if each.decider.initial is None:
@@ -329,7 +333,10 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     for processor in processors:
         found.setdefault(processor.source.name, []).append(processor)
     if mixed := [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]:
-        raise ValueError(f"a delayed source can't have other processors: {mixed}")
+        raise ValueError(
+            f"a Delay and other processors, which would wait as long, read {', '.join(mixed)}; fix: give the Delay a "
+            f"topic of its own"
+        )
     for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
         for reader in found.get(aggregate.events.name, []):
             if isinstance(reader, Listener):
@@ -339,9 +346,12 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
 
 def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
     """Raises ValueError for two processors whose parked records, or whose commands, could not be told apart."""
-    names = sorted(processor.name for processor in processors)
-    if len(set(names)) < len(names):
-        raise ValueError(f"two processors have the same name: {names}")
+    names = Counter(processor.name for processor in processors)
+    if repeated := [name for name, times in names.items() if times > 1]:
+        raise ValueError(
+            f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
+            f"table of one aggregate or view; of a Rekey or a Delay, keep one for each source"
+        )
     for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
         if one.reaction.meets(other.reaction):
             raise ValueError(

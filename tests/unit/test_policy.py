@@ -20,7 +20,7 @@ from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
 from shared.policy import Reaction, Send
 from shared.streams import processors
-from shared.streams.processors import Aggregate, Policy, by_source
+from shared.streams.processors import Aggregate, Delay, Policy, Processor, by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
@@ -178,6 +178,24 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
     one.name, other.name = "policy.open", "policy.pay"
     with pytest.raises(ValueError, match=r"policy\.open and policy\.pay answer the same event"):
         by_source(SHOP, [one, other])
+
+
+@pytest.mark.parametrize(
+    ("other", "refusal"),
+    [
+        (
+            Policy(answering(Pay(amount_cents=5), source=STALL)),
+            r"several processors are called policy\.<lambda>; fix: rename the function",
+        ),
+        (
+            Delay(source=FACTS, target=STALL, delay_s=9.0),
+            r"a Delay and other processors.* read shop\.events\.v1; fix: give the Delay a topic",
+        ),
+    ],
+)
+def test_processors_that_cannot_share_a_worker_are_refused_with_a_fix(other: Processor, refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        by_source(SHOP, [Policy(answering(OpenAccount())), other])
 
 
 @pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", Reserved)])
