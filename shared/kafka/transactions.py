@@ -33,8 +33,8 @@ _LOST_MEMBERSHIP = frozenset(
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _FIXES: Mapping[int, str] = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`: a topic it writes to does not exist",
-    KafkaError._UNKNOWN_TOPIC: "run `provision`: a topic it writes to does not exist",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`, or correct the name of the topic",
+    KafkaError._UNKNOWN_TOPIC: "run `provision`, or correct the name of the topic",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this service's principal READ on its group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this service's principal its transactional id",
@@ -150,7 +150,9 @@ class TransactionalProducer:
             self._report_all = True
             expired = self._began is not None and elapsed_s() - self._began > TRANSACTION_TIMEOUT_MS / 1000
             self._abort(timeout_s)
-            raise _typed(failure.args[0], expired) from failure
+            error: KafkaError = failure.args[0]
+            place = self._last.failed_at if error is self._last.error else ""
+            raise _typed(error, expired, place) from failure
         except BaseException:
             self._abort(timeout_s)
             raise
@@ -178,17 +180,19 @@ class TransactionalProducer:
 
 
 class _LastDeliveries:
-    """The offset of the last record in each partition, and the first failure."""
+    """The offset of the last record in each partition, and the first failure, with its record's place."""
 
     def __init__(self) -> None:
         self.offsets: dict[Partition, int] = {}
         self.error: KafkaError | None = None
+        self.failed_at = ""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.error = self.error or error
-        else:
+        if error is None:
             self.offsets[message.topic(), message.partition()] = message.offset()  # type: ignore[index,assignment]
+        elif self.error is None:
+            self.error = error
+            self.failed_at = f"{message.topic()}/{message.partition()}, key {message.key()!r}: "
 
 
 def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliveries, report_all: bool) -> None:
@@ -252,9 +256,12 @@ def _retried(call: Callable[[], object], attempts: int = CALL_ATTEMPTS) -> None:
             log.info("transaction call is tried again", reason=error.str())
 
 
-def _typed(error: KafkaError, expired: bool) -> Exception:
-    """expired: the transaction is so old that its coordinator aborts it, with the same error as for a twin."""
-    code = error.code()
+def _typed(error: KafkaError, expired: bool, place: str) -> Exception:
+    """expired: the transaction is so old that its coordinator aborts it, with the same error as for a twin.
+
+    place: of the record that could not be written, if it was one.
+    """
+    code, text = error.code(), f"{place}{error.str()} ({error.name()})"
     if code in _LOST_MEMBERSHIP:
         return TransactionAborted(error.str(), lost_membership=True)
     if code in _FENCED and expired:
@@ -262,7 +269,7 @@ def _typed(error: KafkaError, expired: bool) -> Exception:
             f"the transaction was open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})"
         )
     if code in _FIXES:
-        return TransactionRefused(f"{error.str()} ({error.name()}); fix: {_FIXES[code]}")
+        return TransactionRefused(f"{text}; fix: {_FIXES[code]}")
     if error.fatal():
-        return TransactionRefused(f"{error.str()} ({error.name()}); fix: start the worker again")
-    return TransactionAborted(f"{error.str()} ({error.name()})")
+        return TransactionRefused(f"{text}; fix: start the worker again")
+    return TransactionAborted(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -131,6 +132,28 @@ def test_a_twin_is_told_from_an_expired_transaction_after_a_slow_start(
     monkeypatch.setattr(transactions, "Producer", Twin)
     with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
         TransactionalProducer("nobody", "twin").forget_pending([("shop.commands.v1", 0)], b"")
+
+
+def test_a_record_that_can_not_be_written_is_named(producer: TransactionalProducer) -> None:
+    class Refusing:
+        """The broker finds every record too large."""
+
+        def begin_transaction(self) -> None: ...
+
+        def produce(self, topic: str, _: object, key: bytes, partition: int, on_delivery: Any = None) -> None:
+            message = SimpleNamespace(topic=lambda: topic, partition=lambda: partition, key=lambda: key)
+            if on_delivery is not None:
+                on_delivery(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), message)
+
+        def flush(self, _timeout_s: float) -> int:
+            return 0
+
+        def abort_transaction(self, _timeout_s: float) -> None: ...
+
+    producer._producer = cast(Any, Refusing())
+    producer.send(COPIES)
+    with pytest.raises(TransactionRefused, match=r"^shop\.copies\.v1/0, key b'key': .*; fix: make the event"):
+        producer.commit({}, group_metadata("shop", 1, "worker"))
 
 
 @pytest.mark.broker
