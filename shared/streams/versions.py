@@ -26,7 +26,7 @@ class VersionRefused(Exception):
 class NotRebuilt(VersionRefused):
     """The tables of this version were not filled from history yet: to start without them would repeat history.
 
-    Operator action: run `rebuild` for this service, then start the worker again.
+    Operator action: do what the message says after `fix:`, then start the worker again.
     """
 
 
@@ -97,6 +97,11 @@ class VersionGuard:
                     f"then start the worker again"
                 )
             await self._refuse_to_act_anew()
+        elif filled := await self._filled_without_position(await self._facts_without_rows()):
+            raise NotRebuilt(
+                f"{topology.group} has neither positions nor rows, and {filled} has records: it would decide all "
+                f"commands again; fix: raise `version` in its topology.py, then `rebuild {topology.service} --mirrored`"
+            )
         if self.acts_without_a_row:
             changelogs = {topology.changelog(table).name for table in topology.all_tables()}
             if filled := await self._filled_without_position(changelogs):
@@ -104,6 +109,16 @@ class VersionGuard:
                     f"{topology.group} has no position any more, and {filled} has records: the brokers deleted its "
                     f"positions, as they do after offsets.retention.minutes; fix: {self._fix()}"
                 )
+
+    async def _facts_without_rows(self) -> list[str]:
+        """The topics of events of aggregates whose tables are empty, as on a cluster that another is mirrored to."""
+        topology, facts = self._topology, []
+        for each in self._processors:
+            if each.table is not None and each.table in topology.tables and not each.repeatable:
+                changelog = self._all_partitions([topology.changelog(each.table).name])
+                if not any((await self._ask(self._offsets.ends, changelog)).values()):
+                    facts += [events.name for events in each.writes]
+        return facts
 
     async def _refuse_to_act_anew(self) -> None:
         """Raises NotRebuilt where the previous version has acted, whatever is in the tables."""

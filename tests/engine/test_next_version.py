@@ -206,6 +206,15 @@ def test_a_worker_that_only_keeps_rows_rereads_everything_without_effect(broker:
     assert events(broker) == 1
 
 
+def test_a_worker_that_finds_events_but_no_rows_does_not_decide_them_again(broker: Broker) -> None:
+    """As on a cluster that another one was mirrored to, if nobody raised the version."""
+    for topic in (COMMANDS, EVENTS):
+        broker.append(topic.name, OPEN, None)
+    with pytest.raises(NotRebuilt, match=r"neither positions nor rows, .* then `rebuild accounts --mirrored`"):
+        asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
+    assert events(broker) == 1
+
+
 def test_a_first_batch_that_fails_is_not_taken_for_a_past(broker: Broker) -> None:
     async def begin() -> None:
         broker.append(COMMANDS.name, OPEN, None)
