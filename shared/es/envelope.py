@@ -111,7 +111,8 @@ class _Codec(Generic[Envelope, M]):
 
     def _check_declared(self, message: M) -> None:
         if type(message) not in self._types:
-            raise TypeError(f"{type(message).__name__} is not declared")
+            fix = "add it to the commands or the events of its Decider"
+            raise TypeError(f"{type(message).__name__} is not declared; fix: {fix}")
 
     def _upcast(self, envelope: Envelope, current: int, data: bytes) -> bytes:
         """`data` in the current version, which is also set in the envelope."""

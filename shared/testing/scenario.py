@@ -3,7 +3,8 @@
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-Every event is folded, and an `evolve` that changes the state it is given fails the sentence.
+Every event is folded, and an `evolve` that changes the state it is given fails the sentence, as does a message that the
+decider does not declare.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from pydantic_core import to_json
 from shared.es.decider import Decider, fold
 from shared.es.envelope import C, E
 from shared.es.errors import DomainError
+from shared.es.message import Message
 from shared.es.row import S
 
 
@@ -36,6 +38,7 @@ class Given(Generic[C, E, S]):
     state: S
 
     def when(self, command: C) -> "Decided[E]":
+        _check_declared(command, self.decider.commands, "commands")
         try:
             events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
@@ -71,9 +74,15 @@ class Decided(Generic[E]):
 
 def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
     def evolve(state: S, event: E) -> S:
+        _check_declared(event, decider.events, "events")
         before = to_json(state)
         after = decider.evolve(state, event)
         assert to_json(state) == before, f"evolve changed the state it was given ({event!r}); fix: return a new one"
         return after
 
     return fold(evolve, events, start)
+
+
+def _check_declared(message: Message, declared: Iterable[type[Message]], where: str) -> None:
+    name = type(message).__name__
+    assert type(message) in declared, f"a worker would refuse {name}; fix: add it to the `{where}` of the Decider"

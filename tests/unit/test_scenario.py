@@ -1,5 +1,7 @@
 """Given-when-then sentences fail when they are not true."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.accounts.domain.commands import Charge, Pay
@@ -81,3 +83,22 @@ def test_an_evolve_that_changes_the_state_it_is_given_is_found() -> None:
         at_depot().when(Store(item="lamp"))
     with pytest.raises(AssertionError, match="changed the state it was given"):
         at_depot(Stored(item="bed"))
+
+
+class Fetch(Command):
+    TYPE = "depot.fetch"
+
+
+class Fetched(Event):
+    TYPE = "depot.fetched"
+
+
+def test_a_message_that_is_not_declared_is_found() -> None:
+    """A worker parks it."""
+    at_depot = Scenario(replace(DECIDER, decide=lambda *_: [Fetched()]))
+    with pytest.raises(AssertionError, match="refuse Fetch; fix: add it to the `commands` of the Decider"):
+        at_depot().when(Fetch())  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="refuse Fetched; fix: add it to the `events` of the Decider"):
+        at_depot().when(Pay(amount_cents=1))
+    with pytest.raises(AssertionError, match="refuse Fetched"):
+        at_depot(Fetched())  # type: ignore[arg-type]
