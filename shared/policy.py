@@ -50,6 +50,10 @@ class Reaction:
         upcasters: Upcasters | None = None,
         name: str = "",
     ) -> None:
+        if not hasattr(react, "__name__"):
+            raise TypeError(
+                f"{react!r} has no name to park records under; fix: give Reaction a function made with `def`"
+            )
         self.react = react
         self.source = source
         self.name = name

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -227,6 +228,11 @@ def test_a_reaction_without_types_is_refused() -> None:
         reaction(get_args(Received), [Refund])
     with pytest.raises(ValueError, match="no message types"):
         reaction([Received], get_args(Refund))
+
+
+def test_a_reaction_without_a_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"functools\.partial.* has no name .*fix: give Reaction a function"):
+        Reaction(partial(refund), source=FACTS, events=[Received], commands={COMMANDS: [Refund]})
 
 
 def test_an_event_without_a_type_is_refused() -> None:
