@@ -23,7 +23,7 @@ from shared.positions import Committed, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Processor, with_history
+from shared.streams.processors import Processor, by_source, with_history
 from shared.streams.store import RowStore
 from shared.streams.waiting import Waiting
 from shared.topology import Table, Topic, Topology
@@ -52,10 +52,8 @@ class MemoryNode:
         self.logs: dict[Partition, list[bytes]] = defaultdict(list)
         self.removed: dict[Partition, int] = {}
         """How many records retention has removed of a log."""
-        self._processors: dict[str, list[Processor]] = defaultdict(list)
         working = with_history(topology, processors) if processors else ()
-        for processor in working:
-            self._processors[processor.source.name].append(processor)
+        self._processors = by_source(topology, working)
         self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: PARKED_CODEC}
         self._codecs |= {p.table.name: p.codec for p in working if p.table is not None and p.codec is not None}
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
@@ -163,7 +161,7 @@ class MemoryNode:
     def _handle(self, appended: Appended) -> Sequence[Appended]:
         """The records that it leads to, which are not handled yet."""
         batch = Batch("dead")
-        for processor in self._processors[appended.topic]:
+        for processor in self._processors.get(appended.topic, ()):
             failure = processor.attempt(appended, self._batch_rows(processor, appended.partition, batch), batch)
             if failure is not None:
                 batch.bury(appended, failure.code, failure.reason)

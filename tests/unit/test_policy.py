@@ -197,6 +197,8 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
 def test_processors_that_cannot_share_a_worker_are_refused_with_a_fix(other: Processor, refusal: str) -> None:
     with pytest.raises(ValueError, match=refusal):
         by_source(SHOP, [Policy(answering(OpenAccount())), other])
+    with pytest.raises(ValueError, match=refusal):
+        MemoryNode(SHOP, [Policy(answering(OpenAccount())), other])
 
 
 @pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", Reserved)])
