@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -39,7 +40,7 @@ def show(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], 
 def retry(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], url: Url = None) -> None:
     """Handle the records parked under ID in order, up to the first that fails again."""
     _ask(service, url, letter_id, "retry")
-    print(f"asked; `dead-letters show {service} {letter_id}` shows what is left")
+    print(f"asked; {_command('show', service, letter_id, url)} shows what is left")
 
 
 @cli.command()
@@ -52,8 +53,8 @@ def discard(
 ) -> None:
     """Drop the first record parked under ID for good."""
     _ask(service, url, letter_id, "discard", {"offset": offset, "reason": reason})
-    left = f"`dead-letters show {service} {letter_id}` shows what is left"
-    print(f"asked; {left}, and `dead-letters retry {service} {letter_id}` handles it")
+    look, again = (_command(verb, service, letter_id, url) for verb in ("show", "retry"))
+    print(f"asked; {look} shows what is left, and {again} handles it")
 
 
 def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
@@ -65,6 +66,11 @@ def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
         cursor = page["cursor"]
         if cursor is None:
             return
+
+
+def _command(verb: str, service: str, letter_id: str, url: str | None) -> str:
+    """As one types it: an id may have spaces."""
+    return f"`{shlex.join(['dead-letters', verb, service, letter_id, *(['--url', url] if url else [])])}`"
 
 
 def _ask(

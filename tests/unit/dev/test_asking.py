@@ -98,7 +98,15 @@ def test_a_discard_does_not_claim_that_the_record_is_dropped(
     """By then another record may be first, or its source may be read again."""
     answers["worker"] = lambda _: httpx.Response(202, json={})
     dead_letters.discard("inventory", "levels/0/a", 7, "a test", url="http://worker")
-    assert "`dead-letters show inventory levels/0/a` shows what is left" in capsys.readouterr().out
+    assert "`dead-letters show inventory levels/0/a --url http://worker` shows what is left" in capsys.readouterr().out
+
+
+def test_the_command_to_type_next_names_the_id_and_the_worker(
+    answers: dict[str, Answer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers["worker"] = lambda _: httpx.Response(202, json={})
+    dead_letters.retry("orders", "orders/3/o 1", url="http://worker")
+    assert "`dead-letters show orders 'orders/3/o 1' --url http://worker`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("body", ["<html>Bad Gateway</html>", "[]", "{}"])
