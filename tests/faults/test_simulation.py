@@ -352,8 +352,9 @@ class World:
     async def _tell(self, worker: Worker, wish: Assignment | None) -> None:
         """Often in the middle of a turn, which then must not handle the records it fetched."""
         assert worker.engine is not None
+        in_a_turn = not worker.is_told and worker.engine.assignment is not None and self.chance.random() < 0.5
         worker.engine._inbox.put_nowait((wish, asyncio.get_running_loop().create_future()))
-        if worker.engine.assignment is not None and self.chance.random() < 0.5:
+        if in_a_turn:
             await worker.fly(Engine._turn_or_heal)
         while worker.idle and worker.is_told:
             await worker.fly(Engine._handle_rebalance)
