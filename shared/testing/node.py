@@ -28,6 +28,8 @@ from shared.streams.store import RowStore
 from shared.streams.waiting import Waiting
 from shared.topology import Table, Topic, Topology
 
+LONGEST = 10_000  # chain of records that one leads to
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -148,9 +150,14 @@ class MemoryNode:
         """Handles the record, and then those it leads to, in the order of their logs."""
         appended = self._appended(record)
         unhandled = deque([appended])
-        while unhandled:
+        for _ in range(LONGEST):
+            if not unhandled:
+                return appended
             unhandled += self._handle(unhandled.popleft())
-        return appended
+        raise RecursionError(
+            f"more than {LONGEST:,} records follow from one of {record.topic}; fix: end the cycle of its policies and "
+            f"timers, which do not wait in memory"
+        )
 
     def _appended(self, record: Record) -> Appended:
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition

@@ -167,6 +167,14 @@ def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> 
     assert [PARCEL.event_codec.decode(value).sequence for value in log] == list(range(1, LONG + 3))
 
 
+def test_in_memory_a_timer_that_is_always_set_again_is_found() -> None:
+    there = Delay(source=FACTS, target=STALL, delay_s=9.0)
+    back = Delay(source=STALL, target=FACTS, delay_s=9.0)
+    node = MemoryNode(SHOP, [there, back])
+    with pytest.raises(RecursionError, match=r"follow from one of shop\.events\.v1; fix: end the cycle"):
+        asyncio.run(node.append(FACTS, b"a", b""))
+
+
 def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processors, "log", structlog.get_logger())  # one that was used before can't be captured
     with structlog.testing.capture_logs() as lines:
