@@ -61,8 +61,9 @@ def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBin
         operation = AclOperation.WRITE if topic.kind == "commands" else AclOperation.READ
         yield _allow(topology, ResourceType.TOPIC, topic.name, operation)
     yield _allow(topology, ResourceType.GROUP, topology.group, AclOperation.READ)
-    # a worker asks whether the next version has begun
-    yield _allow(topology, ResourceType.GROUP, topology.next_version.group, AclOperation.DESCRIBE)
+    # a worker asks whether the version before or after its own has begun
+    for other in filter(None, (topology.previous_version, topology.next_version)):
+        yield _allow(topology, ResourceType.GROUP, other.group, AclOperation.DESCRIBE)
     prefix = ResourcePatternType.PREFIXED
     yield _allow(topology, ResourceType.TRANSACTIONAL_ID, producer_id(topology.group, ""), AclOperation.WRITE, prefix)
 

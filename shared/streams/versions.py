@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -122,8 +121,8 @@ class VersionGuard:
 
     async def _refuse_to_act_anew(self) -> None:
         """Raises NotRebuilt where the previous version has acted, whatever is in the tables."""
-        topology, before = self._topology, replace(self._topology, version=self._topology.version - 1)
-        if not self.acts_without_a_row or not await self._has_begun(before.group):
+        topology, before = self._topology, self._topology.previous_version
+        if before is None or not self.acts_without_a_row or not await self._has_begun(before.group):
             return
         if not await self._has_begun(topology.group):
             rebuilt = f"`rebuild {topology.service}`, then start the worker again"

@@ -7,9 +7,11 @@ import os
 import ssl
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AclOperation
 from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
@@ -18,6 +20,7 @@ from shared.dev import cli
 from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
+from shared.kafka.acls import rules_of
 from shared.settings import load_settings
 
 
@@ -111,3 +114,11 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None
                 sides.remove(side)
             except ssl.SSLWantReadError:
                 pass
+
+
+@pytest.mark.parametrize(("version", "groups"), [(1, {"accounts-v2"}), (3, {"accounts-v2", "accounts-v4"})])
+def test_a_worker_may_ask_about_the_versions_around_its_own(version: int, groups: set[str]) -> None:
+    """Else it would ask for ever, and never be ready."""
+    rules = rules_of(replace(TOPOLOGY, version=version), [])
+    described = {rule.name for rule in rules if rule.operation == AclOperation.DESCRIBE}
+    assert described == groups
