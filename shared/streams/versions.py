@@ -195,9 +195,10 @@ class VersionGuard:
         service, name = self._topology.service, processor.name
         again = f"raise `version` in its topology.py, then `rebuild {service}`"
         return (
-            f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: they "
-            f"come from another source, and would skip records of this one; fix: give the table the source that it "
-            f"had, or {f'`reprocess {service}/{name}`' if processor.repeatable else again}"
+            f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: unless "
+            f"the brokers have forgotten it, the rows come from another source, and would skip records of this one; "
+            f"fix: give the table the source that it had, or "
+            f"{f'`reprocess {service}/{name}`' if processor.repeatable else again}"
         )
 
     def _other_name(self, processor: Processor) -> str:
