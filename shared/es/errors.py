@@ -14,6 +14,7 @@ from typing import ClassVar
 from pydantic import ValidationError
 
 REASON_MAX_CHARS = 300
+DETAIL_MAX_CHARS = 1_000
 
 
 class OnefoldError(Exception):
@@ -21,7 +22,10 @@ class OnefoldError(Exception):
 
 
 class DomainError(OnefoldError):
-    """A command refused by the domain. `code` is part of the public contract: clients branch on it."""
+    """A command refused by the domain. `code` is part of the public contract: clients branch on it.
+
+    Of its text the first DETAIL_MAX_CHARS are kept in the aggregate's row, and answered.
+    """
 
     code: ClassVar[str]
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shared.es.decider import Decider, fold
 from shared.es.envelope import C, CommandEnvelope, E
-from shared.es.errors import DomainError
+from shared.es.errors import DETAIL_MAX_CHARS, DomainError
 from shared.es.ids import derived_id
 from shared.es.message import Command
 from shared.es.row import Outcome, Row, S
@@ -33,7 +33,8 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
     try:
         facts = decider.decide(command.data, row.state)
     except DomainError as refusal:
-        outcome = Outcome(command.command_id, row.sequence, refusal.code, str(refusal), digest)
+        detail = str(refusal)[:DETAIL_MAX_CHARS]  # it may quote the command, and the row keeps many
+        outcome = Outcome(command.command_id, row.sequence, refusal.code, detail, digest)
         return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
     after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)

@@ -16,6 +16,7 @@ from services.accounts.domain.events import AccountCharged, AccountEvent, Accoun
 from services.accounts.domain.state import Account, Open
 from shared.es.decider import fold
 from shared.es.envelope import CommandEnvelope, EventEnvelope
+from shared.es.errors import DomainError
 from shared.es.message import Command, Part
 from shared.es.row import OUTCOMES_KEPT, Outcome, Row
 from shared.es.step import Step, fingerprint, step
@@ -76,6 +77,24 @@ def test_a_refused_command_is_an_outcome_without_events() -> None:
     assert done.outcome.detail
     assert (done.row.state, done.row.offset) == (Open(balance_cents=0), 5)
     assert done.row.outcome("c-2") == done.outcome
+
+
+def test_refusals_that_quote_their_commands_do_not_fill_the_row() -> None:
+    """A row of more than 1 MiB would stop every worker that owns it."""
+
+    class TooLong(DomainError):
+        code = "account.too_long"
+
+    def decide(command: AccountCommand, _: Account) -> list[AccountEvent]:
+        raise TooLong(f"{command!r} is too long: {'ü' * 100_000}")
+
+    row = DECIDER.initial_row
+    for number in range(OUTCOMES_KEPT):
+        row = step(replace(DECIDER, decide=decide), row, envelope(OpenAccount(), f"c-{number}"), number).row
+    assert len(DECIDER.row_codec.encode(row)) < 100_000
+    latest = row.outcome("c-0")
+    assert latest is not None
+    assert (latest.detail or "").startswith("OpenAccount(")
 
 
 def test_a_repeated_command_gets_its_outcome_again_and_changes_nothing() -> None:
