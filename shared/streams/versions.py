@@ -194,11 +194,12 @@ class VersionGuard:
         """A row holds the offset of the last record in it: it would skip another topic's records up to there."""
         service, name = self._topology.service, processor.name
         again = f"raise `version` in its topology.py, then `rebuild {service}`"
+        if all(each.repeatable and not each.copies for each in self._processors if each.source == processor.source):
+            again = f"`reprocess {service}/{name}`"
         return (
             f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: unless "
             f"the brokers have forgotten it, the rows come from another source, and would skip records of this one; "
-            f"fix: give the table the source that it had, or "
-            f"{f'`reprocess {service}/{name}`' if processor.repeatable else again}"
+            f"fix: give the table the source that it had, or {again}"
         )
 
     def _other_name(self, processor: Processor) -> str:

@@ -274,6 +274,17 @@ def test_a_worker_whose_table_has_another_name_does_not_begin_its_aggregates_aga
     assert events(broker) == 1
 
 
+def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) -> None:
+    """`reprocess` refuses that, because the policy would send its commands again."""
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    view = Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0]))
+    beside = Delay(source=COPIED, target=COMMANDS, delay_s=0.0)
+    later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
+    with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
+        asyncio.run(later.start())
+
+
 def test_a_worker_that_has_read_only_bad_commands_needs_no_rows(broker: Broker) -> None:
     broker.append(COMMANDS.name, (b"a-1", b"noise"), None)
     for name in ("w", "later"):
