@@ -50,6 +50,6 @@ def test_an_idle_worker_clears_what_was_aborted_under_its_id(broker: Broker) -> 
 
 def test_partitions_added_to_a_topic_stop_the_worker(broker: Broker) -> None:
     """The rows of their keys are in other partitions."""
-    fix = r"commands\.v1: partitions is 3, declared as 2; fix: move to the topic's next version"
+    fix = r"commands\.v1: partitions is 3, declared as 2; fix: if the declaration was changed, declare 3 again"
     with pytest.raises(TopologyMismatch, match=fix):
         asyncio.run(Worker(broker, "w", 0, 2).start())
