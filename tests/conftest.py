@@ -23,6 +23,7 @@ LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them; the usual run stays under half an hour on two cores."""
 
 SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's partitions move after this time
+WORKER_SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
@@ -72,7 +73,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
-    root = tmp_path_factory.mktemp("stack")
-    with Stack(root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("stack"), workers=2) as stack:
         yield stack
+
+
+def accounts_stack(root: Path, workers: int, brokers: int = 1) -> Stack:
+    """Workers of accounts, and brokers of their own."""
+    return Stack(root, {TOPOLOGY.service: workers}, brokers, settings=WORKER_SETTINGS, topologies=[TOPOLOGY])

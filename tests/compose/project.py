@@ -66,7 +66,7 @@ class Container:
 class Project:
     """`docker compose` with these files of a checkout; `environment` names its host ports."""
 
-    def __init__(self, name: str, files: Sequence[str], environment: Mapping[str, str], checkout: Path = ROOT) -> None:
+    def __init__(self, name: str, files: Sequence[str], environment: Mapping[str, str], checkout: Path) -> None:
         self._command = [
             "docker",
             "compose",

@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from shared.dev.processes import identify
-from tests.dev.waiting import wait_until
+from tests.waiting import eventually
 
 PARENT = """
 import sys, time
@@ -20,6 +20,6 @@ def test_a_child_that_ignores_sigterm_is_killed_after_its_parent_ends(tmp_path: 
     with subprocess.Popen([sys.executable, "-c", PARENT, log], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         child = identify(int(parent.stdout.readline()))
-        wait_until(lambda: log.exists() and "ready" in log.read_text())
+        eventually(lambda: log.exists() and "ready" in log.read_text())
         parent.kill()
-    wait_until(lambda: not child.running)
+    eventually(lambda: not child.running)

@@ -16,12 +16,12 @@ from pathlib import Path
 from shared.child import Child
 from shared.dev import cli
 from shared.kafka.mirror import Mirror
-from tests.dev.waiting import wait_until
+from tests.waiting import eventually
 
 def start(mirror):
     maker = "trap 'sleep 0.2; echo transactions ended; exit' TERM; echo copying; while :; do sleep 0.1; done"
     mirror._process = Child(["sh", "-c", maker], mirror.log)
-    wait_until(lambda: "copying" in mirror.log.read_text())
+    eventually(lambda: "copying" in mirror.log.read_text())
 
 Mirror.start, cli.stays.ROOT = start, Path(sys.argv.pop()) / "up"
 cli.main()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from shared.dev import processes
 from shared.dev.processes import Process, children, end, identify
+from tests.waiting import eventually
 
 SLEEPING = "import time; time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -41,9 +41,7 @@ def test_a_dead_process_does_not_count_as_running_even_before_it_is_reaped(child
     process = identify(child.pid)
     assert process in children()
     child.kill()
-    deadline = time.monotonic() + 5
-    while process in children():
-        assert time.monotonic() < deadline
+    eventually(lambda: process not in children())
     assert not process.running
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -19,10 +18,10 @@ from tests.engine.parked import release, send
 from tests.faults.harness import get
 from tests.faults.load import command
 from tests.faults.log import Follower
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-DEADLINE_S = 60.0
 ABSENT = object()
 
 
@@ -102,15 +101,12 @@ class _Letters:
 
     def await_one(self, partition: int, offset: int) -> dict[str, Any]:
         """The letter for the command at this offset; there may be only one."""
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            letters = [json.loads(read.value or b"") for reads in self._follower.records.values() for read in reads]
-            found = [letter for letter in letters if (letter["partition"], letter["offset"]) == (partition, offset)]
-            if found:
-                assert len(found) == 1
-                return dict(found[0])
-            time.sleep(0.05)
-        pytest.fail(f"no dead letter for {partition}@{offset}")
+        (letter,) = eventually(lambda: self._at(partition, offset))
+        return letter
+
+    def _at(self, partition: int, offset: int) -> list[dict[str, Any]]:
+        letters = [json.loads(read.value or b"") for reads in self._follower.records.values() for read in reads]
+        return [letter for letter in letters if (letter["partition"], letter["offset"]) == (partition, offset)]
 
 
 def _holds(found: Mapping[str, Any] | None, raw: bytes | None) -> bool:
@@ -123,10 +119,9 @@ def _holds(found: Mapping[str, Any] | None, raw: bytes | None) -> bool:
 
 def _settled(worker: Any, name: str) -> tuple[int, int, int]:
     """(status, balance, sequence) once the good commands are decided."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+
+    def shown() -> tuple[int, int, int]:
         status, body = get(worker, f"/accounts/{name}")
-        found = (status, body.get("balance_cents"), body.get("sequence"))
-        if found[2] == 2 or time.monotonic() > deadline:
-            return found
-        time.sleep(0.05)
+        return status, body.get("balance_cents"), body.get("sequence")
+
+    return eventually(shown, lambda found: found[2] == 2)

@@ -28,6 +28,7 @@ from shared.kafka.transactions import (
 )
 from shared.positions import Partition
 from tests.faults.log import with_open_transactions
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -143,9 +144,7 @@ def _write(
 
 
 def _await_abort(bootstrap: str, step: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while step == "before_offsets" and with_open_transactions(bootstrap, [SOURCE]):
-        assert time.monotonic() < deadline
+    eventually(lambda: step != "before_offsets" or not with_open_transactions(bootstrap, [SOURCE]))
 
 
 def test_a_worker_that_cannot_join_its_group_exits_and_says_why(stack: Stack) -> None:
@@ -155,10 +154,7 @@ def test_a_worker_that_cannot_join_its_group_exits_and_says_why(stack: Stack) ->
     outsider, other = stack.workers
     with _member(stack.bootstrap, TOPOLOGY.group):
         outsider.spawn()
-        deadline = time.monotonic() + DEADLINE_S
-        while outsider.running:
-            assert time.monotonic() < deadline, "the worker is still running"
-            time.sleep(0.1)
+        eventually(lambda: not outsider.running)
     assert outsider.exit_code
     assert "stop the consumers that use" in outsider.log.read_text()
     outsider.start()

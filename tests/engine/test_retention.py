@@ -13,8 +13,7 @@ from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
-from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import accounts_stack
 from tests.faults.harness import Log, observe
 
 pytestmark = pytest.mark.broker
@@ -25,8 +24,7 @@ PARTITIONS = range(TOPOLOGY.partitions)
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker on a broker of its own, from which the tests delete records."""
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
-    with Stack(tmp_path_factory.mktemp("lone"), {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("lone"), workers=1) as stack:
         yield stack
 
 

@@ -73,12 +73,14 @@ async def turns_of(records: int) -> str:
     return "".join(turn[0] for turn in noting.turns)
 
 
-def _engine(*processors: Processor) -> Engine:
-    parked = SHOP.parked.name
-    store: Any = FakeStore(parked)
+def _engine(
+    *processors: Processor, reader: Any = None, producer: Any = None, alive: Callable[[], None] = lambda: None
+) -> Engine:
+    """It has the parked rows of one partition, and of its surroundings only what is given."""
+    nothing, store = cast(Any, None), cast(Any, FakeStore(SHOP.parked.name))
     store.open(0)
-    nothing = cast(Any, None)
-    return Engine(SHOP, processors, {parked: store}, nothing, nothing, nothing, nothing, print, 1.0)
+    stores = {store.table_name: store}
+    return Engine(SHOP, processors, stores, reader, nothing, producer, offsets=nothing, alive=alive, lease_s=1.0)
 
 
 def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
@@ -100,14 +102,10 @@ def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
 
 def _asked(retries: int, alive: Callable[[], None], reader: Any = None) -> tuple[Engine, Source, list[Any]]:
     """An engine, the source of operators' wishes, and the records of some retries in it."""
-    parked, nothing = SHOP.parked.name, cast(Any, None)
-    store: Any = FakeStore(parked)
-    store.open(0)
-    engine = Engine(SHOP, [], {parked: store}, reader, nothing, nothing, nothing, alive, 1.0)
     wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
     place = TopicPartition(SHOP.parking.name, 0)
     fetched = [SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish) for n in range(retries)]
-    return engine, Source(place, [], 0, retries), fetched
+    return _engine(reader=reader, alive=alive), Source(place, [], 0, retries), fetched
 
 
 def test_partitions_move_between_two_retries_of_an_operator() -> None:
@@ -157,8 +155,7 @@ async def _asked_for(restoring: bool, paused: bool) -> list[int]:
         highwater=lambda tp: 0,
         paused=lambda: {place} if paused else set(),
     )
-    store, nothing = cast(Any, FakeStore(SHOP.parked.name)), cast(Any, None)
-    engine = Engine(SHOP, [], {SHOP.parked.name: store}, cast(Any, reader), nothing, nothing, nothing, print, 1.0)
+    engine = _engine(reader=reader)
     engine.sources = {place: Source(place, [], 0, 0)}
     if restoring:
         engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9})
@@ -186,17 +183,13 @@ class SlowProducer:
 
 async def commits_of(arrivals: str) -> list[int]:
     """What is committed when records arrive during a commit (d) or after it (a)."""
-    place, producer, nothing = TopicPartition(FACTS.name, 0), SlowProducer(), cast(Any, None)
-    store: Any = FakeStore(SHOP.parked.name)
-    store.open(0)
-    offsets = count()
+    place, producer, offsets = TopicPartition(FACTS.name, 0), SlowProducer(), count()
 
     async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
         return {place: [_record(next(offsets))]}
 
-    reader: Any = SimpleNamespace(getmany=getmany, position=lambda tp: 0, paused=lambda: set(), stop=AsyncMock())
-    stores = {store.table_name: store}
-    engine = Engine(SHOP, [Noting()], stores, reader, nothing, cast(Any, producer), nothing, print, 1.0)
+    reader = SimpleNamespace(getmany=getmany, position=lambda tp: 0, paused=lambda: set(), stop=AsyncMock())
+    engine = _engine(Noting(), reader=reader, producer=producer)
     engine.sources = {place: Source(place, [Noting()], 0, 0)}
     engine.assignment = Assignment(frozenset({place}), frozenset(), b"", 1, "m")
     await engine._turn()
@@ -230,7 +223,6 @@ def test_records_that_come_during_a_commit_are_committed_together(
 
 def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "MAX_RETRY_PAUSE_S", 0.0)
-    nothing = cast(Any, None)
-    engine = Engine(SHOP, [], {}, nothing, nothing, nothing, nothing, print, 1.0)
+    engine = _engine()
     engine._failures = 5_000
     asyncio.run(engine._roll_back(TransactionAborted("once more")))

@@ -16,15 +16,13 @@ from shared.checkout import CHECKOUT
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
 from shared.kafka.embedded import EmbeddedKafka
-from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import accounts_stack
 from tests.faults.harness import runs
 from tests.faults.proxy import Proxy
 from tests.faults.run import new_seed
 
 LONG_REPEATS = 20
 LEAD_AGAIN = {"leader.imbalance.check.interval.seconds": 5, "leader.imbalance.per.broker.percentage": 0}
-SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,7 +47,7 @@ def root(request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def faulted(root: Path) -> Iterator[Stack]:
     """One broker, two workers."""
-    with _stack(root / "single", brokers=1) as stack:
+    with accounts_stack(root / "single", workers=2) as stack:
         yield stack
 
 
@@ -63,7 +61,7 @@ def pair(faulted: Stack) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def three(root: Path) -> Iterator[Stack]:
-    stack = _stack(root / "three", brokers=3)
+    stack = accounts_stack(root / "three", workers=2, brokers=3)
     stack.kafka = EmbeddedKafka(stack.root / "kafka", stack.logs, 3, LEAD_AGAIN)
     with stack:
         yield stack
@@ -86,7 +84,7 @@ class Cut(NamedTuple):
 
 @pytest.fixture(scope="module")
 def proxied(root: Path) -> Iterator[Cut]:
-    stack = _stack(root / "proxied", brokers=1)
+    stack = accounts_stack(root / "proxied", workers=2)
     with Proxy(lambda: stack.bootstrap) as proxy:
         advertised = {"advertised.listeners": f"CLIENT://{proxy.address}"}
         stack.kafka = EmbeddedKafka(stack.root / "kafka", stack.logs, properties=advertised)
@@ -99,10 +97,6 @@ def cut(proxied: Cut) -> Iterator[Cut]:
     yield proxied
     proxied.proxy.heal()
     _heal(proxied.stack)
-
-
-def _stack(root: Path, brokers: int) -> Stack:
-    return Stack(root, {TOPOLOGY.service: 2}, brokers, settings=SETTINGS, topologies=[TOPOLOGY])
 
 
 def _heal(stack: Stack) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -17,7 +17,10 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from shared.kafka.brokers import Brokers
 from shared.positions import Partition
+
+DEADLINE_S = 60.0
 
 
 class Read(NamedTuple):
@@ -29,11 +32,11 @@ class Read(NamedTuple):
 Records = dict[Partition, list[Read]]
 
 
-def read_all(bootstrap: str, starts: Mapping[Partition, int], deadline_s: float = 60.0) -> Records:
+def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
     """Every committed record from `starts` on. Call it only while no transaction is open."""
     found: Records = {partition: [] for partition in starts}
     missing = set(starts)
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + DEADLINE_S
     with closing(_reader(bootstrap, starts)) as consumer:
         while missing:
             for message in consumer.consume(5_000, 0.2):
@@ -43,8 +46,14 @@ def read_all(bootstrap: str, starts: Mapping[Partition, int], deadline_s: float 
                     found[place].append(_read(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     missing.discard(place)
-            assert time.monotonic() < deadline, f"not read to the end within {deadline_s:.0f} s: {sorted(missing)}"
+            assert time.monotonic() < deadline, f"not read to the end within {DEADLINE_S:.0f} s: {sorted(missing)}"
     return found
+
+
+def read_whole(bootstrap: str, topic: str) -> Records:
+    """Every committed record of the topic, as `read_all`."""
+    partitions = range(Brokers(bootstrap).partitions(topic))
+    return read_all(bootstrap, {(topic, partition): OFFSET_BEGINNING for partition in partitions})
 
 
 def with_open_transactions(bootstrap: str, partitions: Iterable[Partition]) -> list[Partition]:

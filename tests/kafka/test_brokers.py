@@ -32,3 +32,9 @@ def test_a_refusal_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = answering(monkeypatch, KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(BrokersUnavailable, match="GROUP_AUTHORIZATION_FAILED"):
         brokers.members("accounts")
+
+
+def test_where_no_broker_answers_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = answering(monkeypatch, KafkaError._TRANSPORT)
+    with pytest.raises(BrokersUnavailable, match="fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"):
+        brokers.members("accounts")

@@ -19,6 +19,7 @@ from shared.kafka.provision import provision
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
 from shared.settings import Settings
 from shared.topology import Topic, Topology
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.long
 
@@ -100,10 +101,7 @@ def coordinator_of(bootstrap: str) -> int:
 
 def await_gone(bootstrap: str, broker: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.monotonic() + DEADLINE_S
-    while broker in known_brokers(admin):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    eventually(lambda: broker not in known_brokers(admin))
 
 
 def known_brokers(admin: AdminClient) -> set[int]:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
-from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import accounts_stack
 from tests.queries.cluster import owners
 
 
@@ -20,9 +18,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
-    root = tmp_path_factory.mktemp("trio")
-    with Stack(root, {TOPOLOGY.service: 3}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("trio"), workers=3) as stack:
         yield stack
 
 

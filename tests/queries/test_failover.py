@@ -14,6 +14,7 @@ import pytest
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from tests.queries.cluster import client, fill, key_of, path_of, post
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -118,10 +119,7 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
 
 def _await_return(worker: Worker, other: Worker) -> None:
     """Returns when `other` sees that `worker` owns partitions again."""
-    deadline = time.monotonic() + BACK_WITHIN_S
-    while worker.url not in httpx.get(f"{other.url}/cluster").json()["owners"]["accounts"].values():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: worker.url in httpx.get(f"{other.url}/cluster").json()["owners"]["accounts"].values())
     worker.await_ready()
 
 

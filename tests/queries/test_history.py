@@ -37,11 +37,11 @@ async def charge(http: httpx.AsyncClient, url: str, account_id: str, first: int,
     return answer
 
 
-async def history(http: httpx.AsyncClient, url: str, account_id: str, limit: int = 100) -> list[dict[str, Any]]:
+async def history(http: httpx.AsyncClient, url: str, account_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor: int | None = 0
     while cursor is not None:
-        ask = f"{url}{path_of(account_id)}/events?cursor={cursor}&limit={limit}"
+        ask = f"{url}{path_of(account_id)}/events?cursor={cursor}&limit=100"
         answer = await eventually(lambda ask=ask: http.get(ask), lambda a: a.status_code != 503)  # type: ignore[misc]
         assert answer.status_code == 200, answer.text
         found += answer.json()["items"]

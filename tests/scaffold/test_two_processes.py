@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,8 @@ import httpx
 import pytest
 
 from tests.scaffold.checkout import Checkout
+from tests.waiting import eventually
 
-DEADLINE_S = 120.0
 NOON = "1997-01-18T12:00:00Z"
 HEADERS = {"Occurred-At": NOON, "Idempotency-Key": "once"}  # one command per aggregate, so none is a repeat
 
@@ -43,14 +42,9 @@ def post(url: str, body: dict[str, Any]) -> None:
     assert answer.status_code == httpx.codes.CREATED, answer.text
 
 
-def eventually(url: str, **wanted: object) -> dict[str, Any]:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found: dict[str, Any] = httpx.get(url, timeout=60.0).json()
-        if all(found.get(name) == value for name, value in wanted.items()):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+def shown(url: str, **wanted: object) -> dict[str, Any]:
+    """The row, once it has these fields."""
+    return eventually(lambda: dict(httpx.get(url, timeout=60.0).json()), lambda row: wanted.items() <= row.items())
 
 
 @pytest.mark.broker
@@ -63,11 +57,11 @@ def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_others_answer
         line = {"sku": "abba", "quantity": quantity, "amount_cents": quantity * 100}
         post(f"{urls[service]}/{service}/1", {"customer_id": "ann", "lines": [line], "placed_at": NOON})
     for service in ("orders", "bookings"):
-        assert eventually(f"{urls[service]}/{service}/1", phase="confirmed")["sequence"] == 3
-    eventually(item, physical=0, reserved=0)
-    eventually(account, balance_cents=500, held_cents=0)
+        assert shown(f"{urls[service]}/{service}/1", phase="confirmed")["sequence"] == 3
+    shown(item, physical=0, reserved=0)
+    shown(account, balance_cents=500, held_cents=0)
 
     line = {"sku": "abba", "quantity": 1, "amount_cents": 1}
     post(f"{urls['bookings']}/bookings/2", {"customer_id": "ann", "lines": [line], "placed_at": NOON})
-    assert eventually(f"{urls['bookings']}/bookings/2", phase="rejected")["code"] == "inventory.out_of_stock"
+    assert shown(f"{urls['bookings']}/bookings/2", phase="rejected")["code"] == "inventory.out_of_stock"
     assert httpx.get(f"{urls['orders']}/orders/2", timeout=60.0).status_code == httpx.codes.NOT_FOUND

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.dev.stack import Stack
-from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import WORKER_SETTINGS
 from tests.shop.market import Market
 
 WORKERS = {"accounts": 1, "inventory": 1, "orders": 2, "sales": 1}
@@ -17,8 +16,8 @@ ORDERS_DEADLINE_S = 5.0  # three attempts: an order without answers ends after 1
 
 @pytest.fixture(scope="session")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ORDERS_DEADLINE_S", str(ORDERS_DEADLINE_S))
-        with Stack(tmp_path_factory.mktemp("shop"), WORKERS, settings=settings) as stack, Market(stack) as market:
+        root = tmp_path_factory.mktemp("shop")
+        with Stack(root, WORKERS, settings=WORKER_SETTINGS) as stack, Market(stack) as market:
             yield market

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.es.ids import derived_id
+from shared.positions import Partition
 from shared.testing.conversation import Said
+from tests.faults.log import Records, read_all, read_whole
+from tests.waiting import eventually
 
 DEADLINE_S = 90.0
 PAUSE_S = 0.05
 NOON = "1997-01-18T12:00:00Z"
-
-Found = TypeVar("Found")
 
 Line = tuple[str, int, int]
 """SKU, number of pieces, cents for all pieces."""
@@ -80,7 +79,7 @@ class Market:
         return answer
 
     def try_to_post(
-        self, service: str, path: str, body: object = None, told_at: str = NOON, key: str | None = None
+        self, service: str, path: str, body: object, told_at: str = NOON, key: str | None = None
     ) -> httpx.Response:
         headers = {"Idempotency-Key": key or str(uuid.uuid4()), "Occurred-At": told_at}
         return self._answer(service, "POST", path, json=body, headers=headers)
@@ -135,53 +134,19 @@ def story_of(order: str) -> str:
     return derived_id("story", order)
 
 
-def eventually(look: Callable[[], Found], good: Callable[[Found], bool]) -> Found:
-    """The first value found that is good; raises AssertionError with the last one at the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not good(found := look()):
-        assert time.monotonic() < deadline, found
-        time.sleep(PAUSE_S)
-    return found
-
-
 def read(bootstrap: str, topic: str) -> list[Said]:
     """Every committed record of a topic, partition after partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-    return sorted(
-        read_from(bootstrap, {(topic, number): 0 for number in partitions}),
-        key=lambda said: (said.partition, said.offset),
-    )
+    return _said(read_whole(bootstrap, topic))
 
 
-def read_from(bootstrap: str, places: Mapping[tuple[str, int], int]) -> list[Said]:
-    """Every record committed from these offsets on (by topic and partition), in each partition's order."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "tests-shop",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
-    found: list[Said] = []
-    ended = 0
-    deadline = time.monotonic() + DEADLINE_S
-    while ended < len(places):
-        assert time.monotonic() < deadline, f"the end of {set(places)} was not reached"
-        message = reader.poll(1.0)
-        if message is None:
-            continue
-        if message.error() is not None:
-            ended += 1
-            continue
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None
-        assert partition is not None
-        assert offset is not None
-        found.append(Said(topic, message.key() or b"", message.value() or b"", offset, partition))
-    reader.close()
-    return found
+def read_from(bootstrap: str, places: Mapping[Partition, int]) -> list[Said]:
+    """Every record committed from these offsets on, partition after partition."""
+    return _said(read_all(bootstrap, places))
+
+
+def _said(records: Records) -> list[Said]:
+    return [
+        Said(topic, read.key or b"", read.value or b"", read.offset, partition)
+        for (topic, partition), reads in sorted(records.items())
+        for read in reads
+    ]

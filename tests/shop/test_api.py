@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.shop.market import NOON, Market, eventually, story_of
+from tests.shop.market import NOON, Market, story_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

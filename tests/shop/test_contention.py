@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from services.orders.topology import EVENTS
-from tests.shop.market import Market, eventually
+from tests.shop.market import Market
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

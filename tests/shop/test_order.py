@@ -12,7 +12,8 @@ from services.inventory.domain.commands import ReceiveStock
 from services.inventory.domain.decide import DECIDER
 from services.inventory.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.kafka.producer import CommandProducer
-from tests.shop.market import Market, eventually
+from tests.shop.market import Market
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -10,7 +10,8 @@ from services.accounts import topology as accounts
 from services.inventory import topology as inventory
 from services.orders import topology as orders
 from services.sales import topology as sales
-from tests.shop.market import Market, eventually, story_of
+from tests.shop.market import Market, story_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -23,7 +23,8 @@ from services.sales.processors import PROCESSORS as SALES
 from shared.streams.processors import Aggregate, Processor
 from shared.testing.conversation import Said, replayed
 from shared.topology import Topic, Topology
-from tests.shop.market import Market, eventually
+from tests.shop.market import Market
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

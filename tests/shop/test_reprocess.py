@@ -26,7 +26,8 @@ from shared.kafka.producer import producer_config
 from shared.kafka.provision import load_topologies
 from shared.testing.conversation import Said
 from shared.topology import Topic
-from tests.shop.market import Market, eventually, read_from
+from tests.shop.market import Market, read_from
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -17,9 +17,8 @@ from shared.dev.stack import Stack
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
-from shared.settings import Settings
 from shared.topology import Topic, Topology
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import accounts_stack
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -47,11 +46,7 @@ class Customer:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    root, settings = (
-        tmp_path_factory.mktemp("durable"),
-        Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json"),
-    )
-    with Stack(root, {TOPOLOGY.service: 1}, brokers=3, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("durable"), workers=1, brokers=3) as stack:
         yield stack
 
 
