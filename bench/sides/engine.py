@@ -6,6 +6,7 @@ BENCH_SERVICE=s BENCH_SOURCE=topic BENCH_WORK=fold|raw|decide python -m faust -A
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 from msgspec import json
@@ -33,8 +34,8 @@ class RawCodec(RowCodec[dict[str, int]]):
     def encode(self, row: Row[dict[str, int]]) -> bytes:
         return json.encode(row)
 
-    def encode_checked(self, row: Row[dict[str, int]]) -> bytes:
-        return self.encode(row)
+    def encode_checked(self, rows: Sequence[Row[dict[str, int]]]) -> list[bytes]:
+        return [self.encode(row) for row in rows]
 
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
         return Row(**json.decode(raw))

@@ -110,6 +110,8 @@ def _check_name(path: str, name: str, field: Schema, config: Schema) -> None:
         raise _refusal(path, "exclude=True leaves it out of the JSON, so it is lost", "remove exclude")
     if field.get("init") is False:
         raise _refusal(path, "it is written, but refused when read", "remove init=False")
+    if field.get("init_only") and field["schema"]["type"] != "default":
+        raise _refusal(path, "it is not written, but needed when read", "give the InitVar a default")
     written, read = field.get("serialization_alias", name), _names_read(name, field, config)
     if written not in read:
         what = f"it is written as {written!r}, but read as {' or '.join(map(repr, read)) or 'a part of another'}"

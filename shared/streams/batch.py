@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from shared.streams.store import RowStore, StoreFailed
 
 FULL_RECORDS = 20_000  # or what arrives in FULL_AGE_S: a commit takes the broker as long, however little it holds
 FULL_AGE_S = 0.2
+ENCODED_AT_ONCE = 50  # rows: the HTTP side waits meanwhile
 LETTER_PART_BYTES = 64 * 1024  # up to six times as much in JSON: key and value still fit Kafka's default record size
 
 
@@ -104,18 +106,23 @@ class Rows:
     def put(self, key: bytes, row: Row[Any] | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
         if self._careful and row is not None:
-            self._encoded(row)
+            self._encoded([row])
         self.changed[key] = row
 
     def encoded(self) -> dict[bytes, bytes | None]:
         """Raises RowUnwritable."""
-        return {key: None if row is None else self._encoded(row) for key, row in self.changed.items()}
+        encoded: dict[bytes, bytes | None] = dict.fromkeys(self.changed)
+        kept = ((key, row) for key, row in self.changed.items() if row is not None)
+        while some := list(islice(kept, ENCODED_AT_ONCE)):
+            keys, rows = zip(*some, strict=True)
+            encoded |= zip(keys, self._encoded(rows), strict=True)
+        return encoded
 
-    def _encoded(self, row: Row[Any]) -> bytes:
+    def _encoded(self, rows: Sequence[Row[Any]]) -> list[bytes]:
         try:
-            return self.codec.encode_checked(row)
+            return self.codec.encode_checked(rows)
         except (ValueError, RecursionError) as error:
-            raise RowUnwritable(f"the new row of {self.changelog} could not be read again: {error}") from error
+            raise RowUnwritable(f"a new row of {self.changelog} could not be read again: {error}") from error
 
 
 class Batch:

@@ -37,7 +37,7 @@ from shared.kafka.transactions import (
 from shared.parking import PARKED_CODEC, Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
-from shared.streams.guards import GapGuard, Standstill, Watchdog
+from shared.streams.guards import GapGuard, GrowthGuard, Standstill, Watchdog
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
@@ -124,6 +124,7 @@ class Engine(Service):
         self._has_left = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._gap_guard = GapGuard({})
+        self._growth_guard = GrowthGuard()
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
         self._committed_at = 0.0
@@ -471,6 +472,7 @@ class Engine(Service):
             for (topic, partition), rows in changes.items()
             for key, value in rows.items()
         ]
+        self._growth_guard.check(changes)
         self._producer.send(batch.records + records)
         return changes
 

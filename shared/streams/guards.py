@@ -1,4 +1,4 @@
-"""Guards of the engine's reading: one notices records that were left out, the other a lack of progress."""
+"""Guards of the engine: they notice records that were left out, a lack of progress, and rows that grow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from shared.positions import Partition
 log = structlog.get_logger(__name__)
 
 STANDSTILL_S = 120.0  # twice as long as another service's open transaction may hold back the records behind it
+
+LARGE_ROW_BYTES = 256 * 1024  # a quarter of what topics take by default
 
 
 class Standstill(Exception):
@@ -68,4 +70,25 @@ class Watchdog:
                 raise Standstill(
                     f"{tp[0]}/{tp[1]} has stayed at offset {position} for {now - still.since:.0f} s while its end "
                     f"moved on, now {ends[tp]}; fix: start the worker again"
+                )
+
+
+class GrowthGuard:
+    """Logs rows that grow, long before one is too large for its changelog and the worker stops."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}  # by changelog: the largest row
+
+    def check(self, changes: Mapping[Partition, Mapping[bytes, bytes | None]]) -> None:
+        """changes: encoded rows by key, by changelog partition. A changelog's largest row is logged as it doubles."""
+        for (changelog, partition), rows in changes.items():
+            size = max(map(len, filter(None, rows.values())), default=0)
+            if size >= max(LARGE_ROW_BYTES, 2 * self._told.get(changelog, 0)):
+                self._told[changelog] = size
+                key = next(key for key, row in rows.items() if row is not None and len(row) == size)
+                log.warning(
+                    "a row is large: a worker stops at one that its topic does not take",
+                    row=f"{changelog}/{partition}, key {key!r}",
+                    size_bytes=size,
+                    fix="bound what its state or view keeps",
                 )

@@ -1,10 +1,12 @@
-"""What the engine notices about its own reads: a skipped batch, a position that does not advance."""
+"""What the engine notices about itself: a skipped batch, a position that does not advance, a row that grows."""
 
 from __future__ import annotations
 
 import pytest
+import structlog
 
-from shared.streams.guards import STANDSTILL_S, GapGuard, Standstill, Watchdog
+from shared.streams import guards
+from shared.streams.guards import LARGE_ROW_BYTES, STANDSTILL_S, GapGuard, GrowthGuard, Standstill, Watchdog
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
 
@@ -54,3 +56,13 @@ def test_a_partition_that_comes_back_is_timed_anew() -> None:
     watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
     watchdog.check({}, {}, 10.0)
     watchdog.check({PLACE: 5}, {PLACE: 99}, STANDSTILL_S + 10)
+
+
+def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "log", structlog.get_logger())  # one that was used before can't be captured
+    guard, changelog, begin = GrowthGuard(), ("accounts-accounts-changelog", 3), LARGE_ROW_BYTES
+    with structlog.testing.capture_logs() as lines:
+        for size in (0, begin - 1, begin, begin + 1, 2 * begin - 1, 2 * begin, 3 * begin):
+            guard.check({changelog: {b"bob": None, b"ann": b"x" * size, b"eve": b""}})
+    assert [line["size_bytes"] for line in lines] == [begin, 2 * begin]
+    assert lines[0]["row"] == "accounts-accounts-changelog/3, key b'ann'"

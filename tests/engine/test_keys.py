@@ -17,7 +17,7 @@ from shared.es.row import Row, RowCodec
 from shared.kafka.murmur2 import partition_of
 from shared.parking import Failure
 from shared.read_model import ReadModel
-from shared.streams.batch import Batch, Rows
+from shared.streams.batch import ENCODED_AT_ONCE, Batch, Rows
 from shared.streams.processors import Projection
 from shared.streams.store import INDEXES_KEY, OFFSET_KEY, RowStore
 from shared.topology import Table, Topic
@@ -79,6 +79,17 @@ def test_a_record_with_any_other_key_is_bad(store: RowStore, key: bytes) -> None
     assert failure is not None
     assert failure.code == "message.bad"
     assert "its key" in failure.reason
+
+
+def test_rows_are_encoded_as_each_would_be_alone(store: RowStore) -> None:
+    codec = cast(RowCodec[Any], COUNT.codec)
+    rows = Rows("changelog", store, 0, PARTITIONS, codec)
+    alone: dict[bytes, bytes | None] = {}
+    for number in range(2 * ENCODED_AT_ONCE + 1):
+        key, row = b"a-%d" % number, Row(number, {"seen": number}, {}, number)
+        rows.put(key, row if number % 10 else None)
+        alone[key] = codec.encode(row) if number % 10 else None
+    assert list(rows.encoded().items()) == list(alone.items())
 
 
 def _home(key: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -380,6 +380,22 @@ def test_a_field_that_no_reader_may_give_is_refused(outer: Callable[[Any], Any])
         count: int = field(default=0, init=False)
 
     refused(outer(Counted), r"^Counted\.count: it is written, but refused when read; fix: remove init=False")
+
+
+@pytest.mark.parametrize("outer", NESTED)
+def test_a_field_that_no_writer_keeps_is_refused_unless_it_may_be_missing(outer: Callable[[Any], Any]) -> None:
+    @dataclass
+    class Scaled:
+        size: int
+        factor: InitVar[int]
+
+    @dataclass
+    class ScaledByDefault:
+        size: int
+        factor: InitVar[int] = 1
+
+    refused(outer(Scaled), r"^Scaled\.factor: it is not written, but needed when read; fix: give the InitVar a default")
+    check_types(declared(outer(ScaledByDefault)))
 
 
 @pytest.mark.parametrize("outer", NESTED)
