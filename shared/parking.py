@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from shared.es.row import RowCodec
+
+_NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
 
 
 class Failure(NamedTuple):
@@ -70,7 +73,7 @@ class Wish(BaseModel):
     The other actions are notes of what was done, which the engine skips; they share the topic so that wishes and notes
     have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records that
     were dropped before are read again; the id names a partition of the view, not a key, and `offset` is the first
-    record that counts.
+    record that counts. The ids of notes end with the topic that `offset` is in, as `noted_id` makes them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -94,6 +97,17 @@ class Wish(BaseModel):
     def record(self) -> tuple[bytes, bytes]:
         """Key and value of its record, which belongs in the partition that the id names."""
         return self.id.encode(), self.model_dump_json().encode()
+
+
+def noted_id(text: str, topic: str) -> str:
+    """An id, for a note about a record of `topic`."""
+    return text if text.endswith(f"@{topic}") else f"{text}@{topic}"
+
+
+def is_noted_in(text: str, topic: str) -> bool:
+    """Whether a note with this id is about a record of `topic`; those of earlier releases do not say of which."""
+    found = _NOTED_ID.fullmatch(text)
+    return found is None or found[1] == topic
 
 
 def processor_of_id(text: str) -> str:

@@ -13,7 +13,11 @@ from shared.topology import Topic
 
 
 class Send(NamedTuple):
-    """A command for an aggregate of this or another service."""
+    """A command for an aggregate of this or another service.
+
+    Nobody is told of its refusal: what a process waits for, the other side must answer with an event (docs/adr/0003).
+    aggregate_id: an illegal one parks the event, so fields that it comes from have the type AggregateId in commands.
+    """
 
     topic: Topic
     aggregate_id: str
@@ -35,9 +39,9 @@ class Reaction:
     react: a named function. Records that it cannot handle are parked under its name, `policy.<name>`, so do not rename
     it while any are parked.
     commands: every type it can send, by target topic.
-    name: not that one, but part of its commands' ids, so it must be the same in every release. If another policy, in
-    this service or another, answers the same event with commands on the same topic, one needs another name: equal ids
-    are taken for a repeat.
+    name: not the function's, but part of its commands' ids, so it must be the same in every release. If another policy,
+    in this service or another, answers the same event with commands on the same topic, one needs another name: equal
+    ids are taken for a repeat.
     """
 
     def __init__(

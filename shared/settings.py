@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -158,9 +159,9 @@ class Settings(BaseSettings):
         host = f"[{self.http_host}]" if ":" in self.http_host else self.http_host
         return self.advertised_url or f"http://{host}:{self.http_port}"
 
-    def store_dir(self, service: str) -> Path:
-        """This worker's own folder for the tables of `service`."""
-        return self.data_dir / f"{service}-{self.instance}"
+    def store_dir(self, group: str) -> Path:
+        """This worker's own folder for the tables of a version of a service, by its consumer group."""
+        return self.data_dir / f"{group}-{self.instance}"
 
     def environment(self) -> dict[str, str]:
         """The variables that give another process these settings."""
@@ -199,6 +200,8 @@ class Settings(BaseSettings):
                 ipaddress.ip_network(network)
             except ValueError as error:
                 yield f"{PREFIX}{name}={network} would match nobody: {error}"
+        if self.advertised_url is not None and not _has_address(self.advertised_url):
+            yield f"ONEFOLD_ADVERTISED_URL={self.advertised_url} is not an address: it needs a host, and a port"
 
     def _incomplete_principal(self) -> Iterable[str]:
         password = self.kafka_password.get_secret_value()
@@ -237,7 +240,7 @@ class Settings(BaseSettings):
             yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged in transit: prod needs https or a file"
         if self.peer_secret.get_secret_value() == DEV_PEER_SECRET:
             yield "ONEFOLD_PEER_SECRET is the one everybody knows: prod needs its own"
-        if self.peers == "*":
+        if "*" in self.peers.split(","):
             yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod needs networks or hosts"
         if self.rate_limit == 0:
             yield "ONEFOLD_RATE_LIMIT=0 lets one client take everything: prod needs a limit"
@@ -293,8 +296,10 @@ def _prefix(kind: type[BaseSettings]) -> str:
 
 def _unknown(kind: type[BaseSettings], variable: str) -> str:
     prefix = _prefix(kind)
-    near = difflib.get_close_matches(variable.upper().removeprefix(prefix).lower(), kind.model_fields, n=1)
-    names = ", ".join(prefix + name.upper() for name in near or kind.model_fields)
+    elsewhere = [each.removeprefix(prefix).lower() for each in sorted(_READ_ELSEWHERE) if each.startswith(prefix)]
+    known = [*kind.model_fields, *elsewhere]
+    near = difflib.get_close_matches(variable.upper().removeprefix(prefix).lower(), known, n=1)
+    names = ", ".join(prefix + name.upper() for name in near or known)
     return f"{variable} is unknown; {'did you mean' if near else 'allowed are'}: {names}"  # its value may be a secret
 
 
@@ -313,6 +318,13 @@ def _explain(kind: type[BaseSettings], detail: ErrorDetails) -> list[str]:
 
 def _plain(value: object) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+def _has_address(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -23,6 +23,11 @@ class Topic:
 
     Where brokers check access, other services may write `commands` and read every other kind. A second cluster mirrors
     only `commands`, `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+
+    cleanup: `compact` keeps only the last record of each key, which is enough for views that show no more than that, if
+    `parity` need not agree: it counts records.
+    retention_ms: for ever by default. What is removed cannot be computed from again, unless `archive` has run before. A
+    worker that finds unread records removed stops.
     """
 
     name: str
@@ -42,6 +47,9 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows by key, fed by exactly one topic, which makes the table replayable.
+
+    A row is never removed, and must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and
+    so does the number of keys, such as windows for each sensor.
 
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
     a date, a Decimal and a timedelta are text. So 9.5 is not 9.50, and neither Decimals nor timedeltas sort by size. A

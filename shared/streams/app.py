@@ -6,6 +6,8 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, cast
 
 import faust
@@ -21,7 +23,7 @@ from shared.kafka.provision import require_topics
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.logs import logging_config
-from shared.settings import SCRAM, Principal, Settings
+from shared.settings import SCRAM, Principal, Settings, SettingsError
 from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
 from shared.streams.processors import Processor, with_history
@@ -125,7 +127,7 @@ class WorkerApp(faust.App):
         needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())
         # else the worker would idle and look ready, or would get rows of other partitions than their sources
         await asyncio.to_thread(require_topics, needed, self.topology.partitions, self.settings.bootstrap)
-        self.settings.store_dir(self.topology.group).mkdir(parents=True, exist_ok=True)
+        _make_writable(self.settings.store_dir(self.topology.group))
         await super().on_first_start()
 
     async def on_start(self) -> None:
@@ -177,6 +179,15 @@ class WorkerApp(faust.App):
 
     def _new_transport(self) -> EngineTransport:
         return EngineTransport(self.conf.broker_consumer, self)
+
+
+def _make_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        fix = "set ONEFOLD_DATA_DIR to a folder that this user may write"
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}; fix: {fix}") from error
 
 
 def _credentials(principal: Principal | None) -> SASLCredentials | None:

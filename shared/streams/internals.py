@@ -36,6 +36,9 @@ HEED_S = 1.0
 _FIXES: Mapping[type[BaseException], str] = {
     GroupAuthorizationFailedError: "grant this service's principal READ on its group",
     InconsistentGroupProtocolError: "stop the consumers that use the service's name as their group and are no workers",
+    # Faust's, where a member of this name was killed, and had another address or other tables
+    AssertionError: "start the worker again once ONEFOLD_SESSION_TIMEOUT_S have passed, or give it its former address "
+    "or another ONEFOLD_INSTANCE",
 }
 
 
@@ -102,6 +105,14 @@ def refusal_in(coordinator: Any) -> BaseException | None:
     return cast(BaseException | None, coordinator._pending_exception)
 
 
+def fix_of(refusal: BaseException) -> str:
+    """aiokafka wraps what it does not expect."""
+    for error in filter(None, (refusal, refusal.__cause__)):
+        if fix := _FIXES.get(type(error)):
+            return fix
+    return "start the worker again"
+
+
 class EngineConsumer(driver.Consumer):
     """A group member whose engine topics are read by the engine's own consumer."""
 
@@ -119,7 +130,7 @@ class EngineConsumer(driver.Consumer):
             member = self._thread._consumer
             refusal = None if member is None else refusal_in(member._coordinator)
             if refusal is not None and not self.should_stop:
-                reason = f"{refusal!r}; fix: {_FIXES.get(type(refusal), 'start the worker again')}"
+                reason = f"{refusal!r}; fix: {fix_of(refusal)}"
                 log.critical("the worker stops: its group does not let it in", reason=reason)
                 raise GroupRefused(reason) from refusal
 

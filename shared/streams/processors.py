@@ -201,7 +201,6 @@ class Policy(Listener):
     def __init__(self, reaction: Reaction) -> None:
         self.name = f"policy.{reaction.react.__name__}"
         self.source = reaction.source
-        self.commands = reaction.commands
         self.writes = tuple(reaction.commands)
         self.reaction = reaction
 
@@ -248,7 +247,10 @@ def _several(keys: Sequence[str]) -> Sequence[str]:
 class Delay(Processor):
     """Records in; the same records out once they are `delay_s` old: timers that survive restarts.
 
-    All records of a source wait equally long, so they fall due in their order in the log.
+    All records of a source wait equally long, so they fall due in their order in the log; another wait needs another
+    source, `….timers.v2`, because only the kind `timers` is mirrored. They keep their `issued_at`, the time of what set
+    the timer, and so do the events that they lead to. A chain of timers drifts: dates of a calendar need a scheduler of
+    yours, which sends commands that carry the date.
     """
 
     def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
@@ -265,10 +267,13 @@ class Delay(Processor):
 def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
     """The processors, with a Chronicle for the history that `topology` declares, if any.
 
-    Raises ValueError, also for a declared table without a processor, for one of a processor that is not declared, and
-    for an index on a field that no phase of the state has, or that holds only lists or objects.
+    Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
+    that is not declared, for an index on a field that no phase of the state has, or that holds only lists or objects,
+    and for a topic that loses records before they are handled.
     """
+    _refuse_second_aggregate(topology, processors)
     _refuse_half_wired(topology, processors)
+    _refuse_losses(topology, processors)
     _refuse_useless_indexes(topology, processors)
     if topology.history is None or topology.chapters is None:
         return processors
@@ -289,6 +294,16 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
 
 
+def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]) -> None:
+    """Callers wait for an outcome by the aggregate's id, and Spark folds one topic of events with one decider."""
+    tables = [each.name for each in processors if isinstance(each, Aggregate)]
+    if len(tables) > 1:
+        raise ValueError(
+            f"{topology.service} has several aggregates, {', '.join(tables)}, and a service has one; "
+            f"fix: put each of the others into a service of its own"
+        )
+
+
 def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> None:
     filled = [processor.table for processor in processors if processor.table is not None]
     for table in topology.tables:
@@ -301,6 +316,21 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
             raise ValueError(
                 f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
                 f"fix: add it to `tables` in topology.py"
+            )
+
+
+def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:
+    for each in processors:
+        for topic in () if each.repeatable else (each.source, *each.writes):
+            if topic.cleanup == "compact":
+                raise ValueError(
+                    f"{topology.service}: {topic.name} is compacted, so all but the last record of each key are lost, "
+                    f"handled or not; fix: leave out its `cleanup` in topology.py"
+                )
+        if each.delay_s and 0 <= each.source.retention_ms <= each.delay_s * 1000:
+            raise ValueError(
+                f"{topology.service}: {each.name} waits {each.delay_s:g} s, and {each.source.name} keeps a record for "
+                f"{each.source.retention_ms / 1000:g} s; fix: raise its retention_ms in topology.py, or wait less"
             )
 
 

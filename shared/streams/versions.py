@@ -140,7 +140,7 @@ class VersionGuard:
         """
         begun = {number for (_, number), position in committed.items() if position is not None}
         for each in self._processors:
-            if each.table is None or each.table not in self._topology.tables:
+            if each.table is None:
                 continue
             source, changelog = each.source.name, self._topology.changelog(each.table).name
             numbers = {number for topic, number in committed if topic == source} & begun
@@ -194,7 +194,8 @@ class VersionGuard:
         """A row holds the offset of the last record in it: it would skip another topic's records up to there."""
         service, name = self._topology.service, processor.name
         again = f"raise `version` in its topology.py, then `rebuild {service}`"
-        if all(each.repeatable and not each.copies for each in self._processors if each.source == processor.source):
+        beside = [each for each in self._processors if each.source == processor.source]
+        if processor.table in self._topology.tables and all(each.repeatable and not each.copies for each in beside):
             again = f"`reprocess {service}/{name}`"
         return (
             f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: unless "
@@ -217,7 +218,8 @@ class VersionGuard:
             return f"`reprocess {service}`"
         if self._topology.tables and not any(each.copies for each in self._processors):
             return f"raise `version` in its topology.py, then `rebuild {service} --mirrored`"
+        earlier = ", of timers earlier by their wait" if any(each.delay_s for each in self._processors) else ""
         return (
             f"`kafka-consumer-groups --reset-offsets --to-datetime …` for group {group}, "
-            f"to shortly before its last worker stopped"
+            f"to shortly before its last worker stopped{earlier}"
         )

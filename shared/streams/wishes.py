@@ -9,7 +9,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from shared.parking import Failure, Parked, Wish
+from shared.parking import Failure, Parked, Wish, noted_id
 from shared.streams.log import records_at
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
@@ -62,7 +62,7 @@ class Wishes:
             return None
         log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
         parking.keep(wish.id, parked.without(1))
-        return wish.model_copy(update={"action": "dropped"})
+        return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic)})
 
     async def _retried(self, parked: Parked, attempt: Attempt, bury: Bury) -> Parked | None:
         """Handle the parked records in order, up to the first that fails again. Returns what stays parked."""

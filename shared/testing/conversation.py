@@ -19,8 +19,6 @@ from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.topology import Table, Topic
 
-_DEAD_LETTERS = "dead-letters"
-
 Turn = tuple[str, str]
 """The next record of a topic for a key."""
 
@@ -47,7 +45,7 @@ class Conversation:
         self.outcomes: list[tuple[str, Outcome]] = []
         self._hearers: dict[str, list[Processor]] = defaultdict(list)
         self._queues: dict[Turn, deque[Said]] = defaultdict(deque)
-        self._tables: dict[Table, _Memory] = defaultdict(_Memory)
+        self._tables: dict[Table | None, _Memory] = defaultdict(_Memory)
         for processor in processors:
             self._hearers[processor.source.name].append(processor)
 
@@ -86,31 +84,30 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, said: Said) -> None:
-        batch, rows = Batch(_DEAD_LETTERS), None
-        if processor.table is not None and processor.codec is not None:
-            memory = self._tables[processor.table]
-            rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
-        failure = processor.attempt(said, rows, batch)
-        assert failure is None, failure
-        if rows is not None:
-            memory.update({key: value for key, value in rows.encoded().items() if value is not None})
+        batch = _handled(processor, self._tables[processor.table], [said])
         self.outcomes += batch.outcomes
         for record in batch.records:
-            assert record.topic != _DEAD_LETTERS, record.value
             assert record.key is not None
             self.say(record.topic, record.key.decode(), record.value or b"")
 
 
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
-    batch, memory, rows = Batch(_DEAD_LETTERS), _Memory(), None
+    memory = _Memory()
+    batch = _handled(processor, memory, records)
+    return dict(memory), batch.records
+
+
+def _handled(processor: Processor, memory: _Memory, records: Iterable[SourceRecord]) -> Batch:
+    """What the records lead to; `memory` has and gets the processor's rows, if it keeps any."""
+    batch, rows = Batch("dead-letters"), None
     if processor.codec is not None:
         rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
     for record in records:
         failure = processor.attempt(record, rows, batch)
         assert failure is None, failure
-    encoded = rows.encoded() if rows else {}
-    return {key: value for key, value in encoded.items() if value is not None}, batch.records
+    memory.update({key: value for key, value in (rows.encoded() if rows else {}).items() if value is not None})
+    return batch
 
 
 class _Memory(dict[bytes, bytes]):

@@ -1,6 +1,7 @@
 """A worker without Kafka: the same processors over rows in memory, each record handled as it is appended.
 
-For tests of what HTTP adds. It owns every partition; what only a broker shows is tested on one.
+For tests of what HTTP adds. It owns every partition, and timers are due at once; what only a broker shows is tested on
+one.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ class MemoryNode:
                 return appended
             unhandled += self._handle(unhandled.popleft())
         raise RecursionError(
-            f"more than {LONGEST:,} records follow from one of {record.topic}; fix: end the cycle of its policies and "
-            f"timers, which do not wait in memory"
+            f"more than {LONGEST:,} records follow from one of {record.topic}; fix: end the cycle of its policies, or "
+            f"give the node no Delay, because timers do not wait in memory"
         )
 
     def _appended(self, record: Record) -> Appended:

@@ -3,21 +3,22 @@
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-Every event is folded, and an `evolve` that changes the state it is given fails the sentence, as does a message that the
-decider does not declare.
+Every event is folded, and an `evolve` that changes the state it is given, or makes one that no row can hold, fails the
+sentence, as does a message that the decider does not declare.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
 from shared.es.envelope import C, E
-from shared.es.errors import DomainError
+from shared.es.errors import DomainError, first_problem
 from shared.es.message import Message
-from shared.es.row import S
+from shared.es.row import Row, S
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,31 @@ class Decided(Generic[E]):
         return self.refusal.code if self.refusal else None
 
 
+def history(decider: Decider[C, E, S], commands: Iterable[C]) -> list[E]:
+    """The events of an aggregate that is given these commands in turn; a refused one has a code and leads to none."""
+    past: list[E] = []
+    state = decider.initial
+    for command in commands:
+        decided = Given(decider, state).when(command)
+        assert decided.refusal is None or decided.refusal.code
+        past += decided.events
+        state = fold(decider.evolve, decided.events, state)
+    return past
+
+
 def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
     def evolve(state: S, event: E) -> S:
         _check_declared(event, decider.events, "events")
         before = to_json(state)
         after = decider.evolve(state, event)
         assert to_json(state) == before, f"evolve changed the state it was given ({event!r}); fix: return a new one"
+        try:
+            decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1)))
+        except ValidationError as error:
+            raise AssertionError(
+                f"no row can hold the state after {event!r}: {first_problem(error)}; fix: let `decide` refuse the "
+                f"command, or widen the type"
+            ) from None
         return after
 
     return fold(evolve, events, start)

@@ -68,6 +68,10 @@ def test_a_misspelt_port_is_refused_and_not_taken_for_a_kubernetes_variable(
     assert line.startswith(f"{name} is unknown; ")
 
 
+def test_a_misspelt_variable_of_dev_py_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(monkeypatch, {"ONEFOLD_TOKNE": "x"}) == ["ONEFOLD_TOKNE is unknown; did you mean: ONEFOLD_TOKEN"]
+
+
 def test_a_kubernetes_variable_for_a_service_called_onefold_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, {"ONEFOLD_PORT": "tcp://10.0.0.7:8000"}).http_port == 8000
 
@@ -106,6 +110,9 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
         ({"ONEFOLD_AUTH": "on"}, "ONEFOLD_AUTH=on needs ONEFOLD_AUTH_ISSUER"),
         ({"ONEFOLD_BOOTSTRAP": "a:1,kafka:99999"}, "ONEFOLD_BOOTSTRAP=kafka:99999 is not an address"),
+        ({"ONEFOLD_ADVERTISED_URL": "http://:8000"}, "ONEFOLD_ADVERTISED_URL=http://:8000 is not an address"),
+        ({"ONEFOLD_ADVERTISED_URL": "http://a:80000"}, "ONEFOLD_ADVERTISED_URL=http://a:80000 is not an address"),
+        ({"ONEFOLD_ADVERTISED_URL": "http://a:80a"}, "ONEFOLD_ADVERTISED_URL=http://a:80a is not an address"),
         ({"ONEFOLD_PEERS": "*.local,10.0.0.1/8"}, "ONEFOLD_PEERS=10.0.0.1/8 would match nobody: 10.0.0.1/8 has host"),
         ({"ONEFOLD_PEERS": "10.0.0.0/33"}, "ONEFOLD_PEERS=10.0.0.0/33 would match nobody"),
         ({"ONEFOLD_TRUSTED_PROXIES": "10.0.0.1/8"}, "ONEFOLD_TRUSTED_PROXIES=10.0.0.1/8 would match nobody"),
@@ -150,6 +157,7 @@ def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ONEFOLD_AUTH_ISSUER": "onefold-dev"}, "ONEFOLD_AUTH_ISSUER=onefold-dev signs with a key in this checkout"),
         ({"ONEFOLD_AUTH_JWKS": "http://issuer.example/keys"}, "ONEFOLD_AUTH_JWKS=http://issuer.example/keys can be"),
         ({"ONEFOLD_PEERS": "*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
+        ({"ONEFOLD_PEERS": "10.0.0.0/8,*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
         ({"ONEFOLD_PEER_SECRET": DEV_PEER_SECRET}, "ONEFOLD_PEER_SECRET is the one everybody knows"),
         ({"ONEFOLD_RATE_LIMIT": "0"}, "ONEFOLD_RATE_LIMIT=0 lets one client take everything"),
     ],

@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -28,7 +29,7 @@ from mode.services import ServiceTask
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.kafka.transactions import group_metadata
-from shared.settings import Settings
+from shared.settings import Settings, SettingsError
 from shared.streams import app, internals, store
 from shared.streams.processors import Aggregate
 
@@ -197,6 +198,30 @@ def test_a_lease_ends_before_the_group_goes_on_without_the_worker(session_s: int
     processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
     worker = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None))
     assert worker.lease_s < min(worker.conf.broker_session_timeout, worker.conf.broker_rebalance_timeout)
+
+
+@pytest.mark.parametrize(
+    ("cause", "fix"),
+    [
+        (AssertionError(), "start the worker again once ONEFOLD_SESSION_TIMEOUT_S"),
+        (None, "start the worker again"),
+    ],
+    ids=["another address", "unknown"],
+)
+def test_a_worker_whose_group_knows_another_address_is_told_so(cause: BaseException | None, fix: str) -> None:
+    refusal = KafkaError("Unexpected error during coordination AssertionError()")
+    refusal.__cause__ = cause
+    assert internals.fix_of(refusal).startswith(fix)
+
+
+def test_a_folder_for_stores_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else RocksDB, or a bare "Permission denied", would end the worker."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(app, "require_topics", lambda *_: None)
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    worker = app.WorkerApp(TOPOLOGY, processors, Settings(data_dir=tmp_path / "file"), cast(Any, None))
+    with pytest.raises(SettingsError, match=f"{tmp_path}/file/accounts-1 cannot be written: Not a directory; fix: "):
+        asyncio.run(worker.on_first_start())
 
 
 @pytest.mark.parametrize(("alive", "rejoining", "extended"), [(True, False, 1), (True, True, 0), (False, False, 0)])

@@ -194,8 +194,11 @@ def test_a_worker_without_tables_whose_offsets_expired_does_not_send_again(broke
     asyncio.run(Worker(broker, "w", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
     assert events(broker, COPIED) == 1
     broker.committed.clear()
-    with pytest.raises(PositionsForgotten):
+    with pytest.raises(PositionsForgotten, match=r"before its last worker stopped$"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+    timers = Delay(source=COMMANDS, target=COPIED, delay_s=9.0)
+    with pytest.raises(PositionsForgotten, match=r"worker stopped, of timers earlier by their wait$"):
+        asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[timers]).work())
 
 
 def test_a_worker_that_only_keeps_rows_rereads_everything_without_effect(broker: Broker) -> None:
@@ -282,6 +285,19 @@ def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) 
     beside = Delay(source=COPIED, target=COMMANDS, delay_s=0.0)
     later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
     with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
+        asyncio.run(later.start())
+
+
+def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
+    """Its chapters would refer to offsets of both."""
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
+    moved = replace(ROWS_ONLY, topics=(COMMANDS, COPIED), history=COPIED)
+    processors = with_history(moved, [Aggregate(DECIDER, table=ACCOUNTS, events=COPIED)])
+    later = Worker(broker, "later", 0, 1, topology=moved, processors=processors)
+    with pytest.raises(
+        TableChanged, match=r"accounts/chapters has rows, .* fix: .* or raise `version` in its topology"
+    ):
         asyncio.run(later.start())
 
 

@@ -57,8 +57,9 @@ def test_only_the_record_that_was_shown_is_discarded(stack: Stack) -> None:
     ask(stack, _id(account), "discard", {"offset": offset + 1, "reason": "not this one"})
     ask(stack, _id(account), "discard", {"offset": offset, "reason": "this one"})
     await_letter(stack, _id(account))
-    noted = [wish for wish in wishes(Brokers(stack.bootstrap), TOPOLOGY) if wish.id == _id(account) and wish.is_note]
-    assert noted == [Wish(action="dropped", id=_id(account), offset=offset, reason="this one")]
+    note_id = f"{_id(account)}@{TOPOLOGY.tables[0].source.name}"
+    noted = [wish for wish in wishes(Brokers(stack.bootstrap), TOPOLOGY) if wish.id == note_id]
+    assert noted == [Wish(action="dropped", id=note_id, offset=offset, reason="this one")]
 
 
 def test_parked_records_outlive_their_workers_and_are_released_once(stack: Stack) -> None:

@@ -86,7 +86,7 @@ def test_whatever_a_bug_says_its_record_is_parked_with_a_letter_that_a_broker_ta
     parked, (letter,) = parking.get("fragile/0/a"), batch.records
     assert parked is not None
     assert parked.reason.startswith(begins)
-    assert PARKED_CODEC.encode_checked(Row(1, parked, {}, 0))
+    assert PARKED_CODEC.encode_checked([Row(1, parked, {}, 0)])
     assert json.loads(letter.value or b"")["reason"] == parked.reason
     assert len(letter.value or b"") < 10_000
 

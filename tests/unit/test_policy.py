@@ -171,7 +171,7 @@ def test_in_memory_a_timer_that_is_always_set_again_is_found() -> None:
     there = Delay(source=FACTS, target=STALL, delay_s=9.0)
     back = Delay(source=STALL, target=FACTS, delay_s=9.0)
     node = MemoryNode(SHOP, [there, back])
-    with pytest.raises(RecursionError, match=r"follow from one of shop\.events\.v1; fix: end the cycle"):
+    with pytest.raises(RecursionError, match=r"one of shop\.events\.v1; fix: end the cycle .* no Delay, because"):
         asyncio.run(node.append(FACTS, b"a", b""))
 
 

@@ -1,16 +1,18 @@
 """Given-when-then sentences fail when they are not true."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
-from services.accounts.domain.commands import Charge, Pay
+from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from shared.es.decider import Decider
 from shared.es.message import Command, Event
 from shared.es.state import State
-from shared.testing.scenario import Scenario
+from shared.testing.scenario import Scenario, history
 
 given = Scenario(DECIDER)
 
@@ -44,6 +46,12 @@ def test_another_refusal_than_expected_is_shown() -> None:
 def test_an_event_where_a_refusal_was_expected_is_shown() -> None:
     with pytest.raises(AssertionError, match="AccountCharged"):
         given(AccountOpened()).when(Charge(amount_cents=1)).then_refused("account.closed")
+
+
+def test_a_history_holds_the_events_of_the_accepted_commands() -> None:
+    charge = Charge(amount_cents=2999)
+    asked: list[AccountCommand] = [charge, OpenAccount(), charge, OpenAccount()]
+    assert history(DECIDER, asked) == [AccountOpened(), CHARGED]
 
 
 class Store(Command):
@@ -83,6 +91,27 @@ def test_an_evolve_that_changes_the_state_it_is_given_is_found() -> None:
         at_depot().when(Store(item="lamp"))
     with pytest.raises(AssertionError, match="changed the state it was given"):
         at_depot(Stored(item="bed"))
+
+
+class Shelf(State):
+    free: Annotated[int, Field(ge=0)] = 1
+
+
+def test_a_state_that_no_row_can_hold_is_found() -> None:
+    """`model_copy` does not validate; a worker parks the command."""
+    at_shelf = Scenario(
+        Decider(
+            decide=lambda command, _shelf: [Stored(item=command.item)],
+            evolve=lambda shelf, _stored: shelf.model_copy(update={"free": shelf.free - 1}),
+            initial=Shelf(),
+            commands=(Store,),
+            events=(Stored,),
+            state=Shelf,
+        )
+    )
+    at_shelf().when(Store(item="lamp")).then(Stored(item="lamp"))
+    with pytest.raises(AssertionError, match=r"the state after Stored\(item='bed'\): state\.free: .*; fix: let"):
+        at_shelf(Stored(item="lamp")).when(Store(item="bed"))
 
 
 class Fetch(Command):

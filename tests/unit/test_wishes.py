@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
 from shared.es.envelope import EventCodec
 from shared.es.message import Event
-from shared.parking import PARKED_CODEC, Failure, Parked, Wish
+from shared.parking import PARKED_CODEC, Failure, Parked, Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
 from shared.read_model import ReadModel
 from shared.streams import wishes as wishes_module
 from shared.streams.batch import Batch, Rows, SourceRecord
@@ -177,7 +177,7 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
     parked = parking.get(key)
     assert parked is not None
     assert parked.offsets == left
-    dropped = Wish(action="dropped", id=key, offset=offset, reason="a test")
+    dropped = Wish(action="dropped", id=f"{key}@{FACTS.name}", offset=offset, reason="a test")
     assert note == (dropped if left != PARKED.offsets else None)
 
 
@@ -185,6 +185,23 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
 def test_a_wish_whose_id_names_no_partition_is_malformed(action: str) -> None:
     with pytest.raises(ValueError, match="names no partition"):
         Wish.model_validate_json(f'{{"action":"{action}","id":"fragile","offset":0}}')
+
+
+@pytest.mark.parametrize(
+    ("noted", "counts"),
+    [
+        (noted_id("view/0/a", "shop.events.v1"), True),
+        (noted_id("view/0/a@shop.events.v1", "shop.events.v1"), True),
+        (noted_id("view/0/", "shop.events.v1"), True),
+        (noted_id("view/0/a@example.org", "stall.events.v1"), False),
+        (noted_id("view/0/", "stall.events.v1"), False),
+        ("view/0/a@example.org", True),  # of an earlier release
+        ("view/0", True),
+    ],
+)
+def test_a_note_counts_for_its_topic_and_has_a_partition(noted: str, counts: bool) -> None:
+    assert is_noted_in(noted, "shop.events.v1") == counts
+    assert (processor_of_id(noted), partition_of_id(noted)) == ("view", 0)
 
 
 def test_the_note_of_a_drop_drops_nothing() -> None:

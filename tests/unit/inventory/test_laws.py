@@ -6,7 +6,6 @@ from datetime import date
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.inventory.domain import errors
 from services.inventory.domain.commands import (
     DiscontinueItem,
     InventoryCommand,
@@ -28,6 +27,7 @@ from services.inventory.domain.events import (
 from services.inventory.domain.state import INITIAL, Item, Listed, Unlisted, evolve
 from shared.es.decider import fold
 from shared.es.row import Row
+from shared.testing.scenario import history
 
 quantities = st.integers(min_value=-1, max_value=5) | st.integers(min_value=-(2**63), max_value=2**63 - 1)
 orders = st.sampled_from(["o-1", "o-2", "o-3"])
@@ -50,29 +50,12 @@ events = st.one_of(
     st.builds(ItemDiscontinued, since=days),
 )
 
-CODES = {error.code for error in errors.InventoryError.__subclasses__()}
-
-
-def history(asked: list[InventoryCommand]) -> list[InventoryEvent]:
-    """The events of the accepted ones; a refusal must be an InventoryError with a code."""
-    past: list[InventoryEvent] = []
-    item: Item = INITIAL
-    for command in asked:
-        try:
-            facts = decide(command, item)
-        except errors.InventoryError as refusal:
-            assert refusal.code in CODES  # noqa: PT017
-            continue
-        past += facts
-        item = fold(evolve, facts, item)
-    return past
-
 
 @given(st.lists(commands))
 def test_pieces_are_conserved_and_never_negative(asked: list[InventoryCommand]) -> None:
     physical, kept = 0, Counter[str]()
     item: Item = INITIAL
-    for event in history(asked):
+    for event in history(DECIDER, asked):
         item = evolve(item, event)
         match event:
             case StockReceived(quantity=quantity):
@@ -93,7 +76,7 @@ def test_pieces_are_conserved_and_never_negative(asked: list[InventoryCommand]) 
 def test_a_reservation_ends_once(asked: list[InventoryCommand]) -> None:
     """Reserved, then released or shipped, then perhaps reserved again: never twice the same in a row."""
     kept: set[str] = set()
-    for event in history(asked):
+    for event in history(DECIDER, asked):
         if isinstance(event, StockReserved):
             assert event.order_id not in kept
             kept.add(event.order_id)
@@ -105,7 +88,7 @@ def test_a_reservation_ends_once(asked: list[InventoryCommand]) -> None:
 def test_a_reservation_is_always_answered_once(
     asked: list[InventoryCommand], order_id: str, quantity: int, day: date
 ) -> None:
-    item = fold(evolve, history(asked), INITIAL)
+    item = fold(evolve, history(DECIDER, asked), INITIAL)
     command = ReserveStock(order_id=order_id, quantity=quantity, ordered_on=day)
     answers = decide(command, item)
     known = isinstance(item, Listed) and order_id in item.reservations

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orders.domain import errors
 from services.orders.domain.commands import (
     CancelOrder,
     CheckDeadline,
@@ -17,7 +16,7 @@ from services.orders.domain.commands import (
     RecordRefusedReservation,
     RecordReservation,
 )
-from services.orders.domain.decide import ATTEMPTS, DECIDER, decide
+from services.orders.domain.decide import ATTEMPTS, DECIDER
 from services.orders.domain.events import (
     ChargeOverdue,
     Line,
@@ -32,6 +31,7 @@ from services.orders.domain.events import (
 from services.orders.domain.state import INITIAL, Order, Placed, Unplaced, evolve
 from shared.es.decider import fold
 from shared.es.row import Row
+from shared.testing.scenario import history
 
 AT = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 SKUS = ("abba", "bach", "cure")
@@ -69,27 +69,11 @@ events = st.one_of(
 )
 
 ENDS = (OrderConfirmed, OrderRejected, OrderCancelled)
-CODES = {error.code for error in errors.OrderError.__subclasses__()}
-
-
-def history(asked: list[OrderCommand]) -> list[OrderEvent]:
-    """The events of the accepted ones; a refusal must be an OrderError with a code."""
-    past: list[OrderEvent] = []
-    order: Order = INITIAL
-    for command in asked:
-        try:
-            facts = decide(command, order)
-        except errors.OrderError as refusal:
-            assert refusal.code in CODES  # noqa: PT017
-            continue
-        past += facts
-        order = fold(evolve, facts, order)
-    return past
 
 
 @given(st.lists(commands))
 def test_an_order_is_placed_first_and_ends_at_most_once(asked: list[OrderCommand]) -> None:
-    past = history([good, *asked])
+    past = history(DECIDER, [good, *asked])
     assert [type(event) for event in past].count(OrderPlaced) == 1
     assert isinstance(past[0], OrderPlaced)
     assert not any(isinstance(event, ENDS) for event in past[:-1])
@@ -97,21 +81,23 @@ def test_an_order_is_placed_first_and_ends_at_most_once(asked: list[OrderCommand
 
 @given(st.lists(commands))
 def test_only_wholly_reserved_orders_are_confirmed(asked: list[OrderCommand]) -> None:
-    past = history([good, *asked])
+    past = history(DECIDER, [good, *asked])
     if isinstance(past[-1], OrderConfirmed):
         assert {event.sku for event in past if isinstance(event, LineReserved)} == set(SKUS)
 
 
 @given(st.lists(st.one_of(answers, likely)))
 def test_an_order_repeats_its_requests_a_bounded_number_of_times(asked: list[OrderCommand]) -> None:
-    overdue = [event for event in history([good, *asked]) if isinstance(event, ReservationOverdue | ChargeOverdue)]
+    overdue = [
+        event for event in history(DECIDER, [good, *asked]) if isinstance(event, ReservationOverdue | ChargeOverdue)
+    ]
     assert [event.attempt for event in overdue] == list(range(2, len(overdue) + 2))
     assert len(overdue) < ATTEMPTS
 
 
 @given(st.lists(commands), answers)
 def test_the_same_answer_twice_is_the_same_as_once(asked: list[OrderCommand], answer: OrderCommand) -> None:
-    assert history([good, *asked, answer, answer]) == history([good, *asked, answer])
+    assert history(DECIDER, [good, *asked, answer, answer]) == history(DECIDER, [good, *asked, answer])
 
 
 @given(st.lists(events))

@@ -1,15 +1,18 @@
-"""A service re-declares the foreign messages it uses; each is checked against its owner's golden record."""
+"""A service re-declares the foreign messages it uses; each is checked against its owner's golden records."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from shared.checkout import CHECKOUT, found_services
 from shared.es.message import Command, Event, Message
+from shared.policy import Reaction
+from shared.read_model import ReadModel
 
 RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
 
@@ -29,8 +32,9 @@ FOREIGN = [kind for service in SERVICES for kind in declared(service) if kind no
 
 
 def owner_of(foreign: type[Message]) -> type[Message]:
-    (owner,) = [kind for kind in OWN if kind.TYPE == foreign.TYPE]
-    return owner
+    owners = [kind for kind in OWN if kind.TYPE == foreign.TYPE]
+    assert owners, f"no service has a {foreign.TYPE}; fix: correct the TYPE of {foreign.__qualname__}"
+    return owners[0]
 
 
 def data_of(message: type[Message]) -> str:
@@ -40,10 +44,6 @@ def data_of(message: type[Message]) -> str:
 
 def named(message: type[Message]) -> str:
     return f"{message.__module__.split('.')[1]}-{message.TYPE}"
-
-
-def test_services_do_use_foreign_messages() -> None:
-    assert {Command, Event} == {Command if issubclass(kind, Command) else Event for kind in FOREIGN}
 
 
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Event)], ids=named)
@@ -60,3 +60,26 @@ def test_a_foreign_command_is_what_its_owner_reads(foreign: type[Command]) -> No
     assert foreign.VERSION == owner.VERSION
     written = foreign.model_validate_json(data_of(owner)).model_dump_json()
     assert owner.model_validate_json(written) == owner.model_validate_json(data_of(owner))
+
+
+def readers(module: str, name: str) -> list[Any]:
+    services = [each for each in SERVICES if (CHECKOUT / "services" / each / f"{module}.py").exists()]
+    modules = [importlib.import_module(f"services.{each}.{module}") for each in services]
+    return [reader for each in modules for reader in getattr(each, name, ())]
+
+
+def versions(types: Iterable[str]) -> list[bytes]:
+    """The golden records of all versions."""
+    return [path.read_bytes() for name, path in RECORDS.items() if name.rpartition(".v")[0] in types]
+
+
+@pytest.mark.parametrize("model", readers("projections", "READ_MODELS"), ids=lambda model: model.table.name)
+def test_a_view_reads_every_version_of_its_events(model: ReadModel[Any, Any]) -> None:
+    for record in versions({event.TYPE for event in model.events}):
+        model.event_codec.decode(record)
+
+
+@pytest.mark.parametrize("reaction", readers("policies", "REACTIONS"), ids=lambda reaction: reaction.react.__name__)
+def test_a_policy_answers_every_version_of_its_events(reaction: Reaction) -> None:
+    for record in versions(reaction._types):
+        assert all(sent.command_id for sent in reaction.sends(record))
