@@ -17,7 +17,7 @@ from shared.http.guard import OwnedRouter
 from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
-from shared.http.paths import PathId, Segment
+from shared.http.paths import PathId
 from shared.http.peers import Peers
 
 Phase = Literal["open", "closed"]
@@ -49,14 +49,14 @@ def account_view(account_id: str, row: Row[Account]) -> AccountView | None:
     account = row.state
     if isinstance(account, Unopened):
         return None
-    last = account if isinstance(account, Open) else Open()
+    figures = account if isinstance(account, Open) else Open()  # a closed account owes nothing and has no limits
     return AccountView(
         account_id=account_id,
         phase=account.phase,
-        balance_cents=last.balance_cents,
-        held_cents=last.held_cents,
-        order_limit_cents=last.order_limit_cents,
-        credit_limit_cents=last.credit_limit_cents,
+        balance_cents=figures.balance_cents,
+        held_cents=figures.held_cents,
+        order_limit_cents=figures.order_limit_cents,
+        credit_limit_cents=figures.credit_limit_cents,
         sequence=row.sequence,
     )
 
@@ -101,13 +101,6 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def close(request: Request, account_id: PathId, headers: Headers) -> Response:
         return await intake.submit(request, account_id, CloseAccount(), headers)
 
-    @router.get(
-        "/{account_id}/commands/{command_id}",
-        status_code=201,
-        response_model=Accepted,
-        responses=commands.OUTCOME_RESPONSES,
-    )
-    async def get_outcome(request: Request, account_id: PathId, command_id: Segment) -> Response:
-        return await intake.outcome(request, account_id, command_id)
+    intake.add_outcome_route(router, "account_id")
 
     return [router, change_routes(node, ACCOUNTS, account_view, owned=True)]

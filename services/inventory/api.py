@@ -17,7 +17,7 @@ from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
-from shared.http.paths import PathId, Segment
+from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 
@@ -100,11 +100,7 @@ def _items(node: Node, peers: Peers) -> APIRouter:
     async def discontinue(request: Request, sku: PathId, body: DiscontinueItem, headers: Headers) -> Response:
         return await intake.submit(request, sku, body, headers)
 
-    @router.get(
-        "/{sku}/commands/{command_id}", status_code=201, response_model=Accepted, responses=commands.OUTCOME_RESPONSES
-    )
-    async def get_outcome(request: Request, sku: PathId, command_id: Segment) -> Response:
-        return await intake.outcome(request, sku, command_id)
+    intake.add_outcome_route(router, "sku")
 
     return router
 

@@ -17,7 +17,7 @@ from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
-from shared.http.paths import PathId, Segment
+from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 
@@ -85,13 +85,6 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     async def cancel(request: Request, order_id: PathId, headers: Headers) -> Response:
         return await intake.submit(request, order_id, CancelOrder(), headers)
 
-    @router.get(
-        "/{order_id}/commands/{command_id}",
-        status_code=201,
-        response_model=Accepted,
-        responses=commands.OUTCOME_RESPONSES,
-    )
-    async def get_outcome(request: Request, order_id: PathId, command_id: Segment) -> Response:
-        return await intake.outcome(request, order_id, command_id)
+    intake.add_outcome_route(router, "order_id")
 
     return [router, change_routes(node, ORDERS, order_view, owned=False)]

@@ -62,7 +62,7 @@ class Refused(ClientError):
 class Unavailable(ClientError):
     """key: of the command, which may or may not have been taken; None for a read."""
 
-    def __init__(self, last: str, key: str | None = None) -> None:
+    def __init__(self, last: str, key: str | None) -> None:
         super().__init__(f"no answer in time; the last attempt: {last}")
         self.key = key
 
@@ -316,22 +316,20 @@ class Client(_Calls):
 
     def _run(self, steps: _Steps[T]) -> T:
         answer: httpx.Response | None = None
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                if isinstance(step, _Pause):
-                    time.sleep(step.seconds)
-                else:
-                    answer = self._ask(step)
+        while True:
+            try:
                 step = steps.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = self._do(step)
 
-    def _ask(self, ask: _Ask) -> httpx.Response | None:
+    def _do(self, step: _Ask | _Pause) -> httpx.Response | None:
+        if isinstance(step, _Pause):
+            time.sleep(step.seconds)
+            return None
         try:
-            return self._workers.heard(self._http.send(self._workers.request(self._http, ask)))
+            return self._workers.heard(self._http.send(self._workers.request(self._http, step)))
         except httpx.TransportError:
             return self._workers.heard(None)
 
@@ -387,22 +385,20 @@ class AsyncClient(_Calls):
 
     async def _run(self, steps: _Steps[T]) -> T:
         answer: httpx.Response | None = None
-        try:
-            step = next(steps)
-            while True:
-                answer = None
-                if isinstance(step, _Pause):
-                    await asyncio.sleep(step.seconds)
-                else:
-                    answer = await self._ask(step)
+        while True:
+            try:
                 step = steps.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = await self._do(step)
 
-    async def _ask(self, ask: _Ask) -> httpx.Response | None:
+    async def _do(self, step: _Ask | _Pause) -> httpx.Response | None:
+        if isinstance(step, _Pause):
+            await asyncio.sleep(step.seconds)
+            return None
         try:
-            return self._workers.heard(await self._http.send(self._workers.request(self._http, ask)))
+            return self._workers.heard(await self._http.send(self._workers.request(self._http, step)))
         except httpx.TransportError:
             return self._workers.heard(None)
 

@@ -1,6 +1,5 @@
 """A command over HTTP: appended to the commands topic, answered once the transaction that decides it has committed."""
-
-from __future__ import annotations
+# No `from __future__ import annotations`: FastAPI reads the annotations of the nested function below.
 
 import asyncio
 import re
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from fastapi import Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
@@ -18,11 +17,12 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
-from shared.es.ids import DOT_SEGMENTS, check_aggregate_id
+from shared.es.ids import DOT_SEGMENTS, AggregateId, check_aggregate_id
 from shared.es.message import Command
 from shared.es.row import Outcome
 from shared.es.step import fingerprint
 from shared.http.node import Node
+from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
@@ -165,7 +165,23 @@ class Commands:
             message = f"no reader can take it as JSON: {error}"
             raise RequestValidationError([{"loc": ("body",), "msg": message, "type": "json_invalid"}]) from None
 
-    async def outcome(self, request: Request, aggregate_id: str, command_id: str) -> Response:
+    def add_outcome_route(self, router: APIRouter, id_in: str) -> None:
+        """To the aggregates' router, the route that `Location` names. id_in: the path parameter with the id."""
+
+        @router.get(
+            f"/{{{id_in}}}/commands/{{command_id}}",
+            status_code=201,
+            response_model=Accepted,
+            responses=OUTCOME_RESPONSES,
+        )
+        async def get_outcome(
+            request: Request,
+            aggregate_id: Annotated[AggregateId, UNESCAPED, Path(alias=id_in, description=LEGAL_ID)],
+            command_id: Segment,
+        ) -> Response:
+            return await self._decided(request, aggregate_id, command_id)
+
+    async def _decided(self, request: Request, aggregate_id: str, command_id: str) -> Response:
         """The outcome of a command: 201, 409, or 404 when it is not yet, or no longer, among the aggregate's latest."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)

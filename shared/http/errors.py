@@ -1,10 +1,10 @@
-"""Errors that only the HTTP side raises.
+"""Errors that only the HTTP side raises; problems.py gives each its status.
 
 OnefoldError
-├── Unauthenticated    no token, or an invalid one: 401
-├── Forbidden          a valid token that does not allow this: 403
-├── Archived           removed from the log, but perhaps in the archive: 410
-└── TooMany            the client exceeds its rate limit: 429
+├── Unauthenticated    no token, or an invalid one
+├── Forbidden          a valid token that does not allow this
+├── Archived           removed from the log, but perhaps in the archive
+└── TooMany            the client exceeds its rate limit
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import takewhile
@@ -117,13 +118,13 @@ class History(Queries):
         """A page of its events from its owner: this worker, or one hop away."""
         partition = self._node.partition(check_aggregate_id(aggregate_id).encode())
         if self._node.serves(self._table, partition):
-            return await self._awaited(request, self._page(request, aggregate_id, partition, query))
+            return await self._awaited(request, self._page(aggregate_id, partition, query))
         owner = self._node.owner(self._table, partition)
         return await self._awaited(request, self._peers.forward(request, owner, query.wait))
 
-    async def _page(self, request: Request, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
+    async def _page(self, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
         deadline = asyncio.get_running_loop().time() + query.wait
-        await self._wait_for_position(request, partition, query.min_position, deadline)
+        await self._wait_for_position(partition, query.min_position, deadline)
         row = self._node.read(self._table, partition, aggregate_id.encode())
         headers = self._as_owner(partition)
         if row is None or row.sequence == 0:
@@ -159,31 +160,22 @@ class History(Queries):
         return past
 
 
+@dataclass(frozen=True, slots=True)
 class _Past:
     """One aggregate's past, at the worker that serves it. The methods raise Archived and NotReady."""
 
-    def __init__(
-        self,
-        node: Node,
-        decider: Decider[Any, Any, Any],
-        log: Topic,
-        chapters: Table,
-        aggregate_id: str,
-        partition: int,
-        last: int,
-    ) -> None:
-        self._node = node
-        self._decider = decider
-        self._log = log
-        self._chapters = chapters
-        self._id = aggregate_id
-        self._partition = partition
-        self._last = last
+    node: Node
+    decider: Decider[Any, Any, Any]
+    log: Topic
+    chapters: Table
+    aggregate_id: str
+    partition: int
+    last: int
 
     def is_whole(self) -> bool:
         """Whether the chapters include the last event."""
-        chapter = self._chapter(number_of(self._last))
-        return chapter is not None and chapter.last >= self._last
+        chapter = self._chapter(number_of(self.last))
+        return chapter is not None and chapter.last >= self.last
 
     async def at(self, as_of: int | datetime) -> Row[Any]:
         return await (self._at_sequence(as_of) if isinstance(as_of, int) else self._at_time(as_of))
@@ -196,7 +188,7 @@ class _Past:
 
     async def _at_time(self, moment: datetime) -> Row[Any]:
         """The state after the longest prefix of the history in which no event occurred later than `moment`."""
-        numbers = range(number_of(self._last) + 1)
+        numbers = range(number_of(self.last) + 1)
         number = bisect_right(numbers, moment, key=lambda n: c.latest if (c := self._chapter(n)) else _BEFORE_ALL)
         chapter = self._known(self._chapter(min(number, numbers[-1])))
         if chapter.latest <= moment:
@@ -211,16 +203,16 @@ class _Past:
         if len(offsets) < last - after:
             raise self._archived(0)
         try:
-            values = await self._node.records(self._log, self._partition, offsets)
+            values = await self.node.records(self.log, self.partition, offsets)
         except LogBegins as cut:
             raise self._archived(cut.offset) from cut
-        events = [self._decider.event_codec.decode(value) for value in values]
-        if any((e.aggregate_id, e.sequence) != (self._id, n) for n, e in enumerate(events, after + 1)):
-            raise RuntimeError(f"{self._log.name} is not the log that the chapters refer to")
+        events = [self.decider.event_codec.decode(value) for value in values]
+        if any((e.aggregate_id, e.sequence) != (self.aggregate_id, n) for n, e in enumerate(events, after + 1)):
+            raise RuntimeError(f"{self.log.name} is not the log that the chapters refer to")
         return events
 
     def _folded(self, chapter: Chapter[Any], events: Sequence[EventEnvelope[Any]]) -> Row[Any]:
-        state = fold(self._decider.evolve, [event.data for event in events], chapter.before)
+        state = fold(self.decider.evolve, [event.data for event in events], chapter.before)
         return Row(chapter.first - 1 + len(events), state, {}, -1)
 
     def _known(self, chapter: Chapter[Any] | None) -> Chapter[Any]:
@@ -229,16 +221,16 @@ class _Past:
         return chapter
 
     def _chapter(self, number: int) -> Chapter[Any] | None:
-        row = self._node.read(self._chapters, self._partition, key_of(self._id, number))
+        row = self.node.read(self.chapters, self.partition, key_of(self.aggregate_id, number))
         return None if row is None else row.state
 
     def _archived(self, begin: int) -> Archived:
         """begin: the log's first offset; 0 when it is the chapters that begin later."""
-        numbers = range(number_of(self._last) + 1)
+        numbers = range(number_of(self.last) + 1)
         number = bisect_left(numbers, begin, key=lambda n: c.offsets[-1] if (c := self._chapter(n)) else -1)
         chapter = self._chapter(number)
-        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self._last + 1
+        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self.last + 1
         return Archived(
-            f"{self._log.name} has events of {self._id!r} only after event {first - 1}: retention has removed the "
-            f"rest, which is in the archive of {self._node.topology.service}, if one is kept"
+            f"{self.log.name} has events of {self.aggregate_id!r} only after event {first - 1}: retention has removed "
+            f"the rest, which is in the archive of {self.node.topology.service}, if one is kept"
         )

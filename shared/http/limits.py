@@ -34,9 +34,8 @@ class BodyLimit:
     The whole body is read before the application sees the request, so that a body it does not need is refused, too.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not _has_body(scope):
@@ -46,14 +45,13 @@ class BodyLimit:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await self._read(receive)
         except TimeoutError:
-            await self._refuse(408, "request.too_slow", f"the body must arrive within {BODY_WITHIN_S:.0f} s")(
-                scope, receive, send
-            )
+            detail = f"the body must arrive within {BODY_WITHIN_S:.0f} s"
+            await self._refuse(408, "request.too_slow", detail)(scope, receive, send)
             return
         except ConnectionError:
             return
-        if len(body) > self.max_bytes:
-            detail = f"the body may have at most {self.max_bytes} bytes"
+        if len(body) > MAX_BODY_BYTES:
+            detail = f"the body may have at most {MAX_BODY_BYTES} bytes"
             await self._refuse(413, "request.too_large", detail)(scope, receive, send)
             return
         await self.app(scope, _replayed(body, receive), send)
@@ -61,7 +59,7 @@ class BodyLimit:
     async def _read(self, receive: Receive) -> bytes:
         """The body, or the first part of it that is too large. Raises ConnectionError when the client has hung up."""
         body, more = bytearray(), True
-        while more and len(body) <= self.max_bytes:
+        while more and len(body) <= MAX_BODY_BYTES:
             message = await receive()
             if message["type"] != "http.request":
                 raise ConnectionError
@@ -140,13 +138,12 @@ class RateLimit:
 class TargetLimit:
     """ASGI middleware: 414 for a path and query that are too long."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int = MAX_TARGET_BYTES) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(scope["raw_path"]) + len(scope["query_string"]) > self.max_bytes:
-            answer = problem(414, "request.uri_too_long", f"path and query may have {self.max_bytes} bytes together")
+        if scope["type"] == "http" and len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            answer = problem(414, "request.uri_too_long", f"path and query may have {MAX_TARGET_BYTES} bytes together")
             await answer(scope, receive, send)
             return
         await self.app(scope, receive, send)

@@ -146,8 +146,7 @@ class Lists:
 
         Raises ValueError for a filter or an order without an index, or a filter of another type than its index.
         """
-        _check_filters(query, table)
-        _check_types(query, table, node.state_type(table))
+        _check_filters(query, table, node.state_type(table))
         _check_orders(query, table)
         self._query = query
         self._node = node
@@ -302,21 +301,18 @@ class Lists:
         return from_json(as_json(body)) if body else None
 
 
-def _check_filters(query: type[ListQuery], table: Table) -> None:
+def _check_filters(query: type[ListQuery], table: Table, state_type: Any) -> None:
+    """An index sorts by type first, so values of another type match none of its rows, or all."""
     for name in query.model_fields.keys() - ListQuery.model_fields.keys():
-        if not {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}:
+        indexed = {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}
+        if not indexed:
             field = name.removesuffix("_min").removesuffix("_max")
             raise ValueError(
                 f"{query.__name__}.{name}: the table {table.name} has no index {field!r}; "
                 f"fix: add it to indexes in topology.py"
             )
-
-
-def _check_types(query: type[ListQuery], table: Table, state_type: Any) -> None:
-    """An index sorts by type first, so values of another type match none of its rows, or all."""
-    for name in query.model_fields.keys() - ListQuery.model_fields.keys():
         asked = kinds(query, name, by_alias=False) - {"null"}
-        for field in {name, name.removesuffix("_min"), name.removesuffix("_max")} & {*table.indexes}:
+        for field in indexed:
             held = kinds(state_type, field)
             if asked.isdisjoint(held):
                 raise ValueError(

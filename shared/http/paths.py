@@ -37,9 +37,7 @@ def _unescaped(sent: str) -> str:
 UNESCAPED = BeforeValidator(_unescaped)
 """For a path parameter of another type, before `Path()`."""
 
+LEGAL_ID = "1 to 128 bytes of UTF-8 without control characters"
+
 Segment = Annotated[str, UNESCAPED]
-PathId = Annotated[
-    AggregateId,
-    UNESCAPED,
-    Path(description="1 to 128 bytes of UTF-8 without control characters"),
-]
+PathId = Annotated[AggregateId, UNESCAPED, Path(description=LEGAL_ID)]

@@ -19,7 +19,7 @@ from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
 from shared.http.node import Node, Present, as_json
 from shared.http.peers import Peers
-from shared.http.problems import Problem, not_valid, problem
+from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.positions import POSITIONS, format_positions, parse_positions
 from shared.topology import Table
@@ -114,10 +114,11 @@ class Queries:
 
     async def _owned(self, request: Request, aggregate_id: str, partition: int, reading: Reading) -> Response:
         deadline = asyncio.get_running_loop().time() + reading.wait
-        await self._wait_for_position(request, partition, reading.min_position, deadline)
+        await self._wait_for_position(partition, reading.min_position, deadline)
         until = {}
         if reading.until is not None:
-            until["Onefold-Until"] = "met" if await self._meets(aggregate_id, reading.until, deadline) else "unmet"
+            met = await self._meets(aggregate_id, partition, reading.until, deadline)
+            until["Onefold-Until"] = "met" if met else "unmet"
         self._check_still_served(partition)
         row = self._node.read(self._table, partition, aggregate_id.encode())
         headers = self._as_owner(partition) | until
@@ -135,14 +136,10 @@ class Queries:
         if not self._node.serves(self._table, partition):
             raise NotReady("the owner of this key has changed")
 
-    async def _wait_for_position(
-        self, request: Request, partition: int, min_position: str | None, deadline: float
-    ) -> None:
+    async def _wait_for_position(self, partition: int, min_position: str | None, deadline: float) -> None:
         """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
         if min_position is None:
             return
-        if len(request.query_params.getlist("min_position")) > 1:  # FastAPI takes the last
-            raise not_valid("query", "min_position", "given more than once; fix: join the positions with a comma")
         source = self._table.source.name
         wanted = parse_positions(min_position).get((source, partition), -1)
 
@@ -163,8 +160,8 @@ class Queries:
             return condition()
         return True
 
-    async def _meets(self, aggregate_id: str, until: str, deadline: float) -> bool:
-        key, partition = aggregate_id.encode(), self._node.partition(aggregate_id.encode())
+    async def _meets(self, aggregate_id: str, partition: int, until: str, deadline: float) -> bool:
+        key = aggregate_id.encode()
         field, _, value = until.partition(":")
         with self._node.watch(self._table, key) as changed:
             try:

@@ -13,6 +13,7 @@ from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.http.api import create_api
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of
 
 
 @pytest.fixture
@@ -27,6 +28,5 @@ def node() -> MemoryNode:
 
 @pytest.fixture
 async def http(node: MemoryNode) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_api(node, routes), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
+    async with client_of(create_api(node, routes)) as client:
         yield client

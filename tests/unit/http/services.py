@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import httpx
 from fastapi import FastAPI
 
 from shared.checkout import found_services
@@ -21,6 +24,12 @@ def api_of(service: str, settings: Settings | None = None) -> FastAPI:
     app = import_module(f"services.{service}.app").app
     node = MemoryNode(app.topology, app.processors, settings)
     return create_api(node, import_module(f"services.{service}.api").routes)
+
+
+def client_of(api: Callable[..., Coroutine[Any, Any, None]], address: str = "127.0.0.1") -> httpx.AsyncClient:
+    """Asks from this address; a bug is answered with 500, as by a server."""
+    transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(address, 1))
+    return httpx.AsyncClient(transport=transport, base_url="http://worker")
 
 
 def issuer_settings(folder: Path, service: str) -> Settings:

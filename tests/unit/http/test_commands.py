@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI
 from services.accounts.topology import EVENTS
 from shared.http.commands import CommandHeaders, command_headers
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -59,5 +60,5 @@ async def test_preferences_are_read_whole_from_every_line(prefer: list[str], wai
     async def asked(headers: Annotated[CommandHeaders, Depends(command_headers)]) -> float:
         return headers.wait_s
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http:
+    async with client_of(api) as http:
         assert (await http.get("/", headers=[("Prefer", line) for line in prefer])).json() == wait_s

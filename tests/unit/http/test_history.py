@@ -20,6 +20,7 @@ from shared.http.history import History
 from shared.http.peers import Peers
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -38,14 +39,10 @@ def balance(sequence: int) -> int:
     return sum(range(2, sequence + 1))
 
 
-def client(node: MemoryNode) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(create_api(node, routes)), base_url="http://worker")
-
-
 async def filled() -> MemoryNode:
     """Ann has charges of 2, 3, 4 … cents, by sequence, a day between each; another account's lie between them."""
     node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
-    async with client(node) as http:
+    async with client_of(create_api(node, routes)) as http:
         for sequence in range(1, EVENTS_OF_ANN + 1):
             path, body = ("", {}) if sequence == 1 else ("/charges", {"amount_cents": sequence})
             headers = {"Occurred-At": occurred(sequence).isoformat()}
@@ -63,7 +60,7 @@ def node() -> MemoryNode:
 
 @pytest.fixture
 async def ann(node: MemoryNode) -> AsyncIterator[httpx.AsyncClient]:
-    async with client(node) as http:
+    async with client_of(create_api(node, routes)) as http:
         yield http
 
 
@@ -111,9 +108,7 @@ async def test_as_of_a_future_sequence_is_404(ann: httpx.AsyncClient) -> None:
 
 async def test_the_row_as_of_a_time_is_all_before_the_first_event_that_occurred_later(ann: httpx.AsyncClient) -> None:
     for sequence in range(1, EVENTS_OF_ANN + 1):
-        expected = (
-            LATE if sequence == LATE - 1 else sequence
-        )  # the late event comes after event 59, and occurred before it
+        expected = LATE if sequence == LATE - 1 else sequence  # the late event occurred before the one it follows
         if sequence != LATE:
             row = await shown(ann, as_of=occurred(sequence).isoformat().replace("+00:00", "Z"))
             assert (row["sequence"], row["balance_cents"]) == (expected, balance(expected))

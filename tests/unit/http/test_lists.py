@@ -33,7 +33,7 @@ from shared.read_model import ReadModel
 from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
-from tests.unit.http.services import SERVICES, api_of
+from tests.unit.http.services import SERVICES, api_of, client_of
 from tests.unit.http.test_peers import recording
 
 pytestmark = pytest.mark.anyio
@@ -74,8 +74,7 @@ def endless() -> Endless:
 
 
 async def listed(node: Endless, **query: Any) -> dict[str, Any]:
-    transport = httpx.ASGITransport(create_api(node, routes))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(node, routes)) as http:
         page: dict[str, Any] = (await http.get("/accounts", params={"limit": LIMIT, **query})).json()
         return page
 
@@ -174,11 +173,7 @@ def billing(node: Node, peers: Peers) -> list[APIRouter]:
 
 async def page_of_bills(node: MemoryNode, **query: Any) -> dict[str, Any]:
     api = create_api(node, billing)
-    transport = httpx.ASGITransport(api)
-    async with (
-        httpx.AsyncClient(transport=transport, base_url="http://worker") as http,
-        api.router.lifespan_context(api),
-    ):
+    async with client_of(api) as http, api.router.lifespan_context(api):
         answer = await http.get("/bills", params=query)
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
@@ -360,8 +355,7 @@ LISTS = list(every_list())
 
 
 async def refusal(found: Listed, field: str, value: str) -> str:
-    transport = httpx.ASGITransport(api_of(found.service))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(api_of(found.service)) as http:
         answer = await http.get(found.path, params={field: value})
     assert answer.status_code == 422, answer.text
     return str(answer.json()["detail"])
@@ -389,7 +383,7 @@ async def test_a_partition_that_does_not_exist_is_refused(asked: str) -> None:
 async def test_a_page_of_long_texts_has_a_next_page(billed: MemoryNode, order: str) -> None:
     api = create_api(billed, billing)
     listed, cursor = list[str](), dict[str, str]()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http:
+    async with client_of(api) as http:
         for _ in "abc":
             answer = await http.get("/bills", params={"order": order, "limit": 1, **cursor})
             assert answer.status_code == 200, answer.text

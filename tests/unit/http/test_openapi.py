@@ -17,8 +17,8 @@ from schemathesis.schemas import APIOperation
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
-from tests.dev.waiting import wait_until
 from tests.unit.http.services import SERVICES, api_of, issuer_settings
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def url_of(issuer: DevIssuer) -> Iterator[dict[str, str]]:
     for thread in threads:
         thread.start()
     try:
-        wait_until(lambda: all(server.started for server in servers.values()), 30.0)
+        eventually(lambda: all(server.started for server in servers.values()))
         yield {service: f"http://127.0.0.1:{server.config.port}" for service, server in servers.items()}
     finally:
         for server in servers.values():

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
 from shared.topology import Topology
+from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -122,8 +123,7 @@ async def test_the_partitions_of_a_service_without_tables_have_owners_and_a_read
     """Its policies and timers need one, too."""
     node = MemoryNode(Topology("coupons", ()), [])
     node.refuses = {3}
-    transport = httpx.ASGITransport(create_api(node, lambda *_: ()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(node, lambda *_: ())) as http:
         ready = [(await http.get("/readyz", params={"partition": number})).status_code for number in (2, 3)]
         tables = (await http.get("/cluster")).json()["tables"]
     assert ready == [200, 503]

@@ -24,7 +24,7 @@ from shared.http.peers import AllowedPeers, PeerTokens, peer_tokens
 from shared.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology import Table
-from tests.unit.http.services import issuer_settings
+from tests.unit.http.services import client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -96,11 +96,7 @@ class Elsewhere(MemoryNode):
 
 async def ask(node: MemoryNode, method: str, path: str, **headers: str) -> httpx.Response:
     api = create_api(node, routes)
-    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
-    async with (
-        httpx.AsyncClient(transport=transport, base_url="http://worker") as http,
-        api.router.lifespan_context(api),
-    ):
+    async with client_of(api) as http, api.router.lifespan_context(api):
         return await http.request(
             method, path, headers={name.replace("_", "-"): text for name, text in headers.items()}
         )
@@ -129,9 +125,8 @@ async def test_a_peer_gets_the_trace_and_the_conditions_and_nothing_else(recorde
 
 async def test_every_line_of_a_header_is_forwarded(recorder: Recorder) -> None:
     api = create_api(Elsewhere(recorder.url), routes)
-    transport = httpx.ASGITransport(api)
-    async with httpx.AsyncClient(transport=transport) as http, api.router.lifespan_context(api):
-        await http.get("http://worker/accounts/ann", headers=[("If-None-Match", '"1"'), ("If-None-Match", '"2"')])
+    async with client_of(api) as http, api.router.lifespan_context(api):
+        await http.get("/accounts/ann", headers=[("If-None-Match", '"1"'), ("If-None-Match", '"2"')])
     assert [line for line in recorder.heads[0] if line.lower().startswith("if-none-match")] == [
         'if-none-match: "1"',
         'if-none-match: "2"',
@@ -153,7 +148,7 @@ async def test_a_request_reaches_a_peer_at_which_100_others_wait() -> None:
     async with (
         server,
         api.router.lifespan_context(api),
-        httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://worker") as http,
+        client_of(api) as http,
     ):
         waiting = [asyncio.ensure_future(http.get("/accounts/ann?until=phase:open&wait=30")) for _ in range(101)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -169,9 +164,8 @@ async def test_an_unescaped_character_of_an_id_reaches_the_peer(recorder: Record
     async def unescaped(scope: Scope, receive: Receive, send: Send) -> None:
         await api({**scope, "raw_path": f"/accounts/a{character}b/charges".encode()}, receive, send)
 
-    transport = httpx.ASGITransport(unescaped)
-    async with httpx.AsyncClient(transport=transport) as http, api.router.lifespan_context(api):
-        await http.post("http://worker/", json={"amount_cents": 1})
+    async with client_of(unescaped) as http, api.router.lifespan_context(api):
+        await http.post("/", json={"amount_cents": 1})
     _, target, _ = recorder.heads[0][0].split(" ")
     assert unquote(urlsplit(target).path) == f"/accounts/a{character}b/charges"
     peer_tokens("accounts", Settings()).verify(recorder.headers()["onefold-peer"], "POST", target)

@@ -31,7 +31,7 @@ from shared.settings import DEV_PEER_SECRET, Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
-from tests.unit.http.services import SERVICES, api_of, issuer_settings
+from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -75,8 +75,7 @@ ASKED = [
 
 
 async def ask(node: MemoryNode, method: str, path: str, address: str = "127.0.0.1") -> httpx.Response:
-    transport = httpx.ASGITransport(create_api(node, routes), raise_app_exceptions=False, client=(address, 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(node, routes), address) as http:
         return await http.request(method, path)
 
 
@@ -95,8 +94,7 @@ async def test_every_answer_has_the_headers(http: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_every_service_has_the_headers(service: str) -> None:
-    transport = httpx.ASGITransport(api_of(service), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(api_of(service)) as http:
         for path in ("/healthz", "/cluster", f"/{service}", "/nowhere", "/" + "a" * 9000):
             answer = await http.get(path)
             assert {name: answer.headers.get(name) for name in EXPECTED} == EXPECTED, path[:50]
@@ -219,8 +217,7 @@ async def test_a_command_that_its_readers_cannot_take_is_422_and_not_sent(body: 
         Topology("parcels", topics=(COMMANDS, EVENTS), tables=(PARCELS,)),
         [Aggregate(SHIPPING, table=PARCELS, events=EVENTS)],
     )
-    transport = httpx.ASGITransport(create_api(node, shipping), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(node, shipping)) as http:
         answer = await http.post("/parcels/p", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json().get("code")) == (status, "request.invalid" if status == 422 else None)
     appended = [topic for (topic, _), log in node.logs.items() if log]
@@ -241,8 +238,7 @@ async def test_a_client_that_asks_too_fast_is_429_and_no_other_is(
     api = create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=5)), routes)
 
     async def statuses(address: str, count: int) -> list[int]:
-        transport = httpx.ASGITransport(api, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        async with client_of(api, address) as http:
             answers = [await http.get(path, headers=headers) for _ in range(count)]
         assert all(int(a.headers["retry-after"]) >= 1 for a in answers if a.status_code == 429)
         return [answer.status_code for answer in answers]
@@ -255,8 +251,7 @@ async def test_a_client_that_asks_too_fast_is_429_and_no_other_is(
 
 async def test_a_probe_is_answered_however_many_requests_come_from_its_address() -> None:
     """Kubernetes ends a worker whose probe is refused; a node's address may also be that of clients."""
-    transport = httpx.ASGITransport(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes)) as http:
         assert 429 in [(await http.get("/readyz?key=ann")).status_code for _ in range(20)]
         for path in PROBES:
             assert {(await http.get(path)).status_code for _ in range(20)} == {200}
@@ -268,8 +263,7 @@ async def test_a_token_that_asks_too_fast_from_everywhere_is_429_and_no_other_is
 
     async def status(subject: str, address: str) -> int:
         token = DevIssuer(tmp_path).token("accounts", ["accounts:read"], subject)
-        transport = httpx.ASGITransport(api, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+        async with client_of(api, address) as http:
             answer = await http.get(f"/accounts/{subject}", headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code != 429 or int(answer.headers["retry-after"]) >= 1
         return answer.status_code

@@ -21,6 +21,7 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -43,8 +44,7 @@ async def scored(node: MemoryNode, as_of: str, etag: str = "", query: str = "") 
 
         return [router]
 
-    transport = httpx.ASGITransport(create_api(node, routes))
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(create_api(node, routes)) as http:
         return await http.get(f"/scores/ann{query}", headers={"If-None-Match": etag})
 
 
@@ -136,8 +136,7 @@ async def test_a_view_has_the_names_of_its_schema_and_is_the_same_in_a_list(
     http: httpx.AsyncClient, node: MemoryNode
 ) -> None:
     assert (await http.post("/accounts/ann")).status_code == 201
-    transport = httpx.ASGITransport(create_api(node, camels), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asked:
+    async with client_of(create_api(node, camels)) as asked:
         shown, listed = await asked.get("/camels/ann"), await asked.get("/camels")
         schema = (await asked.get("/openapi.json")).json()["components"]["schemas"]["Camel"]
     assert shown.json() == {"accountId": "ann", "seenAt": "2026-05-01T00:00:00Z", "meanCents": None}
@@ -159,7 +158,6 @@ async def test_any_field_of_a_view_can_be_waited_for(
     http: httpx.AsyncClient, node: MemoryNode, until: str, met: str
 ) -> None:
     assert (await http.post("/accounts/ann")).status_code == 201
-    transport = httpx.ASGITransport(create_api(node, camels), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as asked:
+    async with client_of(create_api(node, camels)) as asked:
         answer = await asked.get("/camels/ann", params={"until": until})
     assert (answer.status_code, answer.headers.get("onefold-until")) == (200, met)

@@ -34,7 +34,7 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.settings import DEV_ISSUER, Settings
 from shared.testing.node import MemoryNode
-from tests.unit.http.services import SERVICES, api_of, issuer_settings
+from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ EXAMPLES = {"day": "1997-01-18", "hour": "sat-09"}
 
 
 class Route(NamedTuple):
-    """A route with an id in its path; and whether its ids have owners."""
+    """A route of a service, as its OpenAPI has it."""
 
     service: str
     method: str
@@ -78,7 +78,7 @@ def scopes_of(route: Route) -> list[str]:
     return [f"{'operations' if of_operators else route.service}:{'read' if route.method == 'GET' else 'write'}"]
 
 
-def target(route: Route, aggregate_id: str = "ann") -> str:
+def target(route: Route, aggregate_id: str) -> str:
     path = route.path
     while "{" in path:
         name = path[path.index("{") + 1 : path.index("}")]
@@ -88,8 +88,7 @@ def target(route: Route, aggregate_id: str = "ann") -> str:
 
 async def asked(api: FastAPI, route: Route, token: str | None, aggregate_id: str = "ann") -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as http:
+    async with client_of(api) as http:
         return await http.request(route.method, target(route, aggregate_id), headers=headers)
 
 

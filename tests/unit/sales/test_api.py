@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import pytest
 
-from tests.unit.http.services import api_of
+from tests.unit.http.services import api_of, client_of
 
 
 @pytest.mark.parametrize(
@@ -29,8 +28,7 @@ def test_a_day_or_an_hour_is_read_escaped_or_not_and_never_guessed(target: str, 
     """pydantic reads 853545600 as a day of 1997."""
 
     async def asked() -> int:
-        transport = httpx.ASGITransport(api_of("sales"))
-        async with httpx.AsyncClient(transport=transport, base_url="http://worker/sales") as http:
-            return (await http.get(target)).status_code
+        async with client_of(api_of("sales")) as http:
+            return (await http.get(f"/sales/{target}")).status_code
 
     assert asyncio.run(asked()) == status
