@@ -57,7 +57,11 @@ def _prefix(openapi: bytes, table: str) -> str:
     """What comes before the key in the path of a row, such as `/sales/skus/`."""
     if not openapi:
         raise ServiceUnavailable("the service has no /openapi.json: it shows its paths only with ONEFOLD_ENV=dev")
-    for path, methods in from_json(openapi)["paths"].items():
+    try:
+        paths = from_json(openapi)["paths"]
+    except (ValueError, LookupError, TypeError):
+        raise ServiceUnavailable("its /openapi.json describes no paths: --url names no worker of a service") from None
+    for path, methods in paths.items():
         if "get" in methods and (found := re.fullmatch(rf"(.*/{table}/)\{{\w+\}}", path)):
             return found[1]
     raise ServiceUnavailable(f"the service answers no GET for a row of {table}")
@@ -75,6 +79,8 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
             problem = f"{response.status_code} {response.text[:200]}"
             if response.status_code in _NOT_ALLOWED:
                 raise ServiceUnavailable(f"{url} wants a token, and parity has none: {problem}")
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise ServiceUnavailable(f"{url} is no URL: {error}; fix: such as --url http://127.0.0.1:8000") from None
         except httpx.HTTPError as error:
             problem = f"{type(error).__name__}: {error}"
         await asyncio.sleep(_PAUSE_S)

@@ -7,17 +7,21 @@ goes on after them. Rows of the table come last, for each aggregate that has non
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
+from decimal import Decimal
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from msgspec import structs
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,16 +31,19 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.events import records_below
+from pipelines.folds import Folded, advance_of
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
 from shared.es.envelope import EventCodec
-from shared.es.errors import BadMessage, OnefoldError
+from shared.es.errors import BadMessage, OnefoldError, first_problem
 from shared.es.ids import check_aggregate_id, derived_id
+from shared.es.message import Event
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 
 _EVENTS = "partition int, key binary, sequence long, value binary, reason string"
+_REASONS = "key binary, sequence long, reason string"
 _RECORDS = "partition int, key binary, value binary"
 _KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
 
@@ -86,14 +93,18 @@ class RowMapping(BaseModel):
 def read_mapping(file: Path) -> RowMapping:
     """Raises BadMapping."""
     try:
-        return RowMapping.model_validate(tomllib.loads(file.read_text()))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        return RowMapping.model_validate(tomllib.loads(file.read_text("utf-8")))
+    except ValidationError as error:
+        raise BadMapping(f"{file}: {first_problem(error)}") from error
+    except (OSError, ValueError) as error:  # also of a file that is not UTF-8
         raise BadMapping(f"{file}: {error}") from error
 
 
 def read_rows(spark: SparkSession, source: str) -> DataFrame:
-    """A Parquet file or folder, or CSV with a header: then every column is text."""
-    return spark.read.parquet(source) if source.endswith(".parquet") else spark.read.csv(source, header=True)
+    """A Parquet file or folder, or CSV with a header, as in RFC 4180: then every column is text."""
+    if source.rstrip("/").endswith(".parquet"):
+        return spark.read.parquet(source)
+    return spark.read.csv(source, header=True, escape='"', multiLine=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +142,12 @@ class Backfill:
         Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
         _refuse_own_names(rows.columns)
+        _refuse_other_fields(self._mapping.events, self._table.pure.events)
         self._refuse_workers()
         refuse_unshared(self._spark, rejects)
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
-        reasons = _reasons(events).cache()
+        reasons = _reasons(events, self._unfoldable(events)).cache()
         told = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
         rejected = told.join(reasons, "key").select("key", "source", "reason")
         rejected.write.format("delta").mode("overwrite").save(rejects)
@@ -157,17 +169,19 @@ class Backfill:
 
     def _append(self, records: DataFrame, topic: str) -> None:
         self._refuse_workers()  # again: some time has passed
-        _append(records, self._brokers.bootstrap, topic)
+        _write_in_order(records, self._brokers.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
         source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
         key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
         # ties are ordered by the row itself: a later run has to number them alike
-        order = Window.partitionBy(_KEY).orderBy(*map(F.expr, self._mapping.order), _SOURCE)
-        own = {_SOURCE: source, _AT: at, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
+        order = ",\n".join((*self._mapping.order, _SOURCE))
+        readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
+        own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
         told = rows.where(self._mapping.where).withColumns(own)
-        return told.withColumn(_NTH, F.row_number().over(order))
+        # as text: `F.expr` takes the DESC of `day DESC` for the column's new name
+        return told.withColumn(_NTH, F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})"))
 
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
@@ -176,6 +190,12 @@ class Backfill:
         number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
         return each.select(_KEY, _AT, number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
+
+    def _unfoldable(self, events: DataFrame) -> DataFrame:
+        """_REASONS of the keys that would have events, but no row."""
+        fold = partial(_fold, self._table.package, self._table.table.name)
+        valid = events.where("value IS NOT NULL").select("key", "value", "sequence")
+        return valid.repartition("key").sortWithinPartitions("key", "sequence").mapInArrow(fold, _REASONS)
 
     def _history_so_far(self) -> Flow:
         topic = self._table.events.name
@@ -204,22 +224,35 @@ def _refuse_own_names(columns: Iterable[str]) -> None:
         raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
 
 
+def _refuse_other_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:
+    """Raises BadMapping: an event is read without them, so their values would be lost."""
+    now = {(event.TYPE, event.VERSION): event for event in events}
+    for rule in rules:
+        event = now.get((rule.type, rule.version))
+        if event is not None and (others := rule.data.keys() - set(_names_read(event))):
+            raise BadMapping(f"{rule.type} has no field {min(others)}; fix: correct or remove it in `data`")
+
+
+def _names_read(event: type[Event]) -> Iterator[Any]:
+    for name, field in event.model_fields.items():
+        alias = field.validation_alias
+        yield from (name, *(alias.choices if isinstance(alias, AliasChoices) else [alias]))
+
+
 def _event(rule: Rule) -> Column:
-    data = F.to_json(F.struct(*(F.expr(value).alias(name) for name, value in rule.data.items()))) if rule.data else "{}"
-    told = F.struct(
-        F.lit(rule.type).alias("type"),
-        F.lit(rule.version).alias("version"),
-        (data if isinstance(data, Column) else F.lit(data)).alias("data"),
-    )
+    fields = [F.expr(value).alias(name) for name, value in rule.data.items()]
+    # without the nulls, a value that could not be cast would become its field's default
+    data = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}) if fields else F.lit("{}")
+    told = F.struct(F.lit(rule.type).alias("type"), F.lit(rule.version).alias("version"), data.alias("data"))
     return F.when(F.expr(rule.where), told)
 
 
-def _reasons(events: DataFrame) -> DataFrame:
+def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:
     """Why keys are rejected, the first reason of each: key, reason."""
     other = F.when(F.col("known") != F.col("value"), F.concat(F.lit("there is another event "), F.col("sequence")))
     reason = F.coalesce("reason", other)
     found = events.select("key", "sequence", reason.alias("reason")).where("reason IS NOT NULL")
-    return found.groupBy("key").agg(F.min_by("reason", "sequence").alias("reason"))
+    return found.unionByName(unfoldable).groupBy("key").agg(F.min_by("reason", "sequence").alias("reason"))
 
 
 def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -235,6 +268,12 @@ def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.Recor
                 yield None, key, sequence, None, str(error)
 
     return as_batches(rows(), _EVENTS)
+
+
+def _number(text: str) -> float | str:
+    """As text, which a Decimal is read from, if a float would lose digits."""
+    number = float(text)
+    return number if Decimal(repr(number)) == Decimal(text) else text
 
 
 def _envelope(
@@ -261,12 +300,30 @@ def _envelope(
         "occurred_at": at.isoformat().replace("+00:00", "Z"),
         "correlation_id": event_id,
         "causation_id": None,
-        "data": from_json(data or "{}"),
+        "data": json.loads(data or "{}", parse_float=_number),
     }
     try:
         return codec.encode(codec.decode(to_json(fields)))
     except BadMessage as bad:
         raise ValueError(bad.reason) from None
+
+
+def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """_REASONS of the keys whose events the service cannot fold into a row. batches: each key's events, in order."""
+    table = table_in(package, name)
+    advance, initial = advance_of(table), Folded(0, table.initial, -1)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for key, events in groupby(rows_of(batches), key=itemgetter(0)):
+            folded = initial
+            try:
+                for _, value, _ in events:
+                    folded = advance(folded, -1, key, value)
+                table.row_codec.encode_checked([Row(folded.sequence, folded.state, {}, -1)])
+            except Exception as error:  # whatever it is, no worker could go on with this key
+                yield key, folded.sequence + 1, f"its events cannot be folded: {type(error).__name__}: {error}"
+
+    return as_batches(rows(), _REASONS)
 
 
 def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -284,7 +341,7 @@ def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> 
     return as_batches(rows(), _RECORDS)
 
 
-def _append(records: DataFrame, bootstrap: str, topic: str) -> None:
+def _write_in_order(records: DataFrame, bootstrap: str, topic: str) -> None:
     """One producer writes all records of a partition, so that they stay in order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines import backfill as filling
 from pipelines import parity as auditing
 from pipelines import results, sources
-from pipelines.archive import Archive
+from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
 from pipelines.events import HistoryIncomplete, records_below
 from pipelines.facts import facts
@@ -66,15 +67,15 @@ def parity(
     """Recompute live tables from their events and compare them key by key."""
     if url and not service:
         raise typer.BadParameter("--url is of one service: name it")
-    chosen = [table_of(service, table)] if service and table else [t for s in _chosen(service) for t in tables(s)]
-    brokers = _brokers(bootstrap, [each.changelog for each in chosen])
+    if sample and not url:
+        raise typer.BadParameter("--sample is of the keys that --url is asked for: give --url, too")
+    chosen = [table_of(service, table)] if service and table else _tables(service)
+    brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[auditing.Verdict]()
     with spark_session("parity", master=master, memory=memory) as spark:
-        verdicts = [
-            auditing.audit(spark, brokers, each, archive=_archive(spark, archive, each), url=url, sample=sample)
-            for each in chosen
-        ]
-    for verdict in verdicts:
-        typer.echo(str(verdict))
+        for each in chosen:
+            kept = _archive(spark, archive, each)
+            verdicts.append(auditing.audit(spark, brokers, each, archive=kept, url=url, sample=sample))
+            typer.echo(str(verdicts[-1]))
     agreed = ", ".join(f"{v.agree:,} of {v.total:,} {v.table}" for v in verdicts)
     if any(verdict.differ for verdict in verdicts):
         typer.echo(f"Spark and the live tables DIFFER: {agreed} agree")
@@ -93,15 +94,20 @@ def archive(
     memory: Memory = "1g",
 ) -> None:
     """Copy new events into Delta tables, by service and day of occurrence; each record once, whatever dies."""
-    chosen = [each for name in _chosen(service) for each in tables(name)]
+    chosen = _tables(service)
     topics = dict.fromkeys((each.topology.service, each.events.name) for each in chosen)
     numbered = {(each.topology.service, each.events.name) for each in chosen if not each.is_view}
     brokers = _brokers(bootstrap, [topic for _, topic in topics])
-    right = True
+    right = complete = True
     with spark_session("archive", master=master, memory=memory) as spark:
         for name, topic in topics:
             kept = Archive(spark, root, name, topic)
-            typer.echo(f"{topic}: {kept.extend(brokers).records:,} records archived")
+            try:
+                typer.echo(f"{topic}: {kept.extend(brokers).records:,} records archived")
+            except (AnotherLog, ArchiveBehind) as refusal:  # retention does not wait for the other topics either
+                typer.echo(str(refusal), err=True)
+                complete = False
+                continue
             if not kept.exists():
                 continue  # none of the service's topics has a record yet
             if compact:
@@ -110,8 +116,8 @@ def archive(
             for problem in _problems(kept, brokers, (name, topic) in numbered) if verify else ():
                 typer.echo(problem)
                 right = False
-    if not right:
-        raise typer.Exit(1)
+    if not complete or not right:
+        raise typer.Exit(1 if complete else 2)
     if verify:
         typer.echo("The archive and the log agree: no gap, no duplicate")
 
@@ -133,9 +139,7 @@ def rebuild(
     memory: Memory = "1g",
 ) -> None:
     """Fill the next version of a service's tables from history, for its workers to go on from."""
-    chosen = tables(service)
-    if not chosen:
-        raise UnknownTable(f"{service} has no tables")
+    chosen = _tables(service)
     target = version or chosen[0].topology.version
     if target == 1:
         raise NothingBefore(f"{service} is at version 1: raise `version` in services/{service}/topology.py first")
@@ -203,6 +207,7 @@ def insights(
             records = sources.stream(spark, brokers.bootstrap, table.events.name)
             days = revenue_by_day(charges(facts(records, table)))
             results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
+            typer.echo(f"written to {results.RESULTS.name}; the next run goes on from {checkpoint}")
             return
         charged = charges(_facts(spark, brokers, table, archive)).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
@@ -258,12 +263,18 @@ def _archive(spark: SparkSession, root: str | None, table: FoldedTable) -> Archi
     return Archive(spark, root, table.topology.service, table.events.name) if root else None
 
 
-def _chosen(service: str | None) -> list[str]:
-    return [service] if service else services()
+def _tables(service: str | None) -> list[FoldedTable]:
+    """Those of `service`, or of all. Raises UnknownTable."""
+    if not (found := [table for name in ([service] if service else services()) for table in tables(name)]):
+        raise UnknownTable(f"{service or 'services/'} has no tables")
+    return found
 
 
 def main() -> None:
-    """Runs the verb; an error that the operator can resolve is shown without a traceback."""
+    """Runs the verb; an error that the operator can resolve is shown without a traceback.
+
+    A bug is, and still does not exit with Python's 1, which says that problems were found.
+    """
     try:
         cli(prog_name="python3 dev.py")
     except (OnefoldError, OSError) as error:
@@ -272,6 +283,12 @@ def main() -> None:
     except (PySparkException, Py4JError) as error:
         typer.echo(f"Spark failed: {cause(str(error))}", err=True)
         sys.exit(2)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(2)
+
+
+_RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 
 
 def cause(report: str) -> str:
@@ -280,5 +297,9 @@ def cause(report: str) -> str:
         return "the disk is full. Free some space; half-done work is not visible and is done again"
     if told := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
         return told[1]  # by a Python worker
+    if "Python worker exited unexpectedly" in report:
+        return "a Python worker was killed, as when memory runs out. Fold fewer partitions at once: --master 'local[1]'"
+    if raised := _RAISED.findall(report):
+        return f"a Python worker raised {raised[-1]}"
     causes = [line.removeprefix("Caused by: ") for line in report.splitlines() if line.startswith("Caused by: ")]
     return (causes or report.strip().splitlines() or ["without a message"])[-1 if causes else 0]

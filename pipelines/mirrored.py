@@ -156,11 +156,12 @@ def _reactions_in(package: str) -> tuple[Reaction, ...]:
 
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the policy with this number sends for each event; nothing for one that it cannot answer."""
-    yield from as_batches(_answered(_reactions_in(package)[number], number, batches), _SENT)
+    reaction = _reactions_in(package)[number]
 
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for partition, offset, _, _, value in rows_of(batches):
+            with suppress(Exception):  # not an event that the policy answers, or one parked as a dead letter
+                for index, sent in enumerate(list(reaction.sends(value))):
+                    yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body
 
-def _answered(reaction: Reaction, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    for partition, offset, _, _, value in rows_of(batches):
-        with suppress(Exception):  # not an event that the policy answers, or one parked as a dead letter
-            for index, sent in enumerate(list(reaction.sends(value))):
-                yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body
+    return as_batches(rows(), _SENT)

@@ -14,7 +14,7 @@ from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import PARKED_CODEC, Parked, Wish, partition_of_id, processor_of_id
+from shared.parking import PARKED_CODEC, Parked, Wish, is_noted_in, partition_of_id, processor_of_id
 from shared.topology import Topology
 
 Place = tuple[int, int]
@@ -24,7 +24,8 @@ Place = tuple[int, int]
 def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
     """The parked keys whose records are missing from `table`. The engine parks under the table's name."""
     states = (parked_in(record) for record in parked_records(brokers, table.topology))
-    return [parked for parked in states if parked.processor == table.table.name]
+    place = (table.table.name, table.table.source.name)
+    return [parked for parked in states if (parked.processor, parked.topic) == place]
 
 
 def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
@@ -56,13 +57,15 @@ def notes(brokers: Brokers, topology: Topology) -> tuple[Wish, ...]:
     return tuple(wish for wish in wishes(brokers, topology) if wish.is_note)
 
 
-def scope_of(notes: Iterable[Wish], view: str) -> Scope:
+def scope_of(notes: Iterable[Wish], view: FoldedTable) -> Scope:
     """As the view was last computed: `reprocess` reads again what was dropped before, and may begin later."""
     starts: Positions = {}
     dropped: list[Place] = []
     for note in notes:
-        if note.offset is None or processor_of_id(note.id) != view:
+        if note.offset is None or processor_of_id(note.id) != view.table.name:
             continue
+        if not is_noted_in(note.id, view.events.name):
+            continue  # from before the view had this source
         partition = partition_of_id(note.id)
         if note.action == "reprocess":
             starts[partition] = note.offset
@@ -76,7 +79,7 @@ def present_scope(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]
     """Which events the rows of `table` include by now: without those that are `parked`."""
     if not table.is_view:
         return Scope({}, ())  # an aggregate leaves out commands, not events
-    starts, dropped = scope_of(notes(brokers, table.topology), table.table.name)
+    starts, dropped = scope_of(notes(brokers, table.topology), table)
     return Scope(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
 
 

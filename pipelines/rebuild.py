@@ -54,10 +54,11 @@ class AlreadyBuilt(OnefoldError):
 
 
 class NothingBefore(OnefoldError):
-    """There is no previous version to begin from: its group has no position.
+    """There is no previous version to begin from: its group has no position, or no changelog of a table.
 
-    Operator action: none if the service has no events yet: its workers begin by themselves, like those of version 1.
-    Otherwise run the workers of the previous version first, or if the brokers have forgotten it, rebuild `--mirrored`.
+    Operator action: what the message says after `fix:`. Without a position: none if the service has no events yet, for
+    its workers begin by themselves, like those of version 1. Otherwise run the workers of the previous version first,
+    or if the brokers have forgotten it, rebuild `--mirrored`.
     """
 
 
@@ -185,6 +186,7 @@ class Rebuild:
         positions = brokers.positions(self._old.group)
         if not positions:
             raise NothingBefore(f"{self._old.group} never committed a position, or the brokers have forgotten it")
+        self._refuse_renamed()
         positions.pop(self._old.parking.name, None)  # requests about its dead letters stay with the old version
         if self._writes_facts(positions) and brokers.members(self._old.group):
             raise GroupIsLive(
@@ -192,6 +194,15 @@ class Rebuild:
             )
         read = positions.keys() | {table.table.source.name for table in self._tables}
         return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+
+    def _refuse_renamed(self) -> None:
+        service = self._old.service
+        for table in (each.table for each in self._aggregates()):
+            if not self._brokers.has(self._old.changelog(table).name):
+                raise NothingBefore(
+                    f"{self._old.group} has no changelog of {service}/{table.name}: was the table renamed? fix: give "
+                    f"it the name that it had; if its changelog was deleted, `rebuild {service} --mirrored`"
+                )
 
     def _commit(self, plan: Plan) -> None:
         self._brokers.commit_with(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
@@ -260,7 +271,7 @@ class Rebuild:
             self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table)
         )
         if table.is_view:
-            folded = folds.states(in_scope(records, scope_of(plan.notes, table.table.name)), table)
+            folded = folds.states(in_scope(records, scope_of(plan.notes, table)), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")
@@ -286,7 +297,8 @@ class Rebuild:
             )
         ]
         if lines:
-            raise HistoryBroken("\n".join(lines))
+            more = sum(_read(self._staged(table)).count_rows(filter=_BROKEN) for table in self._tables) - len(lines)
+            raise HistoryBroken("\n".join([*lines, f"and {more:,} more"] if more else lines))
 
     def _write(self, table: FoldedTable) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
@@ -316,7 +328,7 @@ def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[
     if problem is not None:
         return None, row.sequence, problem
     try:
-        return codec.encode_checked(row), row.sequence, None
+        return codec.encode_checked([row])[0], row.sequence, None
     except (ValueError, RecursionError) as error:
         return None, row.sequence, f"its new row could not be read again: {error}"
 

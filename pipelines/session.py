@@ -81,6 +81,8 @@ def _submitted() -> bool:
 
 def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]:
     """Sets this process's environment for the JVM about to start, too."""
+    for elsewhere in ("SPARK_HOME", "SPARK_REMOTE"):  # of another version than the pyspark here
+        os.environ.pop(elsewhere, None)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
@@ -98,7 +100,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         "spark.sql.shuffle.partitions": str(tasks),
         "spark.databricks.delta.snapshotPartitions": str(tasks),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks),
-        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile=file:{_LOG4J}", *_JVM]),
+        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *_JVM]),
     }
 
 

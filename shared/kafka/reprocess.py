@@ -1,9 +1,9 @@
 """Computes views again from the first event: resets a group's positions and empties the views' changelogs.
 
-The log stays as it is. Stopped at any point, this leaves a consistent state, and running it again completes it. The
-views' own sources are rewound first: a row skips the records it already includes. Then the changelogs are emptied. Only
-then, in one transaction, the topic before the copies is rewound, the copies made so far are skipped, and both are noted
-for `parity` and `rebuild`.
+The log stays as it is. Stopped at any point, this leaves a consistent state, though without what was in copies that
+retention has removed, and running it again completes it. The views' own sources are rewound first: a row skips the
+records it already includes. Then the changelogs are emptied. Only then, in one transaction, the topic before the copies
+is rewound, the copies made so far are skipped, and both are noted for `parity` and `rebuild`.
 
 A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
 was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -31,7 +31,7 @@ from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positi
 from shared.kafka.offsets import REQUEST_TIMEOUT_S
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import Wish, partition_of_id, processor_of_id
+from shared.parking import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
 from shared.positions import Partition
 from shared.replay import Replay
 from shared.topology import Topic, Topology
@@ -42,7 +42,7 @@ _PAUSE_S = 0.2
 class HistoryIsCut(OnefoldError):
     """Retention has removed the source's first records: a view computed again would lack them.
 
-    Operator action: rebuild the view from the archive, which has them; nothing was changed.
+    Operator action: do what the message says after `fix:`; nothing was changed.
     """
 
 
@@ -98,7 +98,7 @@ class Reprocessing:
         group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
         noted = self._noted(topology, replay)
         again = self._starts(replay.again, noted)
-        rewound = self._starts(replay.sources, noted)
+        rewound = self._starts(replay.sources, noted, may_be_cut={topic.name for topic in replay.skipped})
         skipped = self._each(replay.skipped, self._brokers.settled_ends)
         before = self._positions(group)
         moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
@@ -118,7 +118,7 @@ class Reprocessing:
         """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
         self._refuse_changes(plan.group, plan.positions)
         if plan.rewound:
-            self._move(plan.group, plan.rewound)
+            self._brokers.commit(plan.group, _by_topic(plan.rewound))
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
@@ -150,20 +150,26 @@ class Reprocessing:
     def _positions(self, group: str) -> dict[Partition, int]:
         return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}
 
-    def _starts(self, topics: Iterable[Topic], noted: Mapping[Partition, int]) -> dict[Partition, int]:
+    def _starts(
+        self, topics: Iterable[Topic], noted: Mapping[Partition, int], may_be_cut: Set[str] = frozenset()
+    ) -> dict[Partition, int]:
         starts = self._each(topics, self._brokers.starts)
         for tp, start in starts.items():
-            if start > noted.get(tp, 0):
-                raise HistoryIsCut(f"{tp[0]}/{tp[1]} begins at offset {start}: the records before it were removed")
-        return {tp: noted.get(tp, start) for tp, start in starts.items()}
+            if start > noted.get(tp, 0) and tp[0] not in may_be_cut:
+                raise HistoryIsCut(
+                    f"{tp[0]}/{tp[1]} begins at offset {start}: the records before it were removed; fix: `rebuild` "
+                    f"from an archive that has them, or if they are copies, `reprocess` the whole service"
+                )
+        return {tp: max(start, noted.get(tp, 0)) for tp, start in starts.items()}
 
     def _noted(self, topology: Topology, replay: Replay) -> dict[Partition, int]:
         """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
         sources = {table.name: table.source.name for table in replay.tables}
         return {
-            (sources[view], partition_of_id(wish.id)): wish.offset
+            (source, partition_of_id(wish.id)): wish.offset
             for wish in wishes(self._brokers, topology)
-            if wish.action == "reprocess" and wish.offset is not None and (view := processor_of_id(wish.id)) in sources
+            if wish.action == "reprocess" and wish.offset is not None
+            if (source := sources.get(processor_of_id(wish.id))) is not None and is_noted_in(wish.id, source)
         }
 
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
@@ -172,10 +178,6 @@ class Reprocessing:
     def _filled(self, changelog: str) -> list[ToEmpty]:
         starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
         return [ToEmpty(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
-
-    def _move(self, group: str, positions: Mapping[Partition, int]) -> None:
-        """Commits all of `positions` or none. Raises GroupIsLive: the broker refuses a group with members."""
-        self._brokers.commit(group, _by_topic(positions))
 
     def _empty(self, changelog: str, parts: Iterable[ToEmpty]) -> None:
         """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
@@ -221,4 +223,4 @@ def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[Wish]:
     for table in replay.tables:
         for (topic, partition), start in begins.items():
             if topic == table.source.name:
-                yield Wish(action="reprocess", id=f"{table.name}/{partition}", offset=start)
+                yield Wish(action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start)

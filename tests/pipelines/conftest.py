@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec import structs
 
@@ -31,6 +30,7 @@ from shared.kafka.provision import provision
 from shared.parking import PARKED_CODEC, Parked, partition_of_id
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
+from tests.faults.log import read_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,22 +197,8 @@ class Record(NamedTuple):
 
 def read_records(bootstrap: str, topic: str) -> list[Record]:
     """All committed records, in order within each partition."""
-    reader = {"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "log_level": 0}
-    consumer = Consumer(reader | {"enable.partition.eof": True, "isolation.level": "read_committed"})
-    waiting = set(range(Brokers(bootstrap).partitions(topic)))
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
-    found = []
-    deadline = time.monotonic() + 60
-    while waiting:
-        assert time.monotonic() < deadline, f"the end of {topic} is not reached in {waiting}"
-        messages: list[Any] = consumer.consume(1000, timeout=0.2)
-        for message in messages:
-            if message.error():
-                waiting.discard(message.partition())  # the end of the partition
-            else:
-                found.append(Record(message.partition(), message.key(), message.value()))
-    consumer.close()
-    return found
+    found = read_whole(bootstrap, topic)
+    return [Record(partition, read.key or b"", read.value) for (_, partition), reads in found.items() for read in reads]
 
 
 def next_version(service: str) -> list[str]:

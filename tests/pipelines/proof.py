@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise, zip_longest
@@ -38,8 +37,9 @@ from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import WORKER_SETTINGS
 from tests.pipelines.conftest import latest, read_records
+from tests.waiting import eventually
 
 ACCOUNTS = table_of("accounts", "accounts")
 CHANGELOG = ACCOUNTS.changelog
@@ -68,7 +68,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.worker.kill()
         accounts.ask(third)
         accounts.start(failpoint="after_offsets:kill:1")
-        _await(lambda: accounts.worker.exit_code, lambda code: code is not None)
+        eventually(lambda: accounts.worker.exit_code is not None, deadline_s=DEADLINE_S)
         accounts.start()
         accounts.await_decided()
         accounts.worker.kill()
@@ -77,7 +77,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         written = read_records(accounts.bootstrap, CHANGELOG)
         accounts.set(CHANGELOG, min_compaction_lag_ms="0")
         fewer = len(written) - len(latest(written)) / 2
-        _await(lambda: len(read_records(accounts.bootstrap, CHANGELOG)), lambda left: left < fewer)
+        eventually(lambda: len(read_records(accounts.bootstrap, CHANGELOG)), lambda left: left < fewer, DEADLINE_S)
         shutil.rmtree(accounts.stores)
         accounts.start()
 
@@ -87,7 +87,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.await_read(EVENTS.name)
         ends = accounts.brokers.settled_ends(EVENTS.name)
         accounts.set(EVENTS.name, retention_ms="1")
-        _await(lambda: accounts.brokers.starts(EVENTS.name), lambda starts: starts == ends)
+        eventually(lambda: accounts.brokers.starts(EVENTS.name), lambda starts: starts == ends, DEADLINE_S)
         accounts.set(EVENTS.name, retention_ms="-1")
         accounts.ask(fourth)
         accounts.agree(archive)
@@ -132,9 +132,7 @@ class _Accounts:
         self._log = root / "logs" / "accounts.log"
         self._port = free_port()
         self._spark = spark
-        self._settings = Settings(
-            bootstrap=bootstrap, data_dir=self.stores, session_timeout_s=SHORTEST_SESSION_S, log_format="json"
-        )
+        self._settings = WORKER_SETTINGS.model_copy(update={"bootstrap": bootstrap, "data_dir": self.stores})
         self._asked: list[tuple[str, AccountCommand]] = []
         self.worker = self._new_worker()
         provision([TOPOLOGY], self._settings)
@@ -166,9 +164,9 @@ class _Accounts:
 
     def await_read(self, topic: str) -> None:
         ends = self.brokers.settled_ends(topic)
-        _await(lambda: self.brokers.positions(TOPOLOGY.group).get(topic), lambda found: found == ends)
+        eventually(lambda: self.brokers.positions(TOPOLOGY.group).get(topic), lambda at: at == ends, DEADLINE_S)
 
-    def agree(self, archive: Archive | None = None) -> None:
+    def agree(self, archive: Archive) -> None:
         """Checks that all four agree: the fold made here, the changelog, the answers over HTTP, and Spark."""
         self.await_decided()
         expected = _folded(self._asked)
@@ -191,13 +189,6 @@ class _Accounts:
 def _facts(rows: Mapping[bytes, bytes | None]) -> dict[str, Fact]:
     decoded = {key.decode(): DECIDER.row_codec.decode(value or b"") for key, value in rows.items()}
     return {name: (row.sequence, row.state) for name, row in decoded.items()}
-
-
-def _await(look: Callable[[], Any], good: Callable[[Any], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not good(found := look()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -124,6 +124,23 @@ def test_verify_exits_with_1_when_it_finds_a_problem(
     assert "ann: 1 events, numbered from 2 to 2" in run.output
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_topic_that_is_refused_does_not_keep_the_others_from_the_archive(
+    ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = views_of("kept", "days", "skus")
+    provision([views[0].topology], Settings(bootstrap=ledger.bootstrap))
+    days = replace(ledger, table=views[0])
+    days.put_event("lost", b"{}")
+    days.forget()
+    replace(ledger, table=views[1]).put_event("abba", b"{}")
+    monkeypatch.setattr(cli, "tables", lambda _: views)
+    run = CliRunner().invoke(cli.cli, ["archive", str(tmp_path), "kept", "--bootstrap", ledger.bootstrap])
+    assert run.exit_code == 2
+    assert "kept.by-days.v1: offsets were removed before they were archived" in run.stderr
+    assert run.stdout == "kept.by-skus.v1: 1 records archived\n"
+
+
 def views_of(service: str, *names: str) -> tuple[FoldedTable, ...]:
     """Views of sales that read topics of their own."""
     views = tuple(Table(name, Topic(f"{service}.by-{name}.v1")) for name in names)

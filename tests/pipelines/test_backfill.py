@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from pipelines import backfill, parity
+from pipelines.arrow import as_batches
 from pipelines.backfill import Backfill, BadMapping, Entered, NotBegun, RowMapping, Rule, read_mapping, read_rows
+from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
+from shared.es.envelope import EventCodec
+from shared.es.message import Event
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
-from tests.pipelines.conftest import latest, read_records
+from tests.pipelines.conftest import FIRST_DAY, latest, read_records
 
 MAPPING = """
 key = "customer"
@@ -143,6 +148,64 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
         fill.run(rows.withColumnRenamed("key", "Nth"), rejects)
 
 
+def test_csv_is_read_as_rfc_4180_has_it(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_text('who,note,cents\nann,"said ""hi"", twice",1\nbob,"two\nlines \\",2\n')
+    rows = read_rows(spark, str(tmp_path / "notes.csv")).collect()
+    assert [tuple(row) for row in rows] == [("ann", 'said "hi", twice', "1"), ("bob", "two\nlines \\", "2")]
+
+
+def test_a_folder_of_parquet_may_be_named_with_a_slash(spark: Any, tmp_path: Path) -> None:
+    spark.range(2).write.parquet(str(tmp_path / "sales.parquet"))
+    assert sorted(row.id for row in read_rows(spark, f"{tmp_path}/sales.parquet/").collect()) == [0, 1]
+
+
+def test_an_instant_that_python_does_not_know_is_rejected_and_order_may_descend(
+    spark: Any, ledger: Any, tmp_path: Path
+) -> None:
+    charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
+    mapping = RowMapping(key="who", at="timestamp_seconds(at)", order=("cents DESC",), events=(charge,))
+    fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    rows = [("ann", 900_000_000, 1), ("ann", 900_000_001, 2), ("bob", 900_000_000_000, 3)]  # bob's in ms
+    assert fill.run(spark.createDataFrame(rows, "who string, at long, cents int"), rejects).rejected == 1
+    assert [(sequence, cents) for sequence, *_, cents in events(ledger)["ann"]] == [(1, 2), (2, 1)]
+    (rejected,) = spark.read.format("delta").load(rejects).collect()
+    assert rejected.reason == "`at` is not a timestamp"
+
+
+def test_a_value_that_cannot_be_cast_is_null_and_not_the_default_of_its_field(spark: Any) -> None:
+    rule = Rule(type="priced", data={"units": "CAST('two' AS INT)"})
+    (row,) = spark.range(1).select(backfill._event(rule).alias("event")).collect()
+    assert row.event.data == '{"units":null}'
+
+
+def test_a_field_that_the_event_lacks_is_refused(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    def given(**data: str) -> None:
+        rules = (Rule(type="account.opened", data=data), Rule(type="account.charged", data={"amount": "1"}))
+        mapping = RowMapping(key="id", at="now()", order=(), events=rules)
+        Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping).run(spark.range(0), str(tmp_path / "rejects"))
+
+    given(credit_limit_cents="1")
+    with pytest.raises(BadMapping, match=r"account\.opened has no field credit_limit; fix: "):
+        given(credit_limit="1")
+
+
+def test_a_decimal_keeps_its_digits() -> None:
+    class Priced(Event):
+        TYPE = "priced"
+        amount: Decimal
+        rate: float
+
+    def amount_of(data: str) -> Any:
+        return codec.decode(backfill._envelope(codec, "ann", FIRST_DAY, 1, "priced", 1, data)).data.amount
+
+    codec = EventCodec([Priced])
+    exact = "12345678901234567.89"
+    assert amount_of(f'{{"amount":{exact},"rate":0.1}}') == Decimal(exact)
+    assert amount_of(f'{{"amount":"{exact}","rate":1.0E10}}') == Decimal(exact)
+    with pytest.raises(ValueError, match=r"data\.rate"):
+        amount_of(f'{{"amount":1,"rate":{exact}}}')
+
+
 def test_rows_with_equal_order_are_recognised_by_a_second_run(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
     mapping = RowMapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
@@ -159,6 +222,40 @@ def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pyt
     run = CliRunner().invoke(cli, ["backfill", *given, *options])
     assert run.exit_code == 1, run.output
     assert f"5 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
+
+
+def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events would be in the log for ever, and the first worker would number the next one from 1."""
+
+    def evolve(account: Any, event: Any) -> Any:
+        if getattr(event, "amount_cents", 0) == 13:
+            raise ValueError("13 cents")
+        return DECIDER.evolve(account, event)
+
+    described = replace(table_of("accounts", "accounts"), pure=replace(DECIDER, evolve=evolve))
+    monkeypatch.setattr(backfill, "table_in", lambda *_: described)
+
+    def charged(key: str, sequence: int, cents: int) -> tuple[bytes, bytes, int]:
+        data = f'{{"amount_cents":{cents}}}'
+        value = backfill._envelope(DECIDER.event_codec, key, FIRST_DAY, sequence, "account.charged", 2, data)
+        return key.encode(), value, sequence
+
+    rows = [charged("ann", 1, 13), charged("ann", 2, 5), charged("bob", 1, 5), charged("bob", 2, 13)]
+    batches = as_batches([*rows, charged("eve", 1, 5)], "key binary, value binary, sequence long")
+    (found,) = backfill._fold("services.accounts", "accounts", batches)
+    assert [(row["key"], row["sequence"]) for row in found.to_pylist()] == [(b"ann", 1), (b"bob", 2)]
+    assert found.to_pylist()[0]["reason"] == "its events cannot be folded: ValueError: 13 cents"
+
+
+def test_nothing_of_an_aggregate_that_cannot_be_folded_is_written(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfoldable = spark.createDataFrame([(b"ann", 2, "too much")], backfill._REASONS)
+    monkeypatch.setattr(fill, "_unfoldable", lambda _: unfoldable)
+    rejects = str(tmp_path / "rejects")
+    assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=2, known=0, rejected=3)
+    assert events(ledger).keys() == {"bob"}
+    assert {row.reason for row in spark.read.format("delta").load(rejects).collect()} == {"too much"}
 
 
 def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> None:
@@ -207,14 +304,14 @@ def test_a_run_that_died_is_completed(
 ) -> None:
     purchases.where("customer = 'ann'").write.parquet(str(tmp_path / "ann.parquet"))
     ann = read_rows(spark, str(tmp_path / "ann.parquet"))
-    append = backfill._append
+    write = backfill._write_in_order
 
-    def append_and_die(records: Any, *to: str) -> None:
-        append(records.where("sequence < 3"), *to)
+    def write_and_die(records: Any, *to: str) -> None:
+        write(records.where("sequence < 3"), *to)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(backfill, "_append", append_and_die)
+        patched.setattr(backfill, "_write_in_order", write_and_die)
         with pytest.raises(KeyboardInterrupt):
             fill.run(ann, str(tmp_path / "rejects"))
     assert len(events(ledger)["ann"]) == 2
@@ -255,8 +352,9 @@ def test_nothing_is_imported_if_only_executors_would_have_the_rejected_rows(
     assert events(ledger) == {}
 
 
-@pytest.mark.parametrize("text", ["key = 1", "key", 'key = "a"\nat = "b"\norder = []\nevents = []\nmore = 1'])
-def test_an_invalid_mapping_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "mapping.toml").write_text(text)
-    with pytest.raises(BadMapping, match=r"mapping\.toml: "):
+@pytest.mark.parametrize("text", ["key = 1", "key", 'key = "a"\nat = "b"\norder = []\nevents = []\nmore = 1', "# ü"])
+def test_an_invalid_mapping_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mapping.toml").write_text(text, "latin-1")
+    with pytest.raises(BadMapping, match=r"mapping\.toml: .+$") as refused:
         read_mapping(tmp_path / "mapping.toml")
+    assert "\n" not in str(refused.value)

@@ -7,19 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.catalog import table_of
 from pipelines.cli import cause
 from pipelines.folds import STATES, fold_batches
 from pipelines.rebuild import _of_aggregate, _of_view
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
-from services.sales.domain.orders import Line, OrderConfirmed
 from shared.es.row import Row
 from tests.pipelines.conftest import FIRST_DAY
 
 CODEC = DECIDER.event_codec
 OPENED, CHARGED = AccountOpened(), AccountCharged(amount_cents=5)
+VIEW = ("tests.pipelines.charged", "totals")
 
 
 def value(account: str, sequence: int, event: AccountEvent) -> bytes:
@@ -136,49 +135,44 @@ def test_records_out_of_order_are_a_bug_of_the_source() -> None:
         folded(batch((0, 5, "ann", first)), batch((0, 4, "ann", second)))
 
 
-def confirmed(sku: str = "cd-1") -> bytes:
-    order = OrderConfirmed(
-        customer_id="ann", lines=(Line(sku=sku, quantity=2, amount_cents=2998),), placed_at=FIRST_DAY
-    )
-    codec = table_of("sales", "skus").pure.event_codec
-    return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
+COUNTED = value("ann", 7, CHARGED)
 
 
 def test_a_view_is_the_fold_of_the_events_it_counts_and_skips_the_others() -> None:
     rows = folded(
         batch(
-            (0, 3, "cd-1", confirmed()),
-            (0, 4, "cd-1", value("cd-1", 1, OPENED)),  # of a type the view does not count
-            (0, 5, "cd-2", b"noise"),
-            (0, 6, "cd-2", confirmed()),
-            (0, 7, "cd-1", confirmed()),
+            (0, 3, "abba", COUNTED),
+            (0, 4, "abba", value("abba", 1, OPENED)),  # of a type the view does not count
+            (0, 5, "bach", b"noise"),
+            (0, 6, "bach", COUNTED),
+            (0, 7, "abba", COUNTED),
         ),
-        table=("services.sales", "skus"),
+        table=VIEW,
     )
-    assert rows["cd-2"]["problem"].startswith("at offset 5: BadMessage: not JSON")
-    assert rows["cd-2"]["sequence"] == 0  # the engine parks the following records, too
-    assert (rows["cd-1"]["sequence"], rows["cd-1"]["offset"], rows["cd-1"]["problem"]) == (2, 7, None)
-    assert b'"orders":2,"units":4,"revenue_cents":5996' in rows["cd-1"]["state"]
+    assert rows["bach"]["problem"].startswith("at offset 5: BadMessage: not JSON")
+    assert rows["bach"]["sequence"] == 0  # the engine parks the following records, too
+    assert (rows["abba"]["sequence"], rows["abba"]["offset"], rows["abba"]["problem"]) == (2, 7, None)
+    assert b'"charges":2,"cents":10' in rows["abba"]["state"]
 
 
 @pytest.mark.parametrize(
     ("partition", "key", "problem"),
     [
-        (0, "cd-2", "in partition 0, but its key belongs to 2"),
+        (0, "bach", "in partition 0, but its key belongs to 3"),
         (0, "..", "its key is no aggregate id"),
     ],
 )
 def test_a_view_has_no_row_where_the_engine_parks_its_record(partition: int, key: str, problem: str) -> None:
-    rows = folded(batch((partition, 3, key, confirmed(key))), table=("services.sales", "skus"), partitions=8)
+    rows = folded(batch((partition, 3, key, COUNTED)), table=VIEW, partitions=8)
     assert rows[key]["problem"].startswith(f"at offset 3: BadMessage: {problem}")
     assert rows[key]["sequence"] == 0
 
 
 def test_a_view_whose_row_could_not_be_read_again_is_a_problem() -> None:
-    (rows,) = fold_batches("services.sales", "skus", None, {}, [batch((2, 3, "cd-2", confirmed("cd-2")))])
+    (rows,) = fold_batches(*VIEW, None, {}, [batch((3, 3, "bach", COUNTED))])
     column = STATES.split(", ").index("state binary")
     broken = rows.set_column(column, rows.schema.field(column), pa.array([b"5"]))
-    (found,) = [row for out in _of_view("services.sales", "skus", [rows, broken]) for row in out.to_pylist()][1:]
+    (found,) = [row for out in _of_view(*VIEW, [rows, broken]) for row in out.to_pylist()][1:]
     assert found["value"] is None
     assert found["problem"].startswith("its new row could not be read again: ")
 
@@ -203,6 +197,12 @@ def test_an_aggregate_takes_over_the_place_of_its_last_command_unless_that_was_i
         (
             "job aborted\nCaused by: Traceback:\n  File x\nshared.kafka.brokers.BrokersUnavailable: gone\n\n\tat y",
             "gone",
+        ),
+        ("Py4JJavaError: job aborted\n\tat x\nPython worker exited unexpectedly", "a Python worker was killed"),
+        (
+            "\n  An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
+            '  File "x", line 1\n    f()\n    ~^^\nValueError: year 57338\n\n',
+            "a Python worker raised ValueError: year 57338",
         ),
         ("", "without a message"),
     ],

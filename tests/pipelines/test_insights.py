@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pyspark.sql import Row
 from typer.testing import CliRunner
 
@@ -28,10 +30,9 @@ from pipelines.insights import (
 from pipelines.pictures import draw_retention, draw_revenue
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from shared.kafka.brokers import Brokers
-from shared.kafka.provision import provision
-from shared.settings import Settings
 from tests.pipelines.conftest import read_records
 
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 CHARGES = "customer string, at timestamp, cents long"
 
 
@@ -130,14 +131,17 @@ def test_a_stream_does_not_start_on_a_truncated_topic(
     assert "count without --stream, from an archive" in str(run.exception)
 
 
-def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
-    provision([results.TOPOLOGY], Settings(bootstrap=ledger.bootstrap))
+def test_a_stream_counts_what_a_batch_counts(
+    spark: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "table_of", lambda *_: ledger.table)
+    monkeypatch.setattr(cli, "services", list)
     brokers = Brokers(ledger.bootstrap)
 
     def follow() -> None:
-        records = sources.stream(spark, ledger.bootstrap, ledger.table.events.name)
-        days = revenue_by_day(charges(facts(records, ledger.table)))
-        results.follow(days, ledger.bootstrap, str(tmp_path / "checkpoint"), "revenue", "day")
+        options = ["--stream", "--out", str(tmp_path), "--bootstrap", ledger.bootstrap]
+        run = CliRunner().invoke(cli.cli, ["insights", *options], catch_exceptions=False)
+        assert run.output == f"written to insights.results.v1; the next run goes on from {tmp_path}/checkpoint\n"
 
     def followed() -> list[tuple[str, int]]:
         records = read_records(ledger.bootstrap, results.RESULTS.name)
@@ -159,3 +163,13 @@ def test_a_stream_counts_what_a_batch_counts(spark: Any, ledger: Any, tmp_path: 
     whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
     batch = revenue_by_day(charges(facts(whole, ledger.table))).collect()
     assert [(str(row.day), row.cents) for row in batch] == followed()[-1:]
+
+
+def test_the_aggregation_on_the_page_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", Charge(amount_cents=500)), ("ann", Charge(amount_cents=70)))
+    (code,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
+    verbs = {**vars(cli), "cli": typer.Typer(), "table_of": lambda *_: ledger.table}
+    exec(code.replace(".onefold", str(tmp_path)), verbs)
+    CliRunner().invoke(verbs["cli"], ["--bootstrap", ledger.bootstrap], catch_exceptions=False)
+    days = spark.read.parquet(str(tmp_path / "weekdays")).collect()
+    assert {row.day: row.cents for row in days} == {"Thursday": 500, "Friday": 70}

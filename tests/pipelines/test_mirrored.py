@@ -23,7 +23,6 @@ from pipelines.mirrored import MirroredRebuild
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
-from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.es.row import UNKNOWN_BODY
 from shared.kafka.brokers import Brokers, BrokersUnavailable
@@ -33,7 +32,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import WORKER_SETTINGS, accounts_stack
 from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
 
 CHARGE = Charge(amount_cents=500)
@@ -168,8 +167,7 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     spark: Any, tmp_path: Path, behind: int
 ) -> None:
     """behind: how many answers, at least, the mirror misses."""
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
-    first = Stack(tmp_path / "first", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY])
+    first = accounts_stack(tmp_path / "first", workers=1)
     risky = {"unclean.leader.election.enable": "true"}  # a default of the second cluster that the topics must not get
     with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs", 1, risky) as second, first:
         topics = mirrored_topics([TOPOLOGY])
@@ -203,7 +201,8 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
         done = CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
         assert done.output.splitlines()[-1] == f"accounts-v2: {ACCOUNTS} rows are ready; start its workers"
 
-        there = settings.model_copy(update={"bootstrap": second.bootstrap, "data_dir": tmp_path / "second" / "stores"})
+        here = {"bootstrap": second.bootstrap, "data_dir": tmp_path / "second" / "stores"}
+        there = WORKER_SETTINGS.model_copy(update=here)
         successor = Worker("accounts", "9", there, tmp_path / "second" / "logs" / "accounts.log", next_version)
         successor.start()
         try:

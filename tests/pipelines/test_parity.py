@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -142,6 +143,7 @@ def test_missing_and_repeated_rows_and_events_are_named(spark: Any, ledger: Any)
     [
         ({}, "only with ONEFOLD_ENV=dev"),
         ({"/openapi.json": (200, b'{"paths":{}}')}, "answers no GET for a row of accounts"),
+        ({"/openapi.json": (200, b"<html>")}, "--url names no worker"),
         ({"/openapi.json": (200, PATHS), "/accounts/ann": (401, b"{}")}, "/accounts/ann wants a token"),
         ({"/openapi.json": (200, PATHS), "/accounts/ann": (503, b"{}")}, "/accounts/ann does not answer: 503"),
     ],
@@ -158,6 +160,13 @@ def test_a_service_that_does_not_answer_is_one_plain_error(
     monkeypatch.setattr(answers, "_PAUSE_S", 0.0)
     with pytest.raises(answers.ServiceUnavailable, match=problem):
         answers.ask("http://worker", "accounts", [b"ann"])
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "http://localhost:port"])
+def test_what_is_no_url_is_not_asked_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "_PAUSE_S", 0.0)
+    with pytest.raises(answers.ServiceUnavailable, match=f"{url}/openapi.json is no URL: .+; fix: "):
+        answers.ask(url, "accounts", [b"ann"])
 
 
 def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: Stack) -> None:
@@ -177,6 +186,7 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
     [
         (["nothing"], "no service is called nothing"),
         (["accounts", "nothing"], "accounts has no table nothing"),
+        (["accounts", "--sample", "5"], "--sample is of the keys that --url is asked for"),
         (["accounts", "--bootstrap", "127.0.0.1:1"], "127.0.0.1:1: "),
     ],
 )
@@ -185,7 +195,26 @@ def test_a_mistake_that_an_operator_can_fix_is_reported_before_spark_starts(
 ) -> None:
     monkeypatch.setattr(brokers, "REQUEST_TIMEOUT_S", 1.0)
     run = CliRunner().invoke(cli, ["parity", *arguments])
-    assert problem in str(run.exception)
+    assert problem in f"{run.exception} {' '.join(re.findall('[^│ ]+', run.output))}"
+
+
+def test_a_service_without_tables_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.cli.tables", lambda _: ())
+    for verb in (["parity", "mails"], ["archive", "anywhere", "mails"], ["rebuild", "mails"]):
+        assert "mails has no tables" in str(CliRunner().invoke(cli, verb).exception)
+
+
+def test_a_bug_is_shown_and_does_not_exit_as_if_it_had_found_a_difference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("pipelines.cli.cli", broken)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith("RuntimeError: a bug\n")
 
 
 def test_a_failure_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

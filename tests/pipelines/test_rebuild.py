@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -28,7 +28,7 @@ from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
 from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records
 
@@ -93,7 +93,9 @@ def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, brokers: 
     }
 
 
-def test_a_broken_history_stops_a_rebuild_and_names_the_place(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
+def test_a_broken_history_stops_a_rebuild_and_names_the_place(
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.put_event("ann", ledger.event("ann", sequence=3))
     ledger.put_row("bob", ledger.encoded_row("bob").replace(b'"sequence":1', b'"sequence":2'))
@@ -101,6 +103,9 @@ def test_a_broken_history_stops_a_rebuild_and_names_the_place(ledger: Any, broke
         rebuild.run(ignore)
     assert "ann: at offset 2: sequence 3 follows 1 (ledger" in str(broken.value)
     assert "bob: 1 events, but its row is at sequence 2" in str(broken.value)
+    monkeypatch.setattr("pipelines.rebuild._PROBLEMS_SHOWN", 1)
+    with pytest.raises(HistoryBroken, match=r"^.+\nand 1 more$"):
+        rebuild.run(ignore)
     assert brokers.positions(rebuild.topology.group) == {}
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == {}
 
@@ -216,10 +221,19 @@ def test_a_rebuild_needs_positions_to_start_from(spark: Any, ledger: Any, broker
     assert "raise `version` in services/accounts/topology.py first" in str(run.exception)
 
 
+def test_a_rebuild_needs_the_changelog_of_the_version_before(ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
+    """Not a `provision`, which would not create it."""
+    brokers.commit(ledger.table.topology.group, {ledger.table.table.source.name: COMMANDS_READ})
+    table = replace(ledger.table, table=replace(ledger.table.table, name="customers"))
+    with pytest.raises(
+        NothingBefore, match=r"no changelog of ledger\d+/customers: .* fix: give it the name that it had; if"
+    ):
+        Rebuild(cast(Any, None), brokers, [table], 2, tmp_path).run(ignore)
+
+
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
-    with Stack(tmp_path / "stack", {"accounts": 1}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path / "stack", workers=1) as stack:
         yield stack
 
 

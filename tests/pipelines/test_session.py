@@ -45,6 +45,25 @@ def test_the_driver_leaves_loopback_for_a_cluster_only(master: str, monkeypatch:
     assert settings["spark.ui.enabled"] == "false"
 
 
+def test_another_spark_of_this_machine_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "fetch_jars", lambda _: [])
+    monkeypatch.setattr(os, "environ", {"SPARK_HOME": "/opt/spark-3.5", "SPARK_REMOTE": "sc://host"})
+    session._own_settings("local[*]", "1g", None)
+    assert os.environ.keys().isdisjoint({"SPARK_HOME", "SPARK_REMOTE"})
+
+
+def test_a_checkout_may_have_a_space_in_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM's options are split at spaces."""
+    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "fetch_jars", lambda _: [])
+    monkeypatch.setattr(session, "_LOG4J", Path("/my projects/onefold/log4j2.properties"))
+    monkeypatch.setattr(os, "environ", {})
+    first, *others = session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"].split()
+    assert first == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
+    assert others == [*session._JVM]
+
+
 @pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/es/state.py", "pipelines/folds.py"])
 def test_a_changed_file_changes_the_digest_of_the_code(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True)

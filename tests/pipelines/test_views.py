@@ -5,38 +5,48 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from pipelines import parity
-from pipelines.catalog import table_of
+from pipelines.catalog import table_in
 from pipelines.rebuild import HistoryBroken, Rebuild
-from services.sales.domain.orders import Line, OrderConfirmed
-from services.sales.domain.views import Totals
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
-from shared.kafka.reprocess import Reprocessing
+from shared.kafka.reprocess import HistoryIsCut, Reprocessing
 from shared.kafka.wishes import wishes
-from shared.parking import PARKED_CODEC, Parked, Wish
+from shared.parking import PARKED_CODEC, Parked, Wish, noted_id
 from shared.replay import Replay
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
+from tests.pipelines.charged.projections import Totals
 from tests.pipelines.conftest import FIRST_DAY
 
 NOISE = b"noise"
+CHARGED = DECIDER.event_codec.write(
+    AccountCharged(amount_cents=5),
+    event_id="e",
+    aggregate_id="ann",
+    sequence=7,
+    occurred_at=FIRST_DAY,
+    correlation_id="c",
+)
 
 
 class View:
-    """The view of sales by SKU in topics of its own; the tests write what its engine would write."""
+    """The view of charges by item in topics of its own; the tests write what its engine would write."""
 
     def __init__(self, spark: Any, bootstrap: str, service: str) -> None:
-        self.source = Topic(f"{service}.by-sku.v1")
-        self.topology = Topology(service, (self.source,), (Table("skus", self.source),), partitions=1)
-        model = table_of("sales", "skus")
+        self.source = Topic(f"{service}.by-item.v1")
+        self.topology = Topology(service, (self.source,), (Table("totals", self.source),), partitions=1)
+        model = table_in("tests.pipelines.charged", "totals")
         self.table = replace(model, topology=self.topology, table=self.topology.tables[0], events=self.source)
         self.brokers = Brokers(bootstrap)
         self._settings = Settings(bootstrap=bootstrap)
@@ -52,28 +62,30 @@ class View:
         for key, value in records:
             self.put(self.source, key, value)
 
-    def has(self, key: str, orders: int, offset: int) -> None:
-        """Writes the engine's row after so many orders, the last of which is at `offset`."""
-        totals = Totals(orders=orders, units=2 * orders, revenue_cents=2998 * orders)
-        row = self.table.row_codec.encode(Row(orders, totals, {}, offset))
+    def has(self, key: str, charges: int, offset: int) -> None:
+        """Writes the engine's row after so many charges, the last of which is at `offset`."""
+        totals = Totals(charges=charges, cents=5 * charges)
+        row = self.table.row_codec.encode(Row(charges, totals, {}, offset))
         self.put(self.topology.changelog(self.table.table), key, row)
 
     def park(self, key: str, offset: int, *behind: int) -> None:
-        place = {"processor": "skus", "topic": self.source.name, "partition": 0}
+        place = {"processor": "totals", "topic": self.source.name, "partition": 0}
         parked = Parked(**place, offset=offset, behind=behind, code="message.bad", reason="not JSON", attempts=1)
         row = PARKED_CODEC.encode(Row(1 + len(behind), parked, {}, offset))
-        self.put(self.topology.changelog(self.topology.parked), f"skus/0/{key}", row)
+        self.put(self.topology.changelog(self.topology.parked), f"totals/0/{key}", row)
 
     def release(self, key: str) -> None:
-        self.put(self.topology.changelog(self.topology.parked), f"skus/0/{key}", None)
+        self.put(self.topology.changelog(self.topology.parked), f"totals/0/{key}", None)
 
-    def wish(self, action: Literal["discard", "dropped"], key: str, offset: int) -> None:
-        wish = Wish(action=action, id=f"skus/0/{key}", offset=offset)
+    def wish(self, key: str, offset: int) -> Wish:
+        wish = Wish(action="discard", id=f"totals/0/{key}", offset=offset)
         self.put(self.topology.parking, wish.id, wish.model_dump_json().encode())
+        return wish
 
     def drop(self, key: str, offset: int) -> None:
-        self.wish("discard", key, offset)
-        self.wish("dropped", key, offset)
+        asked = self.wish(key, offset)
+        note = asked.model_copy(update={"action": "dropped", "id": noted_id(asked.id, self.source.name)})
+        self.put(self.topology.parking, note.id, note.model_dump_json().encode())
 
     def reprocess(self, replay: Replay) -> None:
         reprocessing = Reprocessing(self._settings.bootstrap)
@@ -83,6 +95,16 @@ class View:
         """Commits the engine's position, so many records before the end."""
         (end,) = self.brokers.settled_ends(self.source.name).values()
         self.brokers.commit(self.table.topology.group, {self.source.name: {0: end - unread}})
+
+    def moved(self) -> View:
+        """The same view of another topic, which is empty."""
+        successor = copy(self)
+        successor.source = Topic(self.source.name.replace(".v1", ".v2"))
+        table = replace(self.table.table, source=successor.source)
+        successor.topology = replace(self.topology, topics=(self.source, successor.source), tables=(table,))
+        successor.table = replace(self.table, topology=successor.topology, table=table, events=successor.source)
+        provision([successor.topology], self._settings)
+        return successor
 
     def rebuild(self, work: Path) -> View:
         """Rebuilds the view; returns its next version."""
@@ -101,20 +123,20 @@ class View:
 
 def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "parkedviews")
-    view.receive(("waits", confirmed("waits")), ("waits", NOISE), ("waits", confirmed("waits")))
-    view.receive(("goes-on", NOISE), ("goes-on", confirmed("goes-on")))
-    view.has("waits", orders=1, offset=0)
-    view.has("goes-on", orders=1, offset=4)
+    view.receive(("waits", CHARGED), ("waits", NOISE), ("waits", CHARGED))
+    view.receive(("goes-on", NOISE), ("goes-on", CHARGED))
+    view.has("waits", charges=1, offset=0)
+    view.has("goes-on", charges=1, offset=4)
     view.park("waits", 1, 2)
     view.drop("goes-on", offset=3)
-    assert view.audit() == "2 of 2 skus agree, 1 of them up to a parked record"
+    assert view.audit() == "2 of 2 totals agree, 1 of them up to a parked record"
 
 
 def test_a_view_may_lag_its_source_but_not_the_position_of_its_workers(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "laterviews")
-    view.receive(("a", confirmed("a")), ("a", confirmed("a")), ("b", confirmed("b")))
-    view.has("a", orders=1, offset=0)
-    assert view.audit(unread=2) == "1 of 1 skus agree"
+    view.receive(("a", CHARGED), ("a", CHARGED), ("b", CHARGED))
+    view.has("a", charges=1, offset=0)
+    assert view.audit(unread=2) == "1 of 1 totals agree"
     assert "a: its row stopped at sequence 1, its events had gone on to 2" in view.audit(unread=1)
 
 
@@ -122,10 +144,10 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(spark, bootstrap, "retriedviews")
-    view.receive(("a", confirmed("a")), ("b", confirmed("b")))
-    view.has("b", orders=1, offset=1)
+    view.receive(("a", CHARGED), ("b", CHARGED))
+    view.has("b", charges=1, offset=1)
     view.park("a", 0)
-    answers = [lambda: view.has("a", orders=1, offset=0), lambda: view.release("a")]
+    answers = [lambda: view.has("a", charges=1, offset=0), lambda: view.release("a")]
 
     def asked(*_: object) -> dict[bytes, bytes]:
         """Writes after the end of the rows that the audit reads."""
@@ -136,31 +158,31 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     monkeypatch.setattr(parity, "ask", asked)
     view.read()
     verdict = parity.audit(spark, view.brokers, view.table, url="http://worker")
-    assert str(verdict) == "2 of 2 skus agree"
+    assert str(verdict) == "2 of 2 totals agree"
 
 
 def test_discarded_records_count_again_when_the_view_is_recomputed(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "discardedviews")
-    view.receive(("a", confirmed("a")), ("a", confirmed("a")), ("b", NOISE), ("b", confirmed("b")))
+    view.receive(("a", CHARGED), ("a", CHARGED), ("b", NOISE), ("b", CHARGED))
     view.drop("a", offset=1)  # the code of that time could not count it
     view.drop("b", offset=2)
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
     view.drop("b", offset=2)  # it had been parked again
-    view.has("a", orders=2, offset=1)
-    view.has("b", orders=1, offset=3)
-    assert view.audit() == "2 of 2 skus agree"
-    assert view.rebuild(tmp_path).audit() == "2 of 2 skus agree"
+    view.has("a", charges=2, offset=1)
+    view.has("b", charges=1, offset=3)
+    assert view.audit() == "2 of 2 totals agree"
+    assert view.rebuild(tmp_path).audit() == "2 of 2 totals agree"
 
 
 def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "mistypedviews")
-    view.receive(("a", confirmed("a")), ("a", NOISE))
-    view.has("a", orders=1, offset=0)
+    view.receive(("a", CHARGED), ("a", NOISE))
+    view.has("a", charges=1, offset=0)
     view.drop("a", offset=1)
-    view.wish("discard", "a", offset=0)
-    assert view.audit() == "1 of 1 skus agree"
+    view.wish("a", offset=0)
+    assert view.audit() == "1 of 1 totals agree"
     successor = view.rebuild(tmp_path)
-    assert successor.audit() == "1 of 1 skus agree"
+    assert successor.audit() == "1 of 1 totals agree"
     assert [wish.action for wish in wishes(view.brokers, successor.table.topology)] == ["dropped"]
 
 
@@ -168,8 +190,8 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(spark, bootstrap, "brokenviews")
-    view.receive(("a", confirmed("a")), ("a", NOISE))
-    view.has("a", orders=1, offset=0)
+    view.receive(("a", CHARGED), ("a", NOISE))
+    view.has("a", charges=1, offset=0)
     view.park("a", 1)
     with pytest.raises(HistoryBroken, match="a: at offset 1: BadMessage"):
         view.rebuild(tmp_path)
@@ -177,7 +199,7 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     group = view.topology.group
     view.brokers.commit(group, {view.topology.parking.name: {0: 2}})
     monkeypatch.setattr(Brokers, "members", lambda _, asked: ("worker",) if asked == group else ())
-    assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
+    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
 
 
 def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
@@ -185,30 +207,47 @@ def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
 ) -> None:
     view = View(spark, bootstrap, "chronicledviews")
     view.table = replace(view.table, topology=replace(view.topology, history=view.source))
-    view.receive(("a", confirmed("a")), ("a", confirmed("a")))
-    view.has("a", orders=2, offset=1)
+    view.receive(("a", CHARGED), ("a", CHARGED))
+    view.has("a", charges=2, offset=1)
     successor = view.rebuild(tmp_path)
     assert view.brokers.positions(successor.table.topology.group) == {view.source.name: {0: 0}}
-    assert successor.audit() == "1 of 1 skus agree"
+    assert successor.audit() == "1 of 1 totals agree"
 
 
 def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "copiedviews")
-    view.receive(("a", confirmed("a")))
+    view.receive(("a", CHARGED))
     view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
-    view.receive(("a", confirmed("a")))
-    view.has("a", orders=1, offset=1)
-    assert view.audit() == "1 of 1 skus agree"
-    assert view.rebuild(tmp_path).audit() == "1 of 1 skus agree"
+    view.receive(("a", CHARGED))
+    view.has("a", charges=1, offset=1)
+    assert view.audit() == "1 of 1 totals agree"
+    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # after the first copy
+
+
+def test_what_was_noted_of_another_source_does_not_count(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    view = View(spark, bootstrap, "movedviews")
+    view.receive(("a", CHARGED), ("a", NOISE))
+    view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
+    view.receive(("a", NOISE))
+    view.drop("a", offset=2)
+    moved = view.moved()
+    moved.receive(*[("a", CHARGED)] * 4)
+    moved.read()
+    moved.reprocess(Replay(moved.topology.tables, (moved.source,), (moved.source,)))
+    assert moved.brokers.positions(moved.topology.group)[moved.source.name] == {0: 0}
+    moved.has("a", charges=4, offset=3)
+    view.park("a", 3)
+    assert moved.audit() == "1 of 1 totals agree"
+    assert moved.rebuild(tmp_path).audit() == "1 of 1 totals agree"
 
 
 def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(None, bootstrap, "supervisedviews")
-    view.receive(("a", confirmed("a")), ("a", confirmed("a")))
+    view.receive(("a", CHARGED), ("a", CHARGED))
     view.read()
     empty = Reprocessing._empty
 
@@ -226,8 +265,14 @@ def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 
 
-def confirmed(sku: str) -> bytes:
-    codec = table_of("sales", "skus").pure.event_codec
-    line = Line(sku=sku, quantity=2, amount_cents=2998)
-    order = OrderConfirmed(customer_id="ann", lines=(line,), placed_at=FIRST_DAY)
-    return codec.write(order, event_id="e", aggregate_id="o", sequence=7, occurred_at=FIRST_DAY, correlation_id="c")
+def test_copies_that_retention_has_removed_are_skipped_like_the_others(bootstrap: str) -> None:
+    view = View(None, bootstrap, "briefviews")
+    view.receive(("a", NOISE), ("a", NOISE))
+    view.read()
+    admin, cut = AdminClient({"bootstrap.servers": bootstrap}), TopicPartition(view.source.name, 0, 1)
+    admin.delete_records([cut])[cut].result(30)
+    with pytest.raises(HistoryIsCut, match=r"0 begins at offset 1: .*; fix: .* `reprocess` the whole service"):
+        view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
+    for _ in range(2):
+        view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
+        assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 2}}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+from typer.testing import CliRunner
+
+from shared.dev import cli
+from shared.dev.stages import StageFailed
 from shared.kafka.mirror import mirror_properties, mirrored_topics
 from shared.topology import Table, Topic, Topology
 
@@ -30,3 +34,11 @@ def test_each_committed_record_is_copied_once_under_its_topic_s_name() -> None:
     for copied in ("min.insync.replicas", "unclean.leader.election.enable", "retention.ms", "cleanup.policy"):
         assert not any(re.fullmatch(each, copied) for each in excluded)
     assert {value for name, value in properties.items() if name.endswith("replication.factor")} == {3}
+
+
+def test_a_cluster_is_not_mirrored_onto_itself() -> None:
+    """Under the same names every copy would be copied again; after a failover a shell may still name the second one."""
+    environment = {"ONEFOLD_BOOTSTRAP": "second-1:9092,second-2:9092"}
+    error = CliRunner().invoke(cli.cli, ["mirror", "second-2:9092", "--show"], env=environment).exception
+    assert isinstance(error, StageFailed)
+    assert "second-2:9092 is where the records come from" in error.problem

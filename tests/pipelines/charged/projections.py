@@ -1,0 +1,24 @@
+"""How a charge changes the totals of its item."""
+
+from typing import Any
+
+from services.accounts.domain.events import AccountCharged
+from services.accounts.domain.upcasters import UPCASTERS
+from shared.es.envelope import EventEnvelope
+from shared.es.state import State
+from shared.read_model import ReadModel
+from tests.pipelines.charged.topology import TOTALS
+
+
+class Totals(State):
+    charges: int = 0
+    cents: int = 0
+
+
+def totals(view: Totals, event: EventEnvelope[AccountCharged], _item: str) -> Totals:
+    return Totals(charges=view.charges + 1, cents=view.cents + event.data.amount_cents)
+
+
+READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
+    ReadModel(TOTALS, totals, initial=Totals(), events=(AccountCharged,), state=Totals, upcasters=UPCASTERS),
+)
