@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> None:
         arguments = arguments[1:]  # needs the same locks as the verb alone
     verb = arguments[0] if arguments else "help"
     if verb in ("help", "-h", "--help"):
-        print(USAGE, end="")
+        print(USAGE, end="", flush=True)
         return
     checkout = Checkout(Path(__file__).resolve().parent)
     if verb == "lock":
@@ -85,7 +85,8 @@ def main(arguments: list[str]) -> None:
         return
     python = ensure(checkout, LOCKS.get(verb, ["worker"]))
     command = [str(python), "-P", "-m", *module_and_arguments(arguments)]
-    os.execv(command[0], command)
+    # in a locale of fewer characters, some of what is read and printed has no bytes
+    os.execve(command[0], command, {"PYTHONUTF8": "1", **os.environ})
 
 
 def module_and_arguments(arguments: list[str]) -> list[str]:
@@ -101,6 +102,8 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except StageFailed as failure:
         sys.exit(str(failure))
+    except BrokenPipeError:
+        os._exit(128 + signal.SIGPIPE)  # `| head` has read enough
     except OSError as error:
         sys.exit(str(explain_os_error(error)))
     except KeyboardInterrupt:

@@ -24,12 +24,15 @@ class Silent(StageFailed):
 
 def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object in the worker's answer. Raises StageFailed, and Silent when it does not answer."""
-    token = os.environ.get(_TOKEN_VARIABLE)
+    token = os.environ.get(_TOKEN_VARIABLE, "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx.Client(mounts=DIRECT, timeout=_TIMEOUT_S) as http:
             answer = http.request(method, url, json=body, headers=headers)
-    except (httpx.TransportError, httpx.InvalidURL) as error:
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL, ImportError, ValueError) as error:  # the third: SOCKS
+        fix = f"correct the URL, {_TOKEN_VARIABLE}, or the proxy in ALL_PROXY or HTTP_PROXY"
+        raise StageFailed(f"{url} cannot be asked: {error}", fix) from error
+    except httpx.TransportError as error:
         raise Silent(f"{url} does not answer: {error}", "check that the worker runs, or name another") from error
     found = _object(answer)
     if answer.is_success and found is not None:

@@ -66,7 +66,7 @@ def _messages(processors: Iterable[Processor]) -> Mapping[str, Sequence[type[Mes
             found[processor.source.name].update(processor.decider.commands)
             found[processor.events.name].update(processor.decider.events)
         if isinstance(processor, Policy):
-            for topic, commands in processor.commands.items():
+            for topic, commands in processor.reaction.commands.items():
                 found[topic.name].update(commands)
     return {topic: sorted(types, key=_wire_name) for topic, types in found.items()}
 

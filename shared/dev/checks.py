@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -85,4 +86,9 @@ def _run(check: Check) -> str:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except BrokenPipeError:
+        os._exit(128 + signal.SIGPIPE)  # `| head` has read enough
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

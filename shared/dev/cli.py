@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import shlex
 import signal
@@ -51,7 +52,7 @@ cli.add_typer(dead_letters.cli, name="dead-letters")
 
 @cli.command()
 def up(
-    workers: Annotated[int, typer.Option(min=1, help="Workers of each service.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Of each service; 0 for `rebuild` and `reprocess`.")] = 1,
     brokers: Annotated[Literal["1", "3"], typer.Option(help="3 keep 3 copies of everything.")] = "1",
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once all is ready.")] = False,
 ) -> None:
@@ -141,10 +142,14 @@ def grant_(
     """Allow the principal named after each service what it needs on the brokers, by rules made from its topology."""
     topologies, bootstrap = load_topologies(), load_settings().bootstrap
     if passwords:
-        create_principals(
-            {each.service: (passwords / each.service).read_text().strip() for each in topologies}, bootstrap
-        )
+        create_principals({each.service: _password(passwords / each.service) for each in topologies}, bootstrap)
     print(f"{grant(topologies, bootstrap)} rules are in force")
+
+
+def _password(file: Path) -> str:
+    if found := file.read_text().strip():
+        return found
+    raise StageFailed(f"{file} is empty", "write the password into it, for example by `secrets`")
 
 
 @cli.command("secrets")
@@ -162,6 +167,9 @@ def mirror(
     """Copy commands and events to a second cluster as they are committed, by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
+    if {*target.split(",")} & {*settings.bootstrap.split(",")}:
+        same = f"{target} is where the records come from: it would get all of them again and again"
+        raise StageFailed(same, "name the second cluster, or the first one in ONEFOLD_BOOTSTRAP")
     topics = mirrored_topics(load_topologies())
     properties = mirror_properties(topics, settings.bootstrap, target, settings.replication)
     if show:
@@ -214,7 +222,7 @@ def _named(urls: Sequence[str], services: Sequence[str]) -> dict[str, list[str]]
         service, _, url = named.partition("=")
         if service not in services or not url:
             raise StageFailed(f"--url {named} names no service", f"say SERVICE=URL, of one of: {', '.join(services)}")
-        workers.setdefault(service, []).append(url)
+        workers.setdefault(service, []).append(url.rstrip("/"))
     return workers
 
 
@@ -317,7 +325,8 @@ def insights(context: typer.Context) -> None:
 
 def _on_spark(verb: str, arguments: Sequence[str]) -> None:
     try:
-        _join_up()
+        if not any(re.match("--bootstrap(=|$)", each) for each in arguments):  # else it names other brokers than `up`'s
+            _join_up()
     except StageFailed as failure:
         typer.echo(str(failure), err=True)
         raise typer.Exit(2) from None  # 1: done, but something is wrong in what was found

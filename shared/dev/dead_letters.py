@@ -23,7 +23,7 @@ Url = Annotated[str | None, typer.Option(help="A worker of the service; by defau
 @cli.command("list")
 def show_all(service: str, url: Url = None) -> None:
     """Every parked key of SERVICE: its first record, why it is parked and how many wait behind it."""
-    letters = first_answer(_workers(service, url), lambda worker: list(letters_of(worker)))
+    letters = _all(service, url)
     for letter in letters:
         print("{id}  offset {offset}, {behind} behind, tried {attempts} times: {code}, {reason}".format(**letter))
     print(f"{len(letters)} parked")
@@ -37,10 +37,14 @@ def show(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], 
 
 
 @cli.command()
-def retry(service: str, letter_id: Annotated[str, typer.Argument(metavar="ID")], url: Url = None) -> None:
-    """Handle the records parked under ID in order, up to the first that fails again."""
-    _ask(service, url, letter_id, "retry")
-    print(f"asked; {_command('show', service, letter_id, url)} shows what is left")
+def retry(
+    service: str, letter_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None, url: Url = None
+) -> None:
+    """Handle the records parked under ID, or under each, in order, up to the first that fails again."""
+    for each in [letter_id] if letter_id else [letter["id"] for letter in _all(service, url)]:
+        _ask(service, url, each, "retry")
+    look = _command("show", service, url, letter_id) if letter_id else _command("list", service, url)
+    print(f"asked; {look} shows what is left")
 
 
 @cli.command()
@@ -53,7 +57,7 @@ def discard(
 ) -> None:
     """Drop the first record parked under ID for good."""
     _ask(service, url, letter_id, "discard", {"offset": offset, "reason": reason})
-    look, again = (_command(verb, service, letter_id, url) for verb in ("show", "retry"))
+    look, again = (_command(verb, service, url, letter_id) for verb in ("show", "retry"))
     print(f"asked; {look} shows what is left, and {again} handles it")
 
 
@@ -68,9 +72,13 @@ def letters_of(url: str) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _command(verb: str, service: str, letter_id: str, url: str | None) -> str:
+def _all(service: str, url: str | None) -> Sequence[Mapping[str, Any]]:
+    return first_answer(_workers(service, url), lambda worker: list(letters_of(worker)))
+
+
+def _command(verb: str, service: str, url: str | None, *ids: str) -> str:
     """As one types it: an id may have spaces."""
-    return f"`{shlex.join(['dead-letters', verb, service, letter_id, *(['--url', url] if url else [])])}`"
+    return f"`{shlex.join(['dead-letters', verb, service, *ids, *(['--url', url] if url else [])])}`"
 
 
 def _ask(
@@ -83,12 +91,13 @@ def _ask(
 
 def _workers(service: str, url: str | None) -> Sequence[str]:
     if url:
-        return [url]
+        return [url.rstrip("/")]
     found = up.running(up.ROOT)
     if found is None:
         raise StageFailed("`up` does not run in this checkout", "name a worker with --url, or start it")
     if service not in found.services:
-        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found.services)}")
+        running = ", ".join(found.services) or "none"
+        raise StageFailed(f"`up` runs no {service}", f"name a worker with --url, or one that it runs: {running}")
     urls = [str(worker["url"]) for worker in found.services[service]]
     if not urls:
         raise StageFailed(f"no worker of {service} runs", f"`start {service}`, or name a worker with --url")

@@ -107,12 +107,15 @@ def plan_for(root: str, stamp: Stamp | None, current: Mapping[str, str], names: 
 
 
 def _plan_now(checkout: Checkout, names: Sequence[str]) -> Plan:
+    digests = _digests(checkout)
+    if lost := [f"{name}.lock" for name in names if name not in digests]:
+        raise StageFailed(f"{', '.join(lost)} is not in {checkout.locks}", "restore it: git checkout requirements")
     if not checkout.python.exists():
         return "rebuild"
     stamp = _read_stamp(checkout)
     if stamp and stamp.python not in ("", checkout.interpreter):
         return "rebuild"
-    return plan_for(str(checkout.root), stamp, _digests(checkout), names)
+    return plan_for(str(checkout.root), stamp, digests, names)
 
 
 def _digests(checkout: Checkout) -> dict[str, str]:

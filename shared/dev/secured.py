@@ -20,9 +20,11 @@ def make_secrets(folder: Path, services: Iterable[str]) -> list[Path]:
     new = {file: secrets.token_urlsafe(32) for name in services if not (file := passwords / name).exists()}
     if not (peers := folder / "peers").exists():
         new[peers] = secrets.token_urlsafe(32)
-    if not (ca := folder / "ca.pem").exists():
+    broker, ca = folder / "broker.pem", folder / "ca.pem"
+    if not (broker.exists() and ca.exists()):  # the key that signed one is gone: only both together are of use
         authority = Authority()
-        new |= {folder / "broker.pem": authority.issue(_HOSTS).decode(), ca: authority.certificate.decode()}
+        ca.unlink(missing_ok=True)  # written last: what is cut off here is done again
+        new |= {broker: authority.issue(_HOSTS).decode(), ca: authority.certificate.decode()}
     for file, text in new.items():
         draft = file.with_suffix(".new")  # a half-written file would stay
         draft.write_text(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
-from shared.http.cluster import Cluster, Member
+from shared.http.cluster import Cluster, Member, SourcePartition
 from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
@@ -31,7 +31,10 @@ Report = Mapping[str, Sequence[Line]]
 
 
 class _Asked(NamedTuple):
-    """What the first worker that answers says about its service, its URL, and the refusals of those before it."""
+    """What the first worker that answers says about its service, its URL, and the refusals of those before it.
+
+    Without an answer there is at least one refusal.
+    """
 
     refusals: Sequence[Line]
     url: str = ""
@@ -39,8 +42,8 @@ class _Asked(NamedTuple):
 
 
 def status(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]], settings: Settings) -> Report:
-    """The lines of each service, then of the brokers. workers: their URLs, by service."""
-    asked = {topology.service: _asked(workers.get(topology.service, ())) for topology in topologies}
+    """The lines of each service, then of the brokers. workers: their URLs, by service, as far as they are known."""
+    asked = {each.service: _asked(each.service, workers.get(each.service)) for each in topologies}
     report = {name: list(_service(each)) for name, each in asked.items()}
     clusters = {name: each.cluster for name, each in asked.items()}
     return report | {"brokers": list(_brokers(topologies, clusters, settings))}
@@ -53,9 +56,10 @@ def shown(report: Report) -> Iterator[str]:
             yield f"{'!' if line.wrong else ' '} {name if number == 0 else '':<12} {line.about:<10} {line.text}"
 
 
-def _asked(urls: Iterable[str]) -> _Asked:
+def _asked(service: str, urls: Sequence[str] | None) -> _Asked:
+    """urls: empty where none of its workers runs; None where that is unknown."""
     refusals: list[Line] = []
-    for url in urls:
+    for url in urls or ():
         try:
             return _Asked(refusals, url, Cluster.model_validate(ask(f"{url}/cluster")))
         except Silent:
@@ -64,7 +68,11 @@ def _asked(urls: Iterable[str]) -> _Asked:
             refusals.append(_refused("worker", refusal))
         except ValidationError:
             refusals.append(Line("worker", f"{url}/cluster answers what this release does not understand", wrong=True))
-    return _Asked(refusals)
+    if urls is None:
+        nobody = f"unknown; fix: name one with --url {service}=URL"
+    else:
+        nobody = f"none answers{' at ' if urls else ''}{', '.join(urls)}: its records wait"
+    return _Asked(refusals or [Line("workers", nobody, wrong=True)])
 
 
 def _refused(about: str, refusal: StageFailed) -> Line:
@@ -75,8 +83,6 @@ def _service(asked: _Asked) -> Iterator[Line]:
     yield from asked.refusals
     cluster = asked.cluster
     if cluster is None:
-        if not asked.refusals:
-            yield Line("workers", "none answers: its records wait", wrong=True)
         return
     owned = _owned(cluster)
     for member in cluster.members:
@@ -121,11 +127,17 @@ def _places(partitions: set[int]) -> str:
 def _behind(cluster: Cluster) -> Line:
     waiting = {topic: [p for p in places if p.lag_records] for topic, places in cluster.topics.items()}
     late = [
-        f"{sum(p.lag_records for p in places):,} of {topic}, for {max(p.lag_seconds or 0.0 for p in places):.1f} s"
+        f"{sum(p.lag_records for p in places):,} of {topic}{_for(places)}"
         for topic, places in waiting.items()
         if places
     ]
     return Line("behind", "; ".join(late) or "nothing waits")
+
+
+def _for(places: Sequence[SourcePartition]) -> str:
+    """How long they wait; a worker knows it from the first record that it has handled itself."""
+    known = [place.lag_seconds for place in places if place.lag_seconds is not None]
+    return f", for {max(known):.1f} s" if known else ""
 
 
 def _brokers(

@@ -106,7 +106,7 @@ def _running(root: Path, service: str) -> Record:
     if record is None:
         raise StageFailed("`up` of this checkout does not run", "start it, or use your own supervisor")
     if service not in record.services:
-        raise StageFailed(f"`up` runs no {service}", f"name one of: {', '.join(record.services)}")
+        raise StageFailed(f"`up` runs no {service}", f"name one that it runs: {', '.join(record.services) or 'none'}")
     return record
 
 
@@ -136,7 +136,11 @@ def _start(stack: Stack, out: TextIO) -> None:
             _write(stack)
             now.progress(ready, total, "ready")
 
-        stack.start_workers(progress)
+        try:
+            stack.start_workers(progress)
+        except StageFailed as failure:
+            alone = "`up --workers 0` runs the brokers alone, for a `rebuild` or `reprocess`"
+            raise StageFailed(failure.problem, f"{failure.fix}; {alone}", failure.log) from None
         now.done = f"{len(stack.workers)} ready"
 
 
@@ -146,7 +150,8 @@ def _announce(stack: Stack, as_json: bool) -> None:
         return
     for worker in stack.workers:
         print(f"{worker.name:<16} {worker.url}/docs")
-    print(f"try              curl {stack.workers[0].url}/cluster")
+    if stack.workers:
+        print(f"try              curl {stack.workers[0].url}/cluster")
     print(f"logs             {stack.logs}")
     print("Ctrl-C stops it; its data stay", flush=True)
 
@@ -180,12 +185,15 @@ def _write(stack: Stack) -> None:
 
 
 def _read(root: Path) -> Record | None:
+    """None where nothing was started. Raises StageFailed for a record that cannot be read."""
     try:
         found = json.loads(_file(root).read_text())
+        started = tuple(Process(**child) for child in found["children"])
+        return Record(Process(**found["up"]), started, found["settings"], found["services"])
     except FileNotFoundError:
         return None
-    started = tuple(Process(**child) for child in found["children"])
-    return Record(Process(**found["up"]), started, found["settings"], found["services"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StageFailed(f"{_file(root)} is damaged", "end `up` with Ctrl-C if it runs, then delete it") from error
 
 
 def _file(root: Path) -> Path:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +50,8 @@ class Worker:
         self.instance = instance
         self.log = log
         self.command = command(service)
-        self._settings = settings.model_copy(update={"instance": instance, "http_port": free_port()})
+        own = settings.model_copy(update={"instance": instance})
+        self._settings = own.model_copy(update={"http_port": _port_of(own.store_dir(service))})
         self._process: Child | None = None
         self._has_served = False
 
@@ -162,6 +164,12 @@ def free_port(candidates: Iterable[int] = ()) -> int:
             _given.add(port)
             return port
     raise StageFailed("no port is free", f"stop something that listens on {_HOST}")
+
+
+def _port_of(store: Path) -> int:
+    """The same for a store each time, where it is free: the group keeps a killed member's address until it is back."""
+    usual = _PORTS[zlib.crc32(str(store.absolute()).encode()) % len(_PORTS)]
+    return free_port([*({usual} - _given), *_not_given()])
 
 
 def _not_given() -> list[int]:

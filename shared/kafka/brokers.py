@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from shared.es.errors import OnefoldError
-from shared.kafka.access import client_config
+from shared.kafka.access import ABSENT_FIX, client_config
 from shared.kafka.offsets import REQUEST_TIMEOUT_S, OffsetsUnknown, list_offsets
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
 
@@ -43,6 +43,8 @@ _TRANSIENT = frozenset(
     }
 )
 
+_SILENT = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
+
 
 class BrokersUnavailable(OnefoldError):
     """The brokers do not answer, or do not have what was asked for.
@@ -66,10 +68,12 @@ class Brokers:
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
     def partitions(self, topic: str) -> int:
-        found = self._until_answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
-        if found is None or not found.partitions:
+        if not (found := self._partitions(topic)):
             raise BrokersUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
-        return len(found.partitions)
+        return found
+
+    def has(self, topic: str) -> bool:
+        return self._partitions(topic) > 0
 
     def starts(self, topic: str) -> Positions:
         """The first offset each partition still has."""
@@ -121,6 +125,10 @@ class Brokers:
                 producer.commit(offsets, nobody.consumer_group_metadata())
             except (TransactionAborted, TransactionRefused) as failure:
                 raise BrokersUnavailable(f"{self.bootstrap}: {failure}") from failure
+
+    def _partitions(self, topic: str) -> int:
+        found = self._until_answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
+        return len(found.partitions) if found is not None else 0
 
     def _listed(
         self,
@@ -176,7 +184,8 @@ def explained(bootstrap: str, failure: KafkaException) -> OnefoldError:
     error: KafkaError = failure.args[0]
     if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
         return GroupIsLive(f"{error.str()}: stop its workers first")
-    return BrokersUnavailable(f"{bootstrap}: {error.str()} ({error.name()})")
+    fix = f"; {ABSENT_FIX}" if error.code() in _SILENT else ""
+    return BrokersUnavailable(f"{bootstrap}: {error.str()} ({error.name()}){fix}")
 
 
 def _open(stable: Positions, ends: Positions) -> Positions:

@@ -73,8 +73,16 @@ def fetch_jars(list_file: Path) -> list[Path]:
 
 
 def user_cache() -> Path:
-    """This user's folder for downloads: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onefold"
+    """This user's folder for downloads: $XDG_CACHE_HOME/onefold, else ~/.cache/onefold. Raises JarsUnavailable."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache")
+    return chosen.absolute() / "onefold"  # Java gets it as a path, and has another working folder
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container may run as a user that it does not know
+        raise JarsUnavailable("this user has no home folder; fix: set HOME to a folder that it may write") from None
 
 
 def _is_whole(file: Path, jar: Jar) -> bool:
@@ -101,11 +109,15 @@ def _repository() -> httpx.Client:
     from jgo.constants import MAVEN_CENTRAL_URL
 
     url = os.environ.get(REPOSITORY_VARIABLE) or MAVEN_CENTRAL_URL
-    return httpx.Client(base_url=url, follow_redirects=True, timeout=_TIMEOUT_S)
+    try:
+        return httpx.Client(base_url=url, follow_redirects=True, timeout=_TIMEOUT_S)
+    except (httpx.InvalidURL, ImportError, ValueError) as error:  # the second: a SOCKS proxy
+        fix = f"correct {REPOSITORY_VARIABLE}, or the proxy in ALL_PROXY, HTTPS_PROXY or HTTP_PROXY"
+        raise JarsUnavailable(f"cannot download from {url}: {error}; fix: {fix}") from error
 
 
 def _obtain(jar: Jar, target: Path, repository: httpx.Client, advance: _Advance) -> None:
-    local = Path.home() / ".m2" / "repository" / jar.path
+    local = _home() / ".m2" / "repository" / jar.path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if _is_whole(local, jar):

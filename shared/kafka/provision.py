@@ -21,12 +21,13 @@ from confluent_kafka.admin import (
 
 from shared.checkout import found_services
 from shared.es.errors import OnefoldError
-from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.settings import Settings
 from shared.topology import Topic, Topology
 
 _REQUEST_TIMEOUT_S = ANSWER_S
 _RETRY_PAUSE_S = 0.2
+_PROVISION_DEADLINE_S = 30.0
 _REFUSALS = {
     KafkaError._AUTHENTICATION: "ONEFOLD_KAFKA_USER or ONEFOLD_KAFKA_PASSWORD is wrong",
     KafkaError._SSL: "its certificate is not signed by ONEFOLD_KAFKA_CA, or has expired",
@@ -206,14 +207,14 @@ def require_partitions(found: Mapping[str, int], declared: int) -> None:
     _refuse([Difference(name, "partitions", f"{declared}", f"{n}") for name, n in found.items() if n != declared])
 
 
-def provision(topologies: Iterable[Topology], settings: Settings, deadline_s: float = 30.0) -> list[str]:
+def provision(topologies: Iterable[Topology], settings: Settings) -> list[str]:
     """Creates the missing topics and checks all; returns the names that this call created.
 
     Several processes may do this at once. Raises TopologyMismatch, before it creates anything, if an existing topic
     differs; ProvisionError if the brokers refuse or do not answer.
     """
     declared = declared_topics(topologies, settings)
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + _PROVISION_DEADLINE_S
     topics = _Topics(settings.bootstrap)
     found = topics.found(declared.keys())
     _refuse(_without_missing(differences(declared, found)))
@@ -256,7 +257,8 @@ class _Topics:
         except KafkaException as error:
             self._admin.poll(0)  # delivers the errors that happened meanwhile
             silent = f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s"
-            raise ProvisionError(": ".join([silent, *self._reasons[:1]])) from error
+            why = f": {self._reasons[0]}" if self._reasons else f"; {ABSENT_FIX}"
+            raise ProvisionError(silent + why) from error
 
     def _note(self, error: KafkaError) -> None:
         if error.code() in _REFUSALS:

@@ -1,5 +1,6 @@
 """`up` as another process sees it: prints one line of JSON, runs once per root, restarts workers, ends with `down`."""
 
+import io
 import itertools
 import json
 import os
@@ -10,7 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -19,10 +21,11 @@ from shared.dev import cli
 from shared.dev import up as stays
 from shared.dev.keeper import Keeper
 from shared.dev.processes import Process, identify
+from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, is_ready
 from tests.conftest import SHORTEST_SESSION_S
-from tests.dev.waiting import wait_until
+from tests.waiting import eventually
 
 
 class Scripted(Worker):
@@ -89,6 +92,35 @@ def test_only_workers_of_up_can_be_stopped(tmp_path: Path) -> None:
 
 def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
     assert not stays.down(tmp_path)
+
+
+@pytest.mark.parametrize("left", ["", "{}", '{"up": {"pid": 1}, "children": []}'], ids=["empty", "bare", "older"])
+def test_a_damaged_record_is_named(left: str, tmp_path: Path) -> None:
+    """As a power failure or another release leaves it."""
+    (tmp_path / "running.json").write_text(left)
+    with pytest.raises(StageFailed, match=f"{tmp_path}/running.json is damaged"):
+        stays.down(tmp_path)
+
+
+def test_up_without_workers_names_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    stays._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), as_json=False)
+    assert "the/logs" in capsys.readouterr().out
+
+
+def test_when_a_worker_refuses_to_start_the_brokers_it_needs_can_be_started_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its `rebuild` or `reprocess` needs brokers, and no worker."""
+
+    def refused(_: object) -> None:
+        raise StageFailed("accounts-1 ended with 1 before it was ready", "resolve what the log says", "its.log")
+
+    stack = SimpleNamespace(start_brokers=lambda: None, bootstrap="b:1", provision=list, start_workers=refused)
+    monkeypatch.setattr(stays, "_write", lambda _: None)
+    with pytest.raises(StageFailed, match="accounts-1 ended") as failure:
+        stays._start(cast(Stack, stack), io.StringIO())
+    assert failure.value.fix.startswith("resolve what the log says; `up --workers 0`")
+    assert failure.value.log == "its.log"
 
 
 def test_a_wrong_setting_is_reported_without_a_traceback() -> None:
@@ -171,8 +203,8 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
         killed = identify(worker["pid"])
         os.kill(killed.pid, signal.SIGKILL)
-        wait_until(lambda: not killed.running, 40.0)
-        wait_until(lambda: is_ready(worker["url"]), 40.0)
+        eventually(lambda: not killed.running)
+        eventually(lambda: is_ready(worker["url"]))
         assert "accounts-1 ended with -9" in (root.parent / "stderr").read_text()
 
         assert CliRunner().invoke(cli.cli, ["stop", "accounts"]).output == f"stopped {worker['url']}\n"

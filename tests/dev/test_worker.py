@@ -17,7 +17,7 @@ from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, free_port
 from shared.settings import Settings
-from tests.dev.waiting import wait_until
+from tests.waiting import eventually
 
 Command = Callable[[str], list[str]]
 New = Callable[[str], Worker]
@@ -64,7 +64,7 @@ def test_a_dead_worker_is_not_ready_even_if_another_answers_at_its_port(new: New
     other.start()
     worker.change(http_port=int(other.url.rsplit(":", 1)[1]))
     worker.spawn()
-    wait_until(lambda: worker.exit_code is not None)
+    eventually(lambda: worker.exit_code is not None)
     with pytest.raises(StageFailed, match="crashing-1 ended with 1 before"):
         worker.await_ready()
 
@@ -87,12 +87,22 @@ def test_a_killed_worker_restarts_at_its_old_address(new: New) -> None:
     assert worker.pid != first
 
 
+def test_a_worker_is_at_its_old_address_in_the_next_process_too(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a loss of power its group still has the member at that address, and lets in no other one under its name."""
+    urls = []
+    for _ in range(2):
+        monkeypatch.setattr(worker_module, "_given", set())
+        urls.append(new("ready").url)
+    assert urls[0] == urls[1]
+    assert new("ready").url != urls[1]
+
+
 def test_an_unexpected_end_shows_as_the_exit_code(new: New) -> None:
     worker = new("ready")
     worker.start()
     assert worker.exit_code is None
     os.kill(worker.pid, 9)
-    wait_until(lambda: worker.exit_code == -9)
+    eventually(lambda: worker.exit_code == -9)
 
 
 def test_a_paused_worker_does_not_answer_until_it_is_resumed(new: New) -> None:
@@ -139,7 +149,7 @@ time.sleep(60)
         assert parent.stdout
         process = identify(int(parent.stdout.readline()))
         parent.kill()
-    wait_until(lambda: not process.running)
+    eventually(lambda: not process.running)
 
 
 def test_a_wrong_setting_is_reported_in_one_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pwd
 import resource
 import subprocess
 import sys
@@ -15,7 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, REPOSITORY_VARIABLE, JarsUnavailable, fetch_jars, read_list
+from shared.kafka.jars import (
+    KAFKA_JARS,
+    MIRROR_JARS,
+    REPOSITORY_VARIABLE,
+    JarsUnavailable,
+    fetch_jars,
+    read_list,
+    user_cache,
+)
 
 LIBRARY = "org/example/library/1.0/library-1.0.jar"
 SERVER = "org/example/server/2.1/server-2.1.jar"
@@ -133,6 +142,34 @@ def test_without_a_network_the_message_says_what_to_do(pins: Path, monkeypatch: 
     monkeypatch.setenv(REPOSITORY_VARIABLE, "http://127.0.0.1:9")
     with pytest.raises(JarsUnavailable, match=f"Check the network, or set {REPOSITORY_VARIABLE}"):
         fetch_jars(pins)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [(REPOSITORY_VARIABLE, "http://mirror:80OO"), ("ALL_PROXY", "socks5://proxy:1080"), ("HTTPS_PROXY", "telnet://p")],
+)
+def test_an_address_that_cannot_be_used_is_named(
+    pins: Path, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(JarsUnavailable, match=f"fix: correct .*{variable}"):
+        fetch_jars(pins)
+
+
+def test_a_user_without_a_home_is_told_to_set_one(pins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError("uid not found")
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(JarsUnavailable, match="no home folder; fix: set HOME"):
+        fetch_jars(pins)
+
+
+def test_the_cache_has_an_absolute_path_for_java_runs_in_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert user_cache() == Path.cwd() / "cache" / "onefold"
 
 
 def test_a_jar_in_the_local_maven_repository_is_used_if_unaltered(

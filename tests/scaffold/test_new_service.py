@@ -22,7 +22,6 @@ from tests.scaffold.conftest import forget
 
 NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
 KINDS = {kind: name for kind, name in NEWCOMERS.items() if kind in found_services()}
-REDECLARED = ["tests/unit/shop/test_redeclared.py"] if "orders" in KINDS else []
 ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 
 
@@ -33,9 +32,8 @@ def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkou
         assert f"created  services/{name}" in checkout.verb("new-service", name, "--like", kind)
     folders = [f"{parent}/{name}" for name in KINDS.values() for parent in ("services", "tests/unit")]
     checkout.lint(*folders)
-    checkout.pytest(
-        "-m", "not broker and not slow", "-k", "not door", *folders[1::2], "tests/architecture", *REDECLARED
-    )
+    everywhere = ("tests/architecture", "tests/unit/test_redeclared.py")
+    checkout.pytest("-m", "not broker and not slow", "-k", "not door", *folders[1::2], *everywhere)
     assert set(KINDS.values()) < set(found_services(checkout.root))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared.checkout import found_services
+from shared.dev.remove_demo import plan
 from shared.dev.scaffold import new_service
 from tests.scaffold.checkout import Checkout
 
@@ -65,6 +66,13 @@ def test_own_services_stay_and_those_that_lose_a_neighbour_are_named(committed: 
     said = committed.verb("remove-demo", "--yes")
     assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends names topics that are removed"]
     assert found_services(committed.root) == ["accounts", "trends", "wallets"]
+
+
+def test_the_tests_of_shared_code_stay(committed: Checkout) -> None:
+    """They use accounts, or declare what they need."""
+    tests = committed.root / "tests"
+    kept = {*tests.glob("unit/*.py"), *(tests / "pipelines" / f"test_{name}.py" for name in ("folds", "views"))}
+    assert kept & {*plan(committed.root).gone} == set()
 
 
 def test_remove_demo_asks_first(committed: Checkout) -> None:

@@ -16,8 +16,8 @@ import pytest
 from pydantic import BaseModel
 
 from pipelines import answers as spark
-from shared.dev import dead_letters, up
-from shared.dev.asking import ask
+from shared.dev import cli, dead_letters, up
+from shared.dev.asking import Silent, ask
 from shared.dev.issuer import DevIssuer
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
@@ -109,6 +109,24 @@ def test_the_command_to_type_next_names_the_id_and_the_worker(
     assert "`dead-letters show orders 'orders/3/o 1' --url http://worker`" in capsys.readouterr().out
 
 
+def test_all_that_is_parked_can_be_retried_at_once(
+    answers: dict[str, Answer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bug can park every key of a service."""
+    parked, asked = [{"id": "orders/3/o 1"}, {"id": "levels/0/a"}], list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json={"items": parked, "cursor": None})
+        asked.append(request.url.raw_path.decode())
+        return httpx.Response(202, json={})
+
+    answers["worker"] = answer
+    dead_letters.retry("orders", url="http://worker")
+    assert asked == ["/dead-letters/orders%2F3%2Fo%201/retry", "/dead-letters/levels%2F0%2Fa/retry"]
+    assert capsys.readouterr().out.startswith("asked; `dead-letters list orders --url http://worker` shows")
+
+
 @pytest.mark.parametrize("body", ["<html>Bad Gateway</html>", "[]", "{}"])
 def test_an_error_that_no_worker_wrote_is_reported_by_its_status(answers: dict[str, Answer], body: str) -> None:
     answers["proxy"] = lambda _: httpx.Response(502, text=body)
@@ -120,6 +138,42 @@ def test_an_answer_that_is_no_workers_is_reported(answers: dict[str, Answer]) ->
     answers["page"] = lambda _: httpx.Response(200, text="<html>It works!</html>")
     with pytest.raises(StageFailed, match="http://page/cluster says: 200 OK, which is not a worker's answer"):
         ask("http://page/cluster")
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "value"),
+    [
+        ("host:8100", "NO_PROXY", ""),
+        ("http://host:81OO", "NO_PROXY", ""),
+        ("http://host:8100", "ALL_PROXY", "socks5://127.0.0.1:1080"),
+        ("http://host:8100", "HTTP_PROXY", "telnet://proxy"),
+        ("http://host:8100", "ONEFOLD_TOKEN", "tokén"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_no_silent_worker(
+    url: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status` leaves out silent workers: others report them."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(StageFailed, match=f"{url}/cluster cannot be asked: ") as refused:
+        ask(f"{url}/cluster")
+    assert not isinstance(refused.value, Silent)
+    assert "correct the URL" in refused.value.fix
+
+
+def test_the_line_end_of_a_token_is_no_part_of_it(answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_TOKEN", "abc\n")
+    answers["worker"] = lambda request: httpx.Response(200, json={"sent": request.headers["Authorization"]})
+    assert ask("http://worker/cluster") == {"sent": "Bearer abc"}
+
+
+def test_a_url_may_end_with_a_slash(answers: dict[str, Answer], capsys: pytest.CaptureFixture[str]) -> None:
+    answers["worker"] = lambda request: httpx.Response(
+        200 if request.url.path == "/dead-letters" else 404, json=NOTHING
+    )
+    dead_letters.show_all("inventory", url="http://worker/")
+    assert cli._named(["accounts=http://worker/"], ["accounts"]) == {"accounts": ["http://worker"]}
+    assert capsys.readouterr().out == "0 parked\n"
 
 
 def pretend_up_runs(monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], *hosts: str) -> None:

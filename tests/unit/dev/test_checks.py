@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import runpy
+import subprocess
+import sys
+
 import pytest
 
+from shared.checkout import CHECKOUT
+from shared.dev import checks
 from shared.dev.checks import pytest_arguments
 
 
@@ -18,3 +24,24 @@ from shared.dev.checks import pytest_arguments
 )
 def test_what_pytest_is_told(verb: str, given: list[str], told: list[str]) -> None:
     assert pytest_arguments(verb, given) == told
+
+
+def test_interrupted_checks_end_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["checks", "check"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(checks.__file__, run_name="__main__")
+    assert ended.value.code == 130
+
+
+def test_checks_whose_reader_has_read_enough_end_without_a_traceback() -> None:
+    program = [sys.executable, "-m", "shared.dev.checks", "check"]
+    with subprocess.Popen(program, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        assert run.stderr
+        run.stdout.close()
+        assert run.stderr.read() == ""

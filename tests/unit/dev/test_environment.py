@@ -62,9 +62,8 @@ def test_an_environment_is_made_anew_when_its_python_was_replaced(tmp_path: Path
 
 
 def test_an_environment_made_by_someone_else_is_left_alone(tmp_path: Path) -> None:
-    theirs = tmp_path / ".venv" / "bin" / "python"
-    theirs.parent.mkdir(parents=True)
-    theirs.touch()
+    theirs = a_complete_environment(tmp_path).python
+    Checkout(tmp_path).stamp.unlink()
     with pytest.raises(StageFailed, match=r"\.venv was not made by dev\.py"):
         ensure(Checkout(tmp_path), ["worker"])
     assert theirs.exists()
@@ -86,6 +85,12 @@ def test_a_complete_environment_is_used_as_it_is(tmp_path: Path) -> None:
     checkout = a_complete_environment(tmp_path)
     assert ensure(checkout, ["worker"]) == checkout.python
     assert not checkout.state.exists()
+
+
+def test_a_lock_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    checkout = a_complete_environment(tmp_path)
+    with pytest.raises(StageFailed, match=r"dev\.lock, pipelines\.lock is not in .*requirements"):
+        ensure(checkout, ["dev", "worker", "pipelines"])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,26 @@ def test_cli_before_a_verb_needs_what_the_verb_needs(
         return "python"
 
     monkeypatch.setattr(dev, "ensure", ensure)
-    monkeypatch.setattr(os, "execv", lambda _, command: asked.append(command[3:]))
+    monkeypatch.setattr(os, "execve", lambda _, command, __: asked.append(command[3:]))
     dev.main(given)
     assert asked == [held, run]
+
+
+def test_what_is_printed_and_read_is_utf_8_in_every_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Mapping[str, str]] = []
+    monkeypatch.setattr(dev, "ensure", lambda *_: "python")
+    monkeypatch.setattr(os, "execve", lambda *arguments: given.append(arguments[2]))
+    dev.main(["status"])
+    assert given == [{"PYTHONUTF8": "1", **os.environ}]
+
+
+def test_a_reader_that_has_read_enough_gets_no_error() -> None:
+    program = [sys.executable, str(ROOT / "dev.py")]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        assert run.stderr
+        run.stdout.close()
+        assert run.stderr.read() == ""
 
 
 @pytest.mark.parametrize("verb", ["worker", "token", "asyncapi"])
@@ -70,6 +88,18 @@ def test_help_shows_what_to_type(
     with pytest.raises(SystemExit):
         cli.main()
     assert f"Usage: python3 dev.py {' '.join(verb)} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", [["--bootstrap", "other:9092"], ["--bootstrap=other:9092"]])
+def test_other_brokers_than_those_of_up_are_not_taken_for_as_many(
+    named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`rebuild` creates topics there, with as many copies as the settings say."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(cli, "_join_up", lambda: pytest.fail("`up` has its own brokers"))
+    monkeypatch.setattr(cli, "_become", lambda _, arguments: ran.append(arguments))
+    cli._on_spark("rebuild", ["accounts", *named])
+    assert ran == [["rebuild", "accounts", *named]]
 
 
 def test_a_spark_verb_that_could_not_begin_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from shared.dev import cli
 from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
+from shared.dev.stages import StageFailed
 from shared.kafka.acls import rules_of
 from shared.settings import load_settings
 
@@ -30,6 +31,13 @@ def test_existing_secrets_stay_and_a_new_service_gets_its_own_password(tmp_path:
     assert make_secrets(tmp_path, ["accounts", "orders", "wallets"]) == [wallets]
     assert {file: file.read_text() for file in made} == made
     assert len({*made.values(), wallets.read_text()}) == len(made) + 1
+
+
+@pytest.mark.parametrize("lost", ["broker.pem", "ca.pem"])
+def test_a_lost_certificate_is_made_anew_with_the_one_it_belongs_to(tmp_path: Path, lost: str) -> None:
+    make_secrets(tmp_path, ["accounts"])
+    (tmp_path / lost).unlink()
+    assert make_secrets(tmp_path, ["accounts"]) == [tmp_path / "broker.pem", tmp_path / "ca.pem"]
 
 
 def test_secrets_that_a_full_disk_cut_off_are_made_whole_the_next_time(
@@ -78,6 +86,13 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     monkeypatch.setenv("ONEFOLD_KAFKA_PASSWORD_FILE", str(file))
     CliRunner().invoke(cli.cli, ["grant", "--passwords", str(tmp_path)], catch_exceptions=False)
     assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
+
+
+def test_a_password_file_that_is_empty_is_named(tmp_path: Path) -> None:
+    """As an interrupted editor, or a secret that was not mounted yet, leaves it."""
+    (tmp_path / "accounts").write_text("\n")
+    with pytest.raises(StageFailed, match=f"{tmp_path}/accounts is empty"):
+        cli._password(tmp_path / "accounts")
 
 
 def test_the_settings_that_require_tokens_are_printed_as_a_shell_reads_them(

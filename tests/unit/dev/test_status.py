@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from services.accounts.topology import TOPOLOGY
 from shared.dev import cli, status
 from shared.dev import up as stays
+from shared.dev.asking import Silent
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.status import Line, next_loss
@@ -115,6 +116,32 @@ def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest
     ]
     assert "nobody owns partition 1 of parked" in lines[3]
     assert "no broker answers" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("urls", "told"),
+    [
+        (None, "unknown; fix: name one with --url accounts=URL"),
+        ([], "none answers: its records wait"),
+        (["http://dead", "http://gone"], "none answers at http://dead, http://gone: its records wait"),
+    ],
+)
+def test_a_worker_that_nobody_named_is_not_called_silent(
+    urls: list[str] | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`worker SERVICE` in another terminal, or a worker elsewhere, is known by its URL only."""
+
+    def silent(url: str) -> Any:
+        raise Silent(f"{url} does not answer", "check that it runs")
+
+    monkeypatch.setattr(status, "ask", silent)
+    assert [(line.text, line.wrong) for line in status._asked("accounts", urls).refusals] == [(told, True)]
+
+
+@pytest.mark.parametrize(("lag_s", "told"), [(2.04, "1 of accounts.commands.v1, for 2.0 s"), (None, "commands.v1")])
+def test_an_unknown_age_is_not_called_young(lag_s: float | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = report_of(monkeypatch, {f"{A}/cluster": httpx.Response(200, json=picture(lag_s))}, A)
+    assert next(line for line in lines if "behind" in line).endswith(told)
 
 
 BRIEF = Topology("accounts", topics=(Topic("accounts.timers.v1", retention_ms=60_000),))
