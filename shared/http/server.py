@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from mode import Service
 
 DRAIN_S = 5
+IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
 
 class HttpServer(Service):
@@ -32,6 +33,7 @@ class HttpServer(Service):
             server_header=False,
             proxy_headers=bool(trusted_proxies),
             forwarded_allow_ips=trusted_proxies,
+            timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=DRAIN_S,
         )
         self._server = _Server(config)

@@ -87,12 +87,17 @@ async def fill(http: httpx.AsyncClient, url: str, balances: Mapping[str, int]) -
 async def post(http: httpx.AsyncClient, url: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
     """The answer to an accepted command; sent again, with the same key, while the answer is 503."""
     headers = {"Idempotency-Key": str(uuid.uuid4())}
-    answer = await eventually(lambda: http.post(url, json=body, headers=headers), lambda a: a.status_code != 503)
+    answer = await answered(partial(http.post, url, json=body, headers=headers))
     if answer.status_code == 202:  # the owner was lost before the command was decided
         base, location = url[: url.index("/accounts")], answer.headers["location"]
         answer = await eventually(lambda: http.get(base + location), lambda a: a.status_code not in (404, 503))
     assert answer.status_code == 201, (url, answer.status_code, answer.text)
     return answer
+
+
+async def answered(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    """The first answer but 503, after which callers ask again: an owner may change, or be too busy, at any time."""
+    return await eventually(ask, lambda answer: answer.status_code != 503)
 
 
 async def eventually(
@@ -112,7 +117,7 @@ async def pages(http: httpx.AsyncClient, url: str, **query: Any) -> AsyncIterato
     while True:
         params = {**query, **({"cursor": cursor} if cursor else {})}
         ask = partial(http.get, f"{url}/accounts", params=params)
-        answer = await eventually(ask, lambda a: a.status_code != 503)
+        answer = await answered(ask)
         assert answer.status_code == 200, answer.text
         page: dict[str, Any] = answer.json()
         yield page

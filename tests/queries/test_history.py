@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from services.accounts.topology import EVENTS
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
-from tests.queries.cluster import PARTITIONS, client, eventually, key_of, owners, path_of, post
+from tests.queries.cluster import PARTITIONS, answered, client, key_of, owners, path_of, post
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -41,8 +42,7 @@ async def history(http: httpx.AsyncClient, url: str, account_id: str) -> list[di
     found: list[dict[str, Any]] = []
     cursor: int | None = 0
     while cursor is not None:
-        ask = f"{url}{path_of(account_id)}/events?cursor={cursor}&limit=100"
-        answer = await eventually(lambda ask=ask: http.get(ask), lambda a: a.status_code != 503)  # type: ignore[misc]
+        answer = await answered(partial(http.get, f"{url}{path_of(account_id)}/events?cursor={cursor}&limit=100"))
         assert answer.status_code == 200, answer.text
         found += answer.json()["items"]
         cursor = answer.json()["cursor"]
