@@ -39,6 +39,8 @@ python3 dev.py VERB [ARGUMENTS]
   stop SERVICE, start SERVICE
            the workers of one service that `up` keeps running
   status   who owns what, how far behind, what is parked, what would be lost
+  forget SERVICE ID
+           drops the key of a person's data, which nobody can read then
   dead-letters list|show|retry|discard
            what the services could not handle
   reprocess SERVICE/TABLE

@@ -38,6 +38,7 @@ from shared.es.envelope import EventCodec
 from shared.es.errors import BadMessage, OnefoldError, first_problem
 from shared.es.ids import check_aggregate_id, derived_id
 from shared.es.message import Event
+from shared.es.personal import personal_fields
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
@@ -142,7 +143,7 @@ class Backfill:
         Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
         _refuse_own_names(rows.columns)
-        _refuse_other_fields(self._mapping.events, self._table.pure.events)
+        _refuse_fields(self._mapping.events, self._table.pure.events)
         self._refuse_workers()
         refuse_unshared(self._spark, rejects)
         numbered = self._numbered(rows).cache()
@@ -224,13 +225,18 @@ def _refuse_own_names(columns: Iterable[str]) -> None:
         raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
 
 
-def _refuse_other_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:
-    """Raises BadMapping: an event is read without them, so their values would be lost."""
+def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:
+    """Raises BadMapping for fields that an event lacks, whose values would be lost, and for personal ones."""
     now = {(event.TYPE, event.VERSION): event for event in events}
     for rule in rules:
         event = now.get((rule.type, rule.version))
-        if event is not None and (others := rule.data.keys() - set(_names_read(event))):
+        if event is None:
+            continue
+        if others := rule.data.keys() - set(_names_read(event)):
             raise BadMapping(f"{rule.type} has no field {min(others)}; fix: correct or remove it in `data`")
+        if personal := rule.data.keys() & personal_fields(event):
+            fix = "remove it from `data`, and send it in a command, which is encrypted"
+            raise BadMapping(f"{rule.type}: {min(personal)} is personal, and would be readable for ever; fix: {fix}")
 
 
 def _names_read(event: type[Event]) -> Iterator[Any]:

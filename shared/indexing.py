@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import from_json, to_json, to_jsonable_python
 
+from shared.es.personal import IN_SCHEMA
 from shared.es.row import json_reader
 
 Value = None | bool | int | float | str
@@ -121,7 +122,10 @@ class _Shape(GenerateJsonSchema):
 
 
 def kinds(type_: Any, field: str, *, by_alias: bool = True) -> set[str]:
-    """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it."""
+    """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it.
+
+    A personal text is `encrypted`.
+    """
     whole = _schema(type_, by_alias)
     definitions = whole.get("$defs", {})
     return {kind for found in _shapes(whole, field) for case in _cases(found, definitions) for kind in _kinds(case)}
@@ -156,5 +160,7 @@ def _fields(phase: JsonSchemaValue, field: str) -> Iterator[JsonSchemaValue]:
 
 
 def _kinds(schema: JsonSchemaValue) -> frozenset[str]:
+    if IN_SCHEMA in schema:
+        return frozenset({"encrypted"})
     named = schema.get("type", _KINDS)
     return frozenset({named} if isinstance(named, str) else named)

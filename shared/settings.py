@@ -98,6 +98,10 @@ class Settings(BaseSettings):
         ),
     ] = "1"
     data_dir: Annotated[Path, Field(description="folder of the local stores")] = Path(".onefold/data")
+    person_keys: Annotated[
+        SecretStr,
+        Field(description="URL of the database with the keys of personal fields; in dev, a file in the data folder"),
+    ] = SecretStr("")
     standbys: Annotated[int, Field(ge=0, le=8, description="warm copies of every table, 0 to 8")] = 0
     session_timeout_s: Annotated[
         int, Field(ge=6, le=300, description="seconds until a silent worker is replaced, 6 to 300")

@@ -9,6 +9,7 @@ from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount,
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Open, Unopened
 from services.accounts.topology import ACCOUNTS
+from shared.es.personal import Personal
 from shared.es.row import Row
 from shared.http import commands, history, lists
 from shared.http.changes import change_routes
@@ -24,10 +25,13 @@ Phase = Literal["open", "closed"]
 
 
 class AccountView(BaseModel):
-    """balance_cents: what the customer owes. held_cents: held for orders under way. sequence: events so far."""
+    """holder: the customer's name. balance_cents: what the customer owes. held_cents: held for orders under way.
+    sequence: events so far.
+    """
 
     account_id: str
     phase: Phase
+    holder: Personal
     balance_cents: int
     held_cents: int
     order_limit_cents: int | None
@@ -53,6 +57,7 @@ def account_view(account_id: str, row: Row[Account]) -> AccountView | None:
     return AccountView(
         account_id=account_id,
         phase=account.phase,
+        holder=figures.holder,
         balance_cents=figures.balance_cents,
         held_cents=figures.held_cents,
         order_limit_cents=figures.order_limit_cents,

@@ -29,6 +29,7 @@ from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import faust_command, free_port
 from shared.es.errors import OnefoldError
+from shared.es.ids import reference
 from shared.kafka.acls import create_principals, grant
 from shared.kafka.embedded import lines
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
@@ -41,6 +42,8 @@ from shared.kafka.provision import (
     load_topologies,
     provision,
 )
+from shared.persons import PersonKeys, url_of
+from shared.sealing import KEPT_S
 from shared.settings import load_settings
 
 _OF_THE_BROKERS = ("ONEFOLD_BOOTSTRAP", "ONEFOLD_REPLICATION", "ONEFOLD_MIN_ISR", "ONEFOLD_DATA_DIR")
@@ -92,6 +95,20 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
         typer.confirm("go on?", abort=True)
     remove_demo.carry_out(plan)
     print("\n".join([*(f"look at {name}: it is not as it was" for name in plan.missed), "try     python3 dev.py test"]))
+
+
+@cli.command()
+def forget(
+    service: str, aggregate_id: Annotated[str, typer.Argument(help="Of the aggregate that stands for the person.")]
+) -> None:
+    """Drop the key of a person's data for ever: nobody can read them any more, in any topic, archive or mirror."""
+    _check_known(service)
+    _join_up()
+    person, keys = reference(service, aggregate_id), PersonKeys(url_of(load_settings()))
+    if keys.forget(person):
+        print(f"{person} is forgotten; in {KEPT_S:.0f} s at most, no worker shows anything personal of them")
+    else:
+        print(f"{person} has no key in {keys.database}, and will never have one")
 
 
 @cli.command()

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shared.es.personal import personal_fields
 from shared.es.roundtrip import check_roundtrip
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -30,7 +31,7 @@ class Message(Part):
     Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
     str. So a tuple, enum, UUID or Decimal in a command over HTTP needs `Field(strict=False)`, an inner one too, or
     every request gets 422. A set has no order, so its JSON would differ by process: use a sorted tuple. For days and
-    instants use the types of shared.es.times, for an inner model the base Part.
+    instants use the types of shared.es.times, for text about a person Personal, for an inner model the base Part.
     """
 
     TYPE: ClassVar[str]
@@ -50,7 +51,9 @@ class Command(Message):
 
 
 def check_types(messages: Sequence[type[Message]]) -> None:
-    """Raises ValueError unless there are messages, and each has a TYPE of its own and is read as it was written."""
+    """Raises ValueError unless there are messages, each with a TYPE of its own, that are read as they were written, and
+    whose personal parts can be encrypted.
+    """
     if not messages:
         raise ValueError("no message types: get_args() of a single class is empty, so write (TheClass,)")
     if nameless := [each.__name__ for each in messages if not hasattr(each, "TYPE")]:
@@ -60,3 +63,4 @@ def check_types(messages: Sequence[type[Message]]) -> None:
         raise ValueError(f"messages that share a TYPE: {alike}: give each its own")
     for each in messages:
         check_roundtrip(each)
+        personal_fields(each)

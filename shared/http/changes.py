@@ -10,7 +10,7 @@ sent again.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -25,16 +25,21 @@ from pydantic_core import from_json
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
+from shared.es.row import Row
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node, Present, as_json
 from shared.http.problems import Problem, not_valid
+from shared.sealing import sealer
 from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
 
 RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
+
+Shown = Callable[[str, Row[Any]], Awaitable[BaseModel | None]]
+"""A row as it is sent; None to send nothing."""
 
 _ID = re.compile(r"([a-z0-9.-]{1,249}):(\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*)", re.ASCII)
 
@@ -92,6 +97,11 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
 def change_routes(node: Node, table: Table, present: Present, *, owned: bool) -> APIRouter:
     """`GET /changes/<table>`. owned: whether the table's keys have owners, who may follow only their own."""
     router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
+    secrets = sealer(node.settings)
+
+    async def shown(key: str, row: Row[Any]) -> BaseModel | None:
+        view = present(key, row)
+        return None if view is None else (await secrets.unsealed([view]))[0]
 
     async def opened(
         request: Request,
@@ -106,7 +116,7 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool) ->
         at = partial(format_id, node.topology.changelog(table).name)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
-                yield _events(feed, key, present, at, partial(_ended, request.app.state.closing, caller))
+                yield _events(feed, key, shown, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -146,7 +156,7 @@ def _unprocessable(message: str) -> RequestValidationError:
 async def _events(
     feed: Feed,
     key: str | None,
-    present: Present,
+    shown: Shown,
     at: Callable[[Mapping[int, int]], str],
     ended: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[ServerSentEvent]:
@@ -156,19 +166,19 @@ async def _events(
     async for changes in _until(ended, feed.changes):
         for change in changes:
             sent[change.partition] = change.offset
-            if wanted in (None, change.key) and (event := _event(change, present, at(sent))) is not None:
+            if wanted in (None, change.key) and (event := await _event(change, shown, at(sent))):
                 yield event
 
 
-def _event(change: Change, present: Present, event_id: str) -> ServerSentEvent | None:
+async def _event(change: Change, shown: Shown, event_id: str) -> ServerSentEvent | None:
     key = change.key.decode()
     if change.row is None:
         data = ChangedRow(key=key, sequence=None, row=None)
         return ServerSentEvent(event="deleted", id=event_id, data=data)
-    shown = present(key, change.row)
-    if shown is None:
+    view = await shown(key, change.row)
+    if view is None:
         return None
-    data = ChangedRow(key=key, sequence=change.row.sequence, row=from_json(as_json(shown)))
+    data = ChangedRow(key=key, sequence=change.row.sequence, row=from_json(as_json(view)))
     return ServerSentEvent(event="changed", id=event_id, data=data)
 
 

@@ -17,8 +17,9 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
-from shared.es.ids import DOT_SEGMENTS, AggregateId, check_aggregate_id
+from shared.es.ids import DOT_SEGMENTS, AggregateId, check_aggregate_id, reference
 from shared.es.message import Command
+from shared.es.personal import personal_fields
 from shared.es.row import Outcome
 from shared.es.step import fingerprint
 from shared.http.node import Node
@@ -26,7 +27,9 @@ from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
+from shared.persons import check_person_keys
 from shared.positions import Partition, format_positions
+from shared.sealing import sealer
 from shared.topology import Table
 
 DEFAULT_WAIT_S = 10.0
@@ -128,6 +131,10 @@ class Commands:
         self._peers = peers
         self._codec = decider.command_codec
         self._table = table
+        self._sealer = sealer(node.settings)
+        types: Sequence[type[Command]] = decider.commands
+        if any(map(personal_fields, types)):
+            check_person_keys(node.settings)
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
         """201 with the new sequence, 409 when refused, 202 when not decided within the wait."""
@@ -137,7 +144,10 @@ class Commands:
             owner = self._node.owner(self._table, partition)
             return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
         envelope = self._codec.wrap(
-            command, command_id=headers.command_id, aggregate_id=aggregate_id, issued_at=headers.occurred_at
+            await self._sealed(command, aggregate_id),
+            command_id=headers.command_id,
+            aggregate_id=aggregate_id,
+            issued_at=headers.occurred_at,
         )
         value, read = self._checked(envelope)
         decided = self._node.expect(aggregate_id, headers.command_id)
@@ -152,6 +162,13 @@ class Commands:
             decided.cancel()
         answered = self._headers(aggregate_id, headers.command_id, partition, {**positions, **appended})
         return self._outcome(outcome, fingerprint(read), answered)
+
+    async def _sealed(self, command: Command, aggregate_id: str) -> Command:
+        """The command without readable personal fields. Raises Forgotten, NotReady and RequestValidationError."""
+        try:
+            return await self._sealer.sealed(command, reference(self._node.topology.service, aggregate_id))
+        except ValueError as error:
+            raise RequestValidationError([{"loc": ("body",), "msg": str(error), "type": "value_error"}]) from None
 
     def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, Command]:
         """The record's value, and the command as its readers get it. Raises RequestValidationError.

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import Annotated, Any
 
 from fastapi import HTTPException, Query, Request, Response
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
@@ -22,6 +23,7 @@ from shared.es.decider import Decider, fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
+from shared.es.message import Event
 from shared.es.row import Row
 from shared.es.times import Instant
 from shared.history import Chapter, LogBegins, key_of, number_of
@@ -133,7 +135,8 @@ class History(Queries):
         last = min(row.sequence, query.cursor + query.limit)
         events = await past.events(query.cursor, last)
         self._check_still_served(partition)
-        items = b",".join(map(self._decider.event_codec.encode, events))
+        shown = await self._sealer.unsealed([event.data for event in events])
+        items = b",".join(map(self._decider.event_codec.encode, map(_with_data, events, shown)))
         cursor = b"%d" % last if last < row.sequence else b"null"
         body = b'{"items":[%b],"cursor":%b}' % (items, cursor)
         return Response(body, media_type="application/json", headers=headers)
@@ -158,6 +161,10 @@ class History(Queries):
         if not await self._wait_until(past.is_whole, partition, deadline):
             raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
         return past
+
+
+def _with_data(event: EventEnvelope[Any], data: Event) -> EventEnvelope[Any]:
+    return event if data is event.data else replace(event, data=data)
 
 
 @dataclass(frozen=True, slots=True)

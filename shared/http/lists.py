@@ -25,6 +25,7 @@ from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.indexing import entry_at, kinds, place_of, prefix, sortable
 from shared.positions import format_positions
+from shared.sealing import sealer
 from shared.topology import Table
 
 log = structlog.get_logger(__name__)
@@ -153,6 +154,7 @@ class Lists:
         self._peers = peers
         self._table = table
         self._present = present
+        self._sealer = sealer(node.settings)
 
     async def page(self, request: Request, query: ListQuery) -> Response:
         """The items of all owners, in order; for a request that another worker passed on, only those held here."""
@@ -256,15 +258,22 @@ class Lists:
         return parts
 
     def _part(self, covered: Covered, query: ListQuery) -> Part:
-        found: list[Found] = []
+        found, end = self._found(covered.partition, query)
+        shown = self._sealer.unseal([view for _, view in found])
+        bodies = (from_json(as_json(view)) for view in shown)
+        return Part(covered, [Found(place, body) for (place, _), body in zip(found, bodies, strict=True)], end)
+
+    def _found(self, partition: int, query: ListQuery) -> tuple[list[tuple[Place, BaseModel]], Place | None]:
+        """The matching rows as views, and where the next page goes on, unless this is the last."""
+        found: list[tuple[Place, BaseModel]] = []
         bounds = _bounds(query, self._table.indexes)
-        for examined, place in enumerate(self._places(covered.partition, query, bounds), 1):
-            body = self._matching(covered.partition, place[1], bounds)
-            if body is not None:
-                found.append(Found(place, body))
+        for examined, place in enumerate(self._places(partition, query, bounds), 1):
+            view = self._matching(partition, place[1], bounds)
+            if view is not None:
+                found.append((place, view))
             if len(found) == query.limit or examined == EXAMINED:
-                return Part(covered, found, place)
-        return Part(covered, found, None)
+                return found, place
+        return found, None
 
     def _places(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
@@ -288,7 +297,7 @@ class Lists:
                 return
             yield value, key
 
-    def _matching(self, partition: int, key: bytes, bounds: Bounds) -> dict[str, Any] | None:
+    def _matching(self, partition: int, key: bytes, bounds: Bounds) -> BaseModel | None:
         row = self._node.read(self._table, partition, key)
         if row is None:
             return None
@@ -297,8 +306,7 @@ class Lists:
             value = sortable(state.get(field))
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
-        body = self._present(key.decode(), row)
-        return from_json(as_json(body)) if body else None
+        return self._present(key.decode(), row)
 
 
 def _check_filters(query: type[ListQuery], table: Table, state_type: Any) -> None:

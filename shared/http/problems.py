@@ -18,6 +18,7 @@ from starlette.routing import Match
 from shared.es.errors import NotReady
 from shared.http.errors import Archived, Forbidden, TooMany, Unauthenticated
 from shared.kafka.producer import SendError
+from shared.persons import Forgotten
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(Forbidden, _on_forbidden)
     api.add_exception_handler(Archived, _on_archived)
     api.add_exception_handler(TooMany, _on_too_many)
+    api.add_exception_handler(Forgotten, _on_forgotten)
 
 
 def not_valid(place: str, name: str, message: str) -> RequestValidationError:
@@ -138,3 +140,7 @@ async def _on_archived(_: Request, error: Exception) -> JSONResponse:
 async def _on_too_many(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, TooMany)
     return too_many(error)
+
+
+async def _on_forgotten(_: Request, error: Exception) -> JSONResponse:
+    return problem(409, "person.forgotten", str(error))

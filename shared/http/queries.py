@@ -22,6 +22,7 @@ from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.positions import POSITIONS, format_positions, parse_positions
+from shared.sealing import sealer
 from shared.topology import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -82,6 +83,7 @@ class Queries:
         self._peers = peers
         self._table = table
         self._present = present
+        self._sealer = sealer(node.settings)
 
     async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
         """The row, from its owner (this worker, or one hop away) or from a standby within `max_lag`."""
@@ -93,7 +95,7 @@ class Queries:
         lag = self._node.standby_lag(self._table, partition)
         if lag is not None and reading.allows(lag):
             row = self._node.read(self._table, partition, key)
-            return self._answer(request, aggregate_id, row, self._as_standby(partition, lag, row))
+            return await self._answer(request, aggregate_id, row, self._as_standby(partition, lag, row))
         return await self._awaited(request, self._elsewhere(request, partition, reading))
 
     @staticmethod
@@ -123,7 +125,7 @@ class Queries:
         row = self._node.read(self._table, partition, aggregate_id.encode())
         headers = self._as_owner(partition) | until
         row = await self._as_wanted(aggregate_id, partition, row, reading, deadline)
-        return self._answer(request, aggregate_id, row, headers)
+        return await self._answer(request, aggregate_id, row, headers)
 
     async def _as_wanted(
         self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
@@ -186,10 +188,13 @@ class Queries:
         body = self._present(aggregate_id, row) if row else None
         return from_json(as_json(body)) if body else None
 
-    def _answer(self, request: Request, aggregate_id: str, row: Row[Any] | None, headers: dict[str, str]) -> Response:
+    async def _answer(
+        self, request: Request, aggregate_id: str, row: Row[Any] | None, headers: dict[str, str]
+    ) -> Response:
         body = self._present(aggregate_id, row) if row else None
         if row is None or body is None:
             return self._unknown(aggregate_id, headers)
+        (body,) = await self._sealer.unsealed([body])
         shown = as_json(body)
         # the sequence is not enough: a reprocessed row, or a view of another day or release, has the same
         headers["ETag"] = f'"{row.sequence}-{crc32(shown):08x}"'

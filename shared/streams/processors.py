@@ -345,7 +345,7 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
                     f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
                     f"fix: correct its indexes in topology.py"
                 )
-            if set() < held - {"null"} <= {"array", "object"}:
+            if set() < held - {"null"} <= {"array", "object", "encrypted"}:
                 raise ValueError(
                     f"{topology.service}: {field!r} in the table {processor.table.name} is {' or '.join(sorted(held))} "
                     f"in JSON, and an index holds null, booleans, numbers or text; fix: index a field that holds these"

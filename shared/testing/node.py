@@ -11,7 +11,10 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, cast
+from uuid import uuid4
 
 from shared import indexing
 from shared.changes import Change, Feed
@@ -47,9 +50,12 @@ class MemoryNode:
     """Is a `shared.http.node.Node`."""
 
     def __init__(self, topology: Topology, processors: Sequence[Processor], settings: Settings | None = None) -> None:
-        """processors: none for a worker that is asked, and never written to."""
+        """processors: none for a worker that is asked, and never written to.
+
+        settings: the keys of personal fields are in their data_dir, by default a folder that is made if there are any.
+        """
         self.topology = topology
-        self.settings = settings or Settings()
+        self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""
         self.logs: dict[Partition, list[bytes]] = defaultdict(list)

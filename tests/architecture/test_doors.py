@@ -24,6 +24,7 @@ PLANTED = [
     ("pure-rest", "services.newcomer.policies", "random"),
     ("pure-rest", "services.newcomer.projections", "confluent_kafka"),
     ("kafka", "shared.streams.planted", "confluent_kafka"),
+    ("sql", "shared.http.planted", "sqlalchemy"),
     ("faust", "services.newcomer.api", "faust"),
     ("faust", "shared.http.planted", "aiokafka"),
     ("fastapi", "services.newcomer.handlers", "fastapi"),

@@ -181,6 +181,18 @@ def test_a_stopped_system_comes_back_with_its_state(system: Project) -> None:
     assert system.demo(4 * PURCHASES).startswith("verdict: ok")
 
 
+def test_a_person_whom_a_container_of_its_own_forgets_is_forgotten_by_every_replica(system: Project) -> None:
+    replicas = [each.url for each in system.containers("accounts")]
+    httpx.post(f"{replicas[0]}/accounts/ann", json={"holder": "Ann"}, timeout=30).raise_for_status()
+
+    def shown() -> list[str | None]:
+        return [get(f"{url}/accounts/ann")["holder"] for url in replicas]
+
+    eventually(shown, lambda names: names == ["Ann"] * len(replicas))
+    system.run("run", "--rm", "accounts", "forget", "accounts", "ann")
+    eventually(shown, lambda names: names == [None] * len(replicas))
+
+
 def test_down_removes_every_container_volume_and_network(system: Project) -> None:
     system.run("--profile", "*", "down", "--volumes")
     for kind in ("container", "volume", "network"):

@@ -178,7 +178,7 @@ def test_a_value_that_cannot_be_cast_is_null_and_not_the_default_of_its_field(sp
     assert row.event.data == '{"units":null}'
 
 
-def test_a_field_that_the_event_lacks_is_refused(spark: Any, ledger: Any, tmp_path: Path) -> None:
+def test_a_field_that_the_event_lacks_or_that_is_personal_is_refused(spark: Any, ledger: Any, tmp_path: Path) -> None:
     def given(**data: str) -> None:
         rules = (Rule(type="account.opened", data=data), Rule(type="account.charged", data={"amount": "1"}))
         mapping = RowMapping(key="id", at="now()", order=(), events=rules)
@@ -187,6 +187,8 @@ def test_a_field_that_the_event_lacks_is_refused(spark: Any, ledger: Any, tmp_pa
     given(credit_limit_cents="1")
     with pytest.raises(BadMapping, match=r"account\.opened has no field credit_limit; fix: "):
         given(credit_limit="1")
+    with pytest.raises(BadMapping, match=r"account\.opened: holder is personal, and would be readable for ever; fix: "):
+        given(holder="'Ann'")
 
 
 def test_a_decimal_keeps_its_digits() -> None:

@@ -75,6 +75,12 @@ def test_a_view_without_a_sequence_may_answer_with_any_later_state() -> None:
     assert answers.difference(b'{"sku":"a","orders":1}', 0, states[:1], b"null") is not None
 
 
+def test_a_personal_text_is_encrypted_for_spark_and_not_in_an_answer() -> None:
+    states = [b'{"holder":"sealed:1:YQ==:YQ==","orders":1}']
+    assert answers.difference(b'{"holder":"Ann","orders":1}', 1, states, b"null") is None
+    assert answers.difference(b'{"holder":"Ann","orders":2}', 1, states, b"null") is not None
+
+
 def test_empty_topics_agree(spark: Any, ledger: Any) -> None:
     assert str(audit(spark, ledger)) == "0 of 0 accounts agree"
 
@@ -172,7 +178,7 @@ def test_what_is_no_url_is_not_asked_again(url: str, monkeypatch: pytest.MonkeyP
 def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: Stack) -> None:
     url = stack.urls("accounts")[0]
     for name in ("ann", "bob"):
-        httpx.post(f"{url}/accounts/parity-{name}").raise_for_status()
+        httpx.post(f"{url}/accounts/parity-{name}", json={"holder": name}).raise_for_status()
     httpx.post(f"{url}/accounts/parity-ann/charges", json={"amount_cents": 2999}).raise_for_status()
     options = ["--bootstrap", stack.bootstrap, "--url", url, "--sample", "50"]
     run = CliRunner().invoke(cli, ["parity", "accounts", *options])

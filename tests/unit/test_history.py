@@ -17,6 +17,7 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
+from shared.es.personal import Personal
 from shared.es.row import Row, RowCodec
 from shared.es.state import State
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
@@ -179,6 +180,7 @@ class Basket(State):
     lines: tuple[str, ...] = ()
     inner: State | None = None
     label: str | list[str] = ""
+    name: Personal = None
     nothing: None = None
     anything: Any = None
 
@@ -194,7 +196,9 @@ def index_baskets(field: str) -> None:
     with_history(replace(TOPOLOGY, tables=(table,), history=None), [view_in(table)])
 
 
-@pytest.mark.parametrize(("field", "kind"), [("lines", "array"), ("inner", "null or object")])
+@pytest.mark.parametrize(
+    ("field", "kind"), [("lines", "array"), ("inner", "null or object"), ("name", "encrypted or null")]
+)
 def test_an_index_on_what_has_no_order_is_refused_at_start_up(field: str, kind: str) -> None:
     """Otherwise the first row with a value would stop the worker."""
     with pytest.raises(

@@ -2,13 +2,15 @@
 
 from shared.es.ids import Reference
 from shared.es.message import Command, Int64
+from shared.es.personal import Personal
 
 
 class OpenAccount(Command):
-    """None: no limit."""
+    """A limit of None is no limit. holder: the customer's name."""
 
     TYPE = "account.open"
 
+    holder: Personal = None
     order_limit_cents: Int64 | None = None
     credit_limit_cents: Int64 | None = None
 

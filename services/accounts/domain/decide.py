@@ -60,7 +60,7 @@ def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
                 raise Overpaid(f"{name} refused: {amount} cents are more than the {balance} owed")
             return [PaymentReceived(amount_cents=amount)]
         case OpenAccount(), Unopened():
-            return [AccountOpened(**_limits(command))]
+            return [AccountOpened(holder=command.holder, **_limits(command))]
         case OpenAccount(), Open():
             raise AlreadyOpen(f"{name} refused: the account is open")
         case SetLimits(), Open():
@@ -127,7 +127,7 @@ def _within_credit(amount_cents: int, account: Open) -> int:
 
 
 def _limits(command: OpenAccount | SetLimits) -> dict[str, int | None]:
-    limits = dict(command)
+    limits = {"order_limit_cents": command.order_limit_cents, "credit_limit_cents": command.credit_limit_cents}
     if any(limit is not None and limit < 0 for limit in limits.values()):
         raise LimitNegative(f"{type(command).__name__} refused: a limit is at least 0")
     return limits

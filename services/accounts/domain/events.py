@@ -1,13 +1,15 @@
 """The events of an account. Amounts are int cents, at least 1; an order's amount may be 0."""
 
 from shared.es.message import Event
+from shared.es.personal import Personal
 
 
 class AccountOpened(Event):
-    """None: no limit."""
+    """A limit of None is no limit."""
 
     TYPE = "account.opened"
 
+    holder: Personal = None
     order_limit_cents: int | None = None
     credit_limit_cents: int | None = None
 

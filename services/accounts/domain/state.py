@@ -17,6 +17,7 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
+from shared.es.personal import Personal
 from shared.es.state import State
 
 
@@ -28,6 +29,7 @@ class Open(State):
     """`balance_cents` is what the customer owes, never negative. `held`: cents by order, for orders under way."""
 
     phase: Literal["open"] = "open"
+    holder: Personal = None
     balance_cents: int = 0
     held: Mapping[str, int] = {}
     order_limit_cents: int | None = None
@@ -61,8 +63,8 @@ def evolve(account: Account, event: AccountEvent) -> Account:
             return _owing(_open(account), amount)
         case PaymentReceived(amount_cents=amount):
             return _owing(_open(account), -amount)
-        case AccountOpened(order_limit_cents=order_limit, credit_limit_cents=credit_limit):
-            return Open(order_limit_cents=order_limit, credit_limit_cents=credit_limit)
+        case AccountOpened():
+            return Open(**dict(event))
         case LimitsSet():
             return _open(account).model_copy(update=dict(event))
         case AccountClosed():

@@ -33,6 +33,7 @@ def client_of(api: Callable[..., Coroutine[Any, Any, None]], address: str = "127
 
 
 def issuer_settings(folder: Path, service: str) -> Settings:
-    """Settings of a worker that asks for tokens of the development issuer."""
+    """Settings of a worker that asks for tokens of the development issuer, and keeps what it keeps in the folder."""
     environment = DevIssuer(folder).environment(service)
-    return Settings.model_validate({name.removeprefix(PREFIX).lower(): text for name, text in environment.items()})
+    told = {name.removeprefix(PREFIX).lower(): text for name, text in environment.items()}
+    return Settings.model_validate({**told, "data_dir": folder})

@@ -26,6 +26,7 @@ UNKNOWN = httpx.Response(404, json={"code": "command.unknown", "detail": "not ye
 ROW = AccountView(
     account_id="a",
     phase="open",
+    holder=None,
     balance_cents=7,
     held_cents=0,
     order_limit_cents=None,

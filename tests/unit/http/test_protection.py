@@ -47,6 +47,7 @@ PROD = Settings.model_validate(
         "peers": "127.0.0.0/8",
         "peer_secret": DEV_PEER_SECRET + "-not",
         "rate_limit": 1000,
+        "person_keys": "sqlite:///:memory:",
     }
 )
 EXPECTED = {

@@ -1,0 +1,105 @@
+"""Personal fields over HTTP: shown to those who may read, and nowhere else readable."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.processors import PROCESSORS
+from services.accounts.topology import TOPOLOGY
+from shared import sealing
+from shared.http.api import create_api
+from shared.persons import PersonKeys, url_of
+from shared.settings import Settings, SettingsError
+from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of
+from tests.unit.http.test_protection import PROD
+
+pytestmark = pytest.mark.anyio
+
+NAME = "Zoë Ångström"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> MemoryNode:
+    return MemoryNode(TOPOLOGY, PROCESSORS, Settings(data_dir=tmp_path))
+
+
+@pytest.fixture
+async def http(node: MemoryNode) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(create_api(node, routes)) as client:
+        yield client
+
+
+async def _holders(http: httpx.AsyncClient) -> dict[str, str | None]:
+    """The holder of account `zoe`, in every answer that shows it."""
+    row = await http.get("/accounts/zoe")
+    then = await http.get("/accounts/zoe", params={"as_of": 1})
+    listed = await http.get("/accounts")
+    events = await http.get("/accounts/zoe/events")
+    return {
+        "row": row.json()["holder"],
+        "as_of": then.json()["holder"],
+        "list": listed.json()["items"][0]["holder"],
+        "events": events.json()["items"][0]["data"]["holder"],
+    }
+
+
+async def test_a_personal_field_is_shown_until_its_person_is_forgotten(
+    http: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "KEPT_S", 0)
+    assert (await http.post("/accounts/zoe", json={"holder": NAME})).status_code == 201
+    assert set((await _holders(http)).values()) == {NAME}
+    etag = (await http.get("/accounts/zoe")).headers["etag"]
+    PersonKeys(url_of(node.settings)).forget("accounts:zoe")
+    assert set((await _holders(http)).values()) == {None}
+    now = await http.get("/accounts/zoe", headers={"If-None-Match": etag})
+    assert (now.status_code, now.json()["sequence"]) == (200, 1)
+
+
+async def test_no_record_holds_the_text(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    await http.post("/accounts/zoe", json={"holder": NAME})
+    records = b"".join(record for log in node.logs.values() for record in log)
+    assert b"sealed:1:" in records
+    assert not any(part.encode() in records for part in ("Zo", "ngstr"))
+
+
+async def test_the_same_command_again_has_the_same_outcome(http: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "open-zoe"}
+    answers = [await http.post("/accounts/zoe", json={"holder": NAME}, headers=headers) for _ in range(2)]
+    assert [(answer.status_code, answer.json()["sequence"]) for answer in answers] == [(201, 1)] * 2
+    other = await http.post("/accounts/zoe", json={"holder": "Zoe"}, headers=headers)
+    assert other.status_code == 409
+
+
+async def test_nothing_personal_is_taken_of_who_was_forgotten(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    PersonKeys(url_of(node.settings)).forget("accounts:zoe")
+    refused = await http.post("/accounts/zoe", json={"holder": NAME})
+    assert (refused.status_code, refused.json()["code"]) == (409, "person.forgotten")
+    assert (await http.post("/accounts/zoe")).status_code == 201
+
+
+@pytest.mark.parametrize(("text", "says"), [("x" * 1001, "holder: a personal text has at most 1000"), ("\ud800", "")])
+async def test_a_text_that_cannot_be_kept_is_refused(http: httpx.AsyncClient, text: str, says: str) -> None:
+    body = b'{"holder":"%b"}' % text.encode("ascii", "backslashreplace")
+    refused = await http.post("/accounts/zoe", content=body, headers={"Content-Type": "application/json"})
+    assert refused.status_code == 422
+    assert says in refused.json()["detail"]
+
+
+async def test_without_its_database_a_worker_asks_to_try_again(http: httpx.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path / "person-keys.sqlite3").write_bytes(b"not a database" * 100)
+    refused = await http.post("/accounts/zoe", json={"holder": NAME})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert (await http.post("/accounts/other")).status_code == 201
+
+
+def test_in_production_the_database_must_be_named() -> None:
+    unnamed = PROD.model_copy(update={"person_keys": Settings().person_keys})
+    with pytest.raises(SettingsError, match="ONEFOLD_PERSON_KEYS is not set, and commands have personal fields"):
+        create_api(MemoryNode(TOPOLOGY, [], unnamed), routes)

@@ -1,0 +1,121 @@
+"""Personal texts with their person's key, and without it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from shared.es.errors import NotReady
+from shared.es.message import Command
+from shared.es.personal import Personal
+from shared.persons import Forgotten, PersonKeys, check_person_keys
+from shared.sealing import MAX_CHARS, Sealer
+from shared.settings import Settings, SettingsError
+
+pytestmark = pytest.mark.anyio
+
+
+class Register(Command):
+    TYPE = "customer.register"
+
+    name: Personal = None
+    note: str = ""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'keys' / 'person-keys.sqlite3'}"
+
+
+@pytest.fixture
+def sealer(url: str) -> Sealer:
+    return Sealer(PersonKeys(url))
+
+
+async def test_only_personal_fields_are_encrypted_and_come_back_in_any_process(sealer: Sealer, url: str) -> None:
+    sealed = await sealer.sealed(Register(name="Zoë", note="by post"), "customers:c-1")
+    assert sealed.note == "by post"
+    assert "Zoë" not in sealed.model_dump_json()
+    assert Sealer(PersonKeys(url)).unseal([sealed, Register()]) == [Register(name="Zoë", note="by post"), Register()]
+
+
+async def test_a_repeat_is_the_same_command_and_another_person_s_text_another(sealer: Sealer) -> None:
+    ann, again, bob = [await sealer.sealed(Register(name="Kim"), f"customers:{each}") for each in ("ann", "ann", "bob")]
+    assert ann == again != bob
+
+
+async def test_a_text_that_looks_encrypted_is_encrypted_so_nobody_reads_another_s_by_it(sealer: Sealer) -> None:
+    secret = (await sealer.sealed(Register(name="Ann"), "customers:ann")).name
+    stolen = await sealer.sealed(Register(name=secret), "customers:thief")
+    assert sealer.unseal([stolen]) == [Register(name=secret)]
+
+
+async def test_a_forgotten_person_is_unreadable_at_once_in_a_new_process_and_stays_so(sealer: Sealer, url: str) -> None:
+    sealed = await sealer.sealed(Register(name="Ann", note="kept"), "customers:ann")
+    keys = PersonKeys(url)
+    assert (keys.forget("customers:ann"), keys.forget("customers:ann")) == (True, False)
+    assert Sealer(keys).unseal([sealed]) == [Register(name=None, note="kept")]
+    with pytest.raises(Forgotten, match="customers:ann was forgotten"):
+        await sealer.sealed(Register(name="Ann"), "customers:ann")
+
+
+async def test_who_was_never_known_can_be_forgotten_before_the_first_text_arrives(sealer: Sealer, url: str) -> None:
+    assert not PersonKeys(url).forget("customers:late")
+    with pytest.raises(Forgotten):
+        await sealer.sealed(Register(name="Lee"), "customers:late")
+
+
+async def test_a_running_process_forgets_within_seconds(
+    sealer: Sealer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
+    assert sealer.unseal([sealed]) == [Register(name="Ann")]
+    PersonKeys(url).forget("customers:ann")
+    monkeypatch.setattr("shared.sealing.KEPT_S", 0)
+    assert sealer.unseal([sealed]) == [Register()]
+
+
+def test_many_at_once_make_one_key(url: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: PersonKeys(url).of_or_new("customers:ann"), range(40)))
+    assert len(set(made)) == 1
+
+
+async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why(
+    sealer: Sealer, tmp_path: Path
+) -> None:
+    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
+    other = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'other.sqlite3'}"))
+    with structlog.testing.capture_logs() as lines:
+        assert other.unseal([sealed]) == [Register()]
+    assert [(line["persons"], "ONEFOLD_PERSON_KEYS" in line["fix"]) for line in lines] == [(["customers:ann"], True)]
+
+
+async def test_a_database_that_does_not_answer_is_a_reason_to_try_again(tmp_path: Path, sealer: Sealer) -> None:
+    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
+    (tmp_path / "broken.sqlite3").write_bytes(b"not a database" * 100)
+    broken = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'broken.sqlite3'}"))
+    with pytest.raises(NotReady, match="the database of personal keys does not answer"):
+        broken.unseal([sealed])
+    with pytest.raises(NotReady):
+        await broken.sealed(Register(name="Ann"), "customers:ann")
+
+
+async def test_a_text_too_long_is_refused_by_name(sealer: Sealer) -> None:
+    with pytest.raises(ValueError, match="name: a personal text has at most 1000 characters, this one 1001"):
+        await sealer.sealed(Register(name="x" * (MAX_CHARS + 1)), "customers:ann")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://host/name"])
+def test_a_url_that_cannot_work_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"ONEFOLD_PERSON_KEYS cannot be used: .*; fix: give SQLAlchemy's URL"):
+        check_person_keys(Settings(person_keys=SecretStr(url)))
