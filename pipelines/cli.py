@@ -6,6 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ from pipelines.insights import (
     segments,
 )
 from pipelines.mirrored import MirroredRebuild
+from pipelines.progress import told
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
@@ -71,7 +73,7 @@ def parity(
         raise typer.BadParameter("--sample is of the keys that --url is asked for: give --url, too")
     chosen = [table_of(service, table)] if service and table else _tables(service)
     brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[auditing.Verdict]()
-    with spark_session("parity", master=master, memory=memory) as spark:
+    with _spark("parity", master, memory) as spark:
         for each in chosen:
             kept = _archive(spark, archive, each)
             verdicts.append(auditing.audit(spark, brokers, each, archive=kept, url=url, sample=sample))
@@ -99,7 +101,7 @@ def archive(
     numbered = {(each.topology.service, each.events.name) for each in chosen if not each.is_view}
     brokers = _brokers(bootstrap, [topic for _, topic in topics])
     right = complete = True
-    with spark_session("archive", master=master, memory=memory) as spark:
+    with _spark("archive", master, memory) as spark:
         for name, topic in topics:
             kept = Archive(spark, root, name, topic)
             try:
@@ -144,7 +146,7 @@ def rebuild(
     if target == 1:
         raise NothingBefore(f"{service} is at version 1: raise `version` in services/{service}/topology.py first")
     brokers = _brokers(bootstrap, [each.events.name for each in chosen])
-    with spark_session("rebuild", master=master, memory=memory) as spark:
+    with _spark("rebuild", master, memory) as spark:
         build = (MirroredRebuild if mirrored else Rebuild)(
             spark, brokers, chosen, target, work.resolve(), archive=lambda table: _archive(spark, archive, table)
         )
@@ -171,7 +173,7 @@ def backfill(
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
     rules, brokers = filling.read_mapping(mapping), _brokers(bootstrap, [table.events.name])
-    with spark_session("backfill", master=master, memory=memory) as spark:
+    with _spark("backfill", master, memory) as spark:
         fill = filling.Backfill(spark, brokers, table, rules, _archive(spark, archive, table))
         done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
     typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
@@ -202,7 +204,7 @@ def insights(
     checkpoint = (out / "checkpoint").resolve()
     if stream and not any(checkpoint.glob("offsets/*")):
         _refuse_cut(brokers, table.events.name)
-    with spark_session("insights", master=master, memory=memory) as spark:
+    with _spark("insights", master, memory) as spark:
         if stream:
             records = sources.stream(spark, brokers.bootstrap, table.events.name)
             days = revenue_by_day(charges(facts(records, table)))
@@ -221,6 +223,12 @@ def insights(
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
+
+
+@contextmanager
+def _spark(verb: str, master: str | None, memory: str) -> Iterator[SparkSession]:
+    with spark_session(verb, master=master, memory=memory) as spark, told(spark, verb):
+        yield spark
 
 
 def _refuse_cut(brokers: Brokers, topic: str) -> None:

@@ -27,7 +27,6 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.showConsoleProgress": "false",
     # what cannot be cast becomes null and is reported, instead of ending the run
     "spark.sql.ansi.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -94,6 +93,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     return (_LOCAL_ONLY if local else {}) | {
         "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         "spark.driver.memory": memory,
         "spark.jars": ",".join(map(str, jars)),
         # by default 200, 50 and 10,000 tasks, which only a cluster shares among enough cores
