@@ -186,6 +186,8 @@ class Settings(BaseSettings):
             )
         if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
+        if self.data_dir == Path():
+            yield "ONEFOLD_DATA_DIR is empty, or the working folder: name a folder for the stores alone"
         yield from self._bad_addresses()
         yield from self._incomplete_principal()
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):

@@ -113,6 +113,7 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
         ({"ONEFOLD_ADVERTISED_URL": "http://:8000"}, "ONEFOLD_ADVERTISED_URL=http://:8000 is not an address"),
         ({"ONEFOLD_ADVERTISED_URL": "http://a:80000"}, "ONEFOLD_ADVERTISED_URL=http://a:80000 is not an address"),
         ({"ONEFOLD_ADVERTISED_URL": "http://a:80a"}, "ONEFOLD_ADVERTISED_URL=http://a:80a is not an address"),
+        ({"ONEFOLD_DATA_DIR": ""}, "ONEFOLD_DATA_DIR is empty, or the working folder: name a folder"),
         ({"ONEFOLD_PEERS": "*.local,10.0.0.1/8"}, "ONEFOLD_PEERS=10.0.0.1/8 would match nobody: 10.0.0.1/8 has host"),
         ({"ONEFOLD_PEERS": "10.0.0.0/33"}, "ONEFOLD_PEERS=10.0.0.0/33 would match nobody"),
         ({"ONEFOLD_TRUSTED_PROXIES": "10.0.0.1/8"}, "ONEFOLD_TRUSTED_PROXIES=10.0.0.1/8 would match nobody"),
