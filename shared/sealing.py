@@ -54,16 +54,16 @@ class Sealer:
 
     def unseal(self, models: Sequence[M]) -> Sequence[M]:
         """The models with text again in personal fields, None where it is forgotten. Blocking. Raises NotReady."""
-        persons = _persons(models)
-        return _shown(models, self._load(persons)) if persons else models
+        secrets = [*map(_secrets, models)]
+        return _shown(models, secrets, self._load(_persons(secrets)))
 
     async def unsealed(self, models: Sequence[M]) -> Sequence[M]:
         """As `unseal`, without blocking the event loop."""
-        persons = _persons(models)
-        kept = self._recent()
+        secrets = [*map(_secrets, models)]
+        persons, kept = _persons(secrets), self._recent()
         if not persons <= kept.keys():
             kept = await asyncio.to_thread(self._load, persons)
-        return _shown(models, kept) if persons else models
+        return _shown(models, secrets, kept)
 
     def _load(self, persons: set[str]) -> dict[str, bytes | None]:
         kept = self._recent()
@@ -96,6 +96,10 @@ class _Secret(NamedTuple):
             return None
 
 
+_Secrets = Mapping[str, _Secret]
+"""By field."""
+
+
 def _personal(model: BaseModel) -> dict[str, str]:
     """The personal texts that it has, by field."""
     return {name: text for name in personal_fields(type(model)) if (text := getattr(model, name)) is not None}
@@ -106,8 +110,8 @@ def _sealed(text: str, person: str, key: bytes) -> str:
     return SEALED + ":".join(urlsafe_b64encode(part).decode() for part in parts)
 
 
-def _secrets(model: BaseModel) -> dict[str, _Secret]:
-    """By field. What was never encrypted, such as a history from elsewhere, is none."""
+def _secrets(model: BaseModel) -> _Secrets:
+    """What was never encrypted, such as a history from elsewhere, is none."""
     found = {name: _secret(text) for name, text in _personal(model).items()}
     return {name: secret for name, secret in found.items() if secret is not None}
 
@@ -122,13 +126,17 @@ def _secret(text: str) -> _Secret | None:
         return None
 
 
-def _persons(models: Iterable[BaseModel]) -> set[str]:
-    return {secret.person for model in models for secret in _secrets(model).values()}
+def _persons(secrets: Iterable[_Secrets]) -> set[str]:
+    return {secret.person for found in secrets for secret in found.values()}
 
 
-def _shown(models: Sequence[M], keys: Mapping[str, bytes | None]) -> Sequence[M]:
-    texts = [{name: each.text(keys[each.person]) for name, each in _secrets(model).items()} for model in models]
-    return [model.model_copy(update=update) for model, update in zip(models, texts, strict=True)]
+def _shown(models: Iterable[M], secrets: Iterable[_Secrets], keys: Mapping[str, bytes | None]) -> Sequence[M]:
+    return [
+        model.model_copy(update={name: each.text(keys[each.person]) for name, each in found.items()})
+        if found
+        else model
+        for model, found in zip(models, secrets, strict=True)
+    ]
 
 
 def sealer(settings: Settings) -> Sealer:
