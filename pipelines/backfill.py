@@ -232,17 +232,20 @@ def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None
         event = now.get((rule.type, rule.version))
         if event is None:
             continue
-        if others := rule.data.keys() - set(_names_read(event)):
+        fields = dict(_names_read(event))
+        if others := rule.data.keys() - fields.keys():
             raise BadMapping(f"{rule.type} has no field {min(others)}; fix: correct or remove it in `data`")
-        if personal := rule.data.keys() & personal_fields(event):
+        if personal := {name for name in rule.data if fields[name] in personal_fields(event)}:
             fix = "remove it from `data`, and send it in a command, which is encrypted"
             raise BadMapping(f"{rule.type}: {min(personal)} is personal, and would be readable for ever; fix: {fix}")
 
 
-def _names_read(event: type[Event]) -> Iterator[Any]:
-    for name, field in event.model_fields.items():
-        alias = field.validation_alias
-        yield from (name, *(alias.choices if isinstance(alias, AliasChoices) else [alias]))
+def _names_read(event: type[Event]) -> Iterator[tuple[Any, str]]:
+    """Each name that a field is read by, and the field."""
+    for field, info in event.model_fields.items():
+        alias = info.validation_alias
+        for name in (field, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
+            yield name, field
 
 
 def _event(rule: Rule) -> Column:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
+from pydantic import Field
 from pydantic_core import to_json
 from typer.testing import CliRunner
 
@@ -25,6 +26,7 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
 from shared.es.envelope import EventCodec
 from shared.es.message import Event
+from shared.es.personal import Personal
 from shared.es.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from tests.pipelines.conftest import FIRST_DAY, latest, read_records
@@ -189,6 +191,16 @@ def test_a_field_that_the_event_lacks_or_that_is_personal_is_refused(spark: Any,
         given(credit_limit="1")
     with pytest.raises(BadMapping, match=r"account\.opened: holder is personal, and would be readable for ever; fix: "):
         given(holder="'Ann'")
+
+
+def test_a_personal_field_is_refused_by_each_of_its_names() -> None:
+    class Named(Event):
+        TYPE = "named"
+        holder: Personal = Field(None, alias="holderName")
+
+    for name in ("holder", "holderName"):
+        with pytest.raises(BadMapping, match=f"named: {name} is personal, and would be readable for ever; fix: "):
+            backfill._refuse_fields([Rule(type="named", data={name: "'Ann'"})], [Named])
 
 
 def test_a_decimal_keeps_its_digits() -> None:
