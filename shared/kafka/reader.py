@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -16,6 +17,8 @@ from shared.kafka.access import ANSWER_S, client_config
 from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
+
+LEADERS_S = 1.0  # the first records wait for this answer
 
 _READER = {
     "enable.auto.commit": False,
@@ -78,6 +81,7 @@ class Reader:
         """group: librdkafka needs one and looks for its coordinator, but the reader neither joins it nor commits."""
         self._consumer = Consumer({**client_config(bootstrap), **_READER, "group.id": group})
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        self._asked: set[str] = set()  # topics whose leaders we asked for
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
 
@@ -86,6 +90,15 @@ class Reader:
         self.resume(*self._paused)  # librdkafka keeps partitions paused across assignments
         self._positions = dict(positions)
         self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in positions.items()])
+        new = {topic for topic, _ in positions} - self._asked
+        self._asked |= new
+        self._thread.submit(self._ask_for_leaders, new)
+
+    def _ask_for_leaders(self, topics: Iterable[str]) -> None:
+        """By itself, librdkafka asks for the leaders of new topics once a second; a worker that starts would wait."""
+        with suppress(KafkaException):
+            for topic in topics:
+                self._consumer.list_topics(topic, LEADERS_S)
 
     def assignment(self) -> set[Partition]:
         return set(self._positions)

@@ -51,7 +51,6 @@ from shared.topology import Table, Topology
 log = structlog.get_logger(__name__)
 
 POLL_RECORDS = 500  # with more, Python's garbage collector stalls the HTTP side
-RESTORE_RECORDS = 5_000
 SLICE_RECORDS = 50  # handled without a break: about a millisecond's work
 SLICE_S = 0.002  # then the HTTP side gets its turns
 HTTP_TURNS = 3  # of the event loop: to read a request, to answer it, and one for a request that came meanwhile
@@ -282,10 +281,9 @@ class Engine(Service):
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
         self._resume_due_sources()
-        restoring = self.replicas.restoring
         # halved after each failure: the batch may have been too large for one transaction or for a slow broker
-        only_restoring = restoring and self.sources.keys() <= self._reader.paused()
-        limit = RESTORE_RECORDS if only_restoring else max(1, POLL_RECORDS >> self._failures)
+        fills_batch = not self.sources.keys() <= self._reader.paused()
+        limit = max(1, POLL_RECORDS >> self._failures) if fills_batch else POLL_RECORDS
         wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS
         fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=limit)
         self._reread_gaps(fetched)
@@ -298,7 +296,7 @@ class Engine(Service):
                 handled += await self._process(self.sources[partition], records)
             if not self._inbox.empty():
                 return  # everything fetched but not handled is read again after the take-over
-        if restoring or (self.assignment is not None and self.assignment.standby):
+        if self.replicas.restoring or (self.assignment is not None and self.assignment.standby):
             self._advance_replicas()
         self._advance_sources()
         if self._batch and self._is_due(handled):

@@ -136,7 +136,7 @@ def test_a_worker_fetches_less_after_each_failure(beside: bool) -> None:
 
 
 def test_a_worker_that_only_restores_fetches_as_much_as_ever() -> None:
-    assert asyncio.run(_asked_for(True, paused=True)) == [5_000] * 5
+    assert asyncio.run(_asked_for(True, paused=True)) == [500] * 5
 
 
 async def _asked_for(restoring: bool, paused: bool) -> list[int]:
