@@ -131,8 +131,8 @@ class History(Queries):
         headers = self._as_owner(partition)
         if row is None or row.sequence == 0:
             return self._unknown(aggregate_id, headers)
-        past = await self._past(aggregate_id, partition, row.sequence, deadline)
         last = min(row.sequence, query.cursor + query.limit)
+        past = await self._past(aggregate_id, partition, row.sequence, last, deadline)
         events = await past.events(query.cursor, last)
         self._check_still_served(partition)
         shown = await self._sealer.unsealed([event.data for event in events])
@@ -149,16 +149,17 @@ class History(Queries):
             return row
         if isinstance(as_of, int) and as_of > row.sequence:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
-        past = await self._past(aggregate_id, partition, row.sequence, deadline)
+        last = as_of if isinstance(as_of, int) else row.sequence
+        past = await self._past(aggregate_id, partition, row.sequence, last, deadline)
         then = await past.at(as_of)
         self._check_still_served(partition)
         return then
 
-    async def _past(self, aggregate_id: str, partition: int, last: int, deadline: float) -> _Past:
-        """The aggregate's past, at least up to the event `last`. Raises NotReady."""
-        past = _Past(self._node, self._decider, self._log, self._chapters, aggregate_id, partition, last)
+    async def _past(self, aggregate_id: str, partition: int, newest: int, last: int, deadline: float) -> _Past:
+        """The past of an aggregate with `newest` events, at least up to the event `last`. Raises NotReady."""
+        past = _Past(self._node, self._decider, self._log, self._chapters, aggregate_id, partition, newest)
         deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
-        if not await self._wait_until(past.is_whole, partition, deadline):
+        if not await self._wait_until(lambda: past.includes(last), partition, deadline):
             raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
         return past
 
@@ -177,12 +178,12 @@ class _Past:
     chapters: Table
     aggregate_id: str
     partition: int
-    last: int
+    newest: int
 
-    def is_whole(self) -> bool:
-        """Whether the chapters include the last event."""
-        chapter = self._chapter(number_of(self.last))
-        return chapter is not None and chapter.last >= self.last
+    def includes(self, sequence: int) -> bool:
+        """Whether the chapters have got as far as this event, which may itself be older than all of them."""
+        chapters = map(self._chapter, (number_of(sequence), number_of(self.newest)))
+        return any(chapter is not None and chapter.last >= sequence for chapter in chapters)
 
     async def at(self, as_of: int | datetime) -> Row[Any]:
         return await (self._at_sequence(as_of) if isinstance(as_of, int) else self._at_time(as_of))
@@ -195,7 +196,7 @@ class _Past:
 
     async def _at_time(self, moment: datetime) -> Row[Any]:
         """The state after the longest prefix of the history in which no event occurred later than `moment`."""
-        numbers = range(number_of(self.last) + 1)
+        numbers = range(number_of(self.newest) + 1)
         number = bisect_right(numbers, moment, key=lambda n: c.latest if (c := self._chapter(n)) else _BEFORE_ALL)
         chapter = self._known(self._chapter(min(number, numbers[-1])))
         if chapter.latest <= moment:
@@ -233,10 +234,10 @@ class _Past:
 
     def _archived(self, begin: int) -> Archived:
         """begin: the log's first offset; 0 when it is the chapters that begin later."""
-        numbers = range(number_of(self.last) + 1)
+        numbers = range(number_of(self.newest) + 1)
         number = bisect_left(numbers, begin, key=lambda n: c.offsets[-1] if (c := self._chapter(n)) else -1)
         chapter = self._chapter(number)
-        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self.last + 1
+        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self.newest + 1
         return Archived(
             f"{self.log.name} has events of {self.aggregate_id!r} only after event {first - 1}: retention has removed "
             f"the rest, which is in the archive of {self.node.topology.service}, if one is kept"

@@ -14,7 +14,7 @@ import pytest
 from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.history import EVENTS_A_CHAPTER
+from shared.history import EVENTS_A_CHAPTER, key_of
 from shared.http.api import create_api
 from shared.http.history import History
 from shared.http.peers import Peers
@@ -158,3 +158,17 @@ async def test_a_past_that_is_not_yet_read_is_503(
     monkeypatch.setattr(node, "read", lambda table, *place: read(table, *place) if table == ACCOUNTS else None)
     answer = await ann.get("/accounts/ann/events")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_only_what_is_not_yet_read_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy aggregate's row is always ahead of its chapters."""
+    node, unread = await filled(), key_of("ann", 2)
+    read = node.read
+    monkeypatch.setattr("shared.http.history.CATCH_UP_S", 0.05)
+    monkeypatch.setattr(node, "read", lambda table, p, key: None if key == unread else read(table, p, key))
+    async with client_of(create_api(node, routes)) as ann:
+        assert (await shown(ann, as_of=60))["balance_cents"] == balance(60)
+        page = (await ann.get("/accounts/ann/events", params={"cursor": 40, "limit": 60})).json()
+        assert [each["sequence"] for each in page["items"]] == list(range(41, 101))
+        for later in ("/events?cursor=60", "?as_of=101", "?as_of=2026-01-01T00:00:00Z"):
+            assert (await ann.get(f"/accounts/ann{later}")).status_code == 503, later
