@@ -78,12 +78,16 @@ class MirroredRebuild(Rebuild):
         return self._brokers.starts(topic) | known
 
     def _not_due(self, topic: str) -> Positions:
-        """The first timer after those whose commands have arrived."""
-        commands = [self._all(table.table.source.name) for table in self._aggregates()]
-        due = [records.select("partition", _field("command_id")).distinct() for records in commands]
-        reached = self._reached(topic, reduce(DataFrame.unionByName, due))
-        known = {row.partition: row.next for row in reached if row.next is not None}
-        return self._brokers.starts(topic) | known
+        """The first timer after those whose commands have arrived, here or at a neighbour.
+
+        All timers are sent again to a neighbour with another number of partitions: one of them arrives without another.
+        """
+        starts = self._brokers.starts(topic)
+        commands = [each.name for each in self._exchanged() if each.kind == "commands"]
+        alike = [each for each in commands if self._brokers.starts(each).keys() == starts.keys()]
+        ids = [self._all(each).select("partition", _field("command_id")).distinct() for each in alike]
+        reached = self._reached(topic, reduce(DataFrame.unionByName, ids))
+        return starts | {row.partition: row.next for row in reached if row.next is not None}
 
     def _reached(self, topic: str, effects: DataFrame) -> list[Any]:
         """By partition: the offset after the last command of `topic` among `effects`; whether it has all of them."""
@@ -118,7 +122,7 @@ class MirroredRebuild(Rebuild):
 
     def _exchanged(self) -> set[Topic]:
         """The commands and events of the service, and of the neighbours that its topology names."""
-        return {each for each in topics_named_in(self._package) if each.kind in _ID_IN}
+        return {each for each in (*self._new.topics, *topics_named_in(self._package)) if each.kind in _ID_IN}
 
     @property
     def _package(self) -> str:

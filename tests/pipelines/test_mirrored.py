@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from pipelines import parity
-from pipelines.catalog import table_of
+from pipelines import mirrored, parity
+from pipelines.catalog import FoldedTable, table_of
 from pipelines.cli import cli
 from pipelines.mirrored import MirroredRebuild
 from services.accounts.domain.commands import Charge, OpenAccount
@@ -32,6 +32,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
+from shared.topology import Topic, Topology
 from tests.conftest import WORKER_SETTINGS, accounts_stack
 from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
 
@@ -44,27 +45,34 @@ MIRROR_S = 120.0
 ANSWER_S = 60.0
 
 
-def put_commands(ledger: Any, *commands: tuple[str, str]) -> None:
-    """Writes commands as if mirrored. commands: account and command id of each."""
+def put_commands(ledger: Any, *commands: tuple[str, str], topic: str = "") -> None:
+    """Writes commands as if mirrored, by default to the accounts. commands: account and command id of each."""
     producer = Producer(producer_config(ledger.bootstrap))
     for account, command_id in commands:
         envelope = DECIDER.command_codec.wrap(CHARGE, command_id=command_id, aggregate_id=account, issued_at=FIRST_DAY)
         value, key = DECIDER.command_codec.encode(envelope), account.encode()
-        producer.produce(ledger.table.table.source.name, value, key, partition_of(key, PARTITIONS))
+        producer.produce(topic or ledger.table.table.source.name, value, key, partition_of(key, PARTITIONS))
     assert producer.flush(30) == 0
 
 
 def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[str, Any]]:
     """(the next command offset of each account's partition, each account's row), for ann, bob and joe."""
-    brokers = Brokers(ledger.bootstrap)
-    build = MirroredRebuild(spark, brokers, [ledger.table], 2, work)
-    provision([build.topology], Settings(bootstrap=ledger.bootstrap))
-    build.run(lambda *_: None)
-    positions = brokers.positions(build.topology.group)[ledger.table.table.source.name]
-    rows = latest(read_records(ledger.bootstrap, build.topology.changelog(ledger.table.table).name))
-    names = ("ann", "bob", "joe")
+    topology = run_rebuild(spark, ledger.bootstrap, ledger.table, work)
+    rows = latest(read_records(ledger.bootstrap, topology.changelog(ledger.table.table).name))
     decoded = {key.decode(): DECIDER.row_codec.decode(value) for key, value in rows.items() if value}
-    return {name: positions[partition_of(name.encode(), PARTITIONS)] for name in names}, decoded
+    return next_offsets(ledger.bootstrap, topology, ledger.table.table.source.name), decoded
+
+
+def run_rebuild(spark: Any, bootstrap: str, table: FoldedTable, work: Path) -> Topology:
+    build = MirroredRebuild(spark, Brokers(bootstrap), [table], 2, work)
+    provision([build.topology], Settings(bootstrap=bootstrap))
+    build.run(lambda *_: None)
+    return build.topology
+
+
+def next_offsets(bootstrap: str, topology: Topology, topic: str) -> dict[str, int]:
+    positions = Brokers(bootstrap).positions(topology.group)[topic]
+    return {name: positions[partition_of(name.encode(), PARTITIONS)] for name in ("ann", "bob", "joe")}
 
 
 def test_a_row_is_the_fold_of_its_events_and_knows_their_commands(spark: Any, ledger: Any, tmp_path: Path) -> None:
@@ -86,6 +94,23 @@ def test_commands_resume_after_the_last_one_that_led_to_an_event(spark: Any, led
     put_commands(ledger, ("joe", "nothing was decided for him"))
     positions, _ = rebuilt(spark, ledger, tmp_path)
     assert positions == {"ann": 1, "bob": 2, "joe": 0}
+
+
+def test_timers_go_on_after_the_last_one_that_arrived_here_or_at_a_neighbour(
+    spark: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = ledger.table.topology
+    timers = Topic(f"{mine.service}.timers.v1")
+    neighbours = Topology("mail", (Topic("mail.commands.v1"),), partitions=PARTITIONS)
+    monkeypatch.setattr(mirrored, "topics_named_in", lambda _: neighbours.topics)
+    table = replace(ledger.table, topology=replace(mine, topics=(*mine.topics, timers)))
+    provision([table.topology, neighbours], Settings(bootstrap=ledger.bootstrap))
+    ledger.decide(("ann", OpenAccount()))
+    put_commands(ledger, ("ann", "t1"), ("ann", "t2"), ("bob", "t3"), ("bob", "t4"), ("joe", "t5"), topic=timers.name)
+    put_commands(ledger, ("ann", "t1"))
+    put_commands(ledger, ("bob", "t3"), ("bob", "t4"), topic=neighbours.topics[0].name)
+    topology = run_rebuild(spark, ledger.bootstrap, table, tmp_path)
+    assert next_offsets(ledger.bootstrap, topology, timers.name) == {"ann": 1, "bob": 2, "joe": 0}
 
 
 @dataclass
