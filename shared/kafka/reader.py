@@ -18,7 +18,7 @@ from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
 
-LEADERS_S = 1.0  # the first records wait for this answer
+LEADERS_S = 1.0  # a take-over waits for the answer
 
 _READER = {
     "enable.auto.commit": False,
@@ -81,24 +81,28 @@ class Reader:
         """group: librdkafka needs one and looks for its coordinator, but the reader neither joins it nor commits."""
         self._consumer = Consumer({**client_config(bootstrap), **_READER, "group.id": group})
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
-        self._asked: set[str] = set()  # topics whose leaders we asked for
+        self._learned: set[str] = set()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
+
+    async def learn(self, topics: Collection[str]) -> None:
+        """Ask for the leaders of topics that are about to be assigned.
+
+        librdkafka asks for those that it does not know once a second, and a new worker would read nothing till then.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._learn, set(topics) - self._learned)
+
+    def _learn(self, topics: Iterable[str]) -> None:
+        with suppress(KafkaException):
+            for topic in topics:
+                self._consumer.list_topics(topic, LEADERS_S)
+                self._learned.add(topic)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Read these partitions from now on, each from its offset, and nothing else."""
         self.resume(*self._paused)  # librdkafka keeps partitions paused across assignments
         self._positions = dict(positions)
         self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in positions.items()])
-        new = {topic for topic, _ in positions} - self._asked
-        self._asked |= new
-        self._thread.submit(self._ask_for_leaders, new)
-
-    def _ask_for_leaders(self, topics: Iterable[str]) -> None:
-        """By itself, librdkafka asks for the leaders of new topics once a second; a worker that starts would wait."""
-        with suppress(KafkaException):
-            for topic in topics:
-                self._consumer.list_topics(topic, LEADERS_S)
 
     def assignment(self) -> set[Partition]:
         return set(self._positions)

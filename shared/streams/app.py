@@ -25,7 +25,7 @@ from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings, SettingsError
 from shared.streams.engine import Engine
-from shared.streams.internals import EngineTableManager, EngineTransport, keep_alive
+from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, keep_alive
 from shared.streams.processors import Processor, with_history
 from shared.streams.store import RowStore
 from shared.topology import Table, Topology
@@ -100,6 +100,7 @@ class WorkerApp(faust.App):
             web_enabled=False,
             logging_config=logging_config(settings),
             TableManager=EngineTableManager,
+            Worker=EngineWorker,
         )
         self.topology = topology
         self.settings = settings

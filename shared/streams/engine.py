@@ -587,6 +587,7 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
             await self._version.refuse_changed_tables(committed, starts, ends)
+            await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
         for tp in sources:

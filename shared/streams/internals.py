@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import faust
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
@@ -225,11 +226,21 @@ class EngineRecovery(Recovery):
 
 
 class EngineTableManager(TableManager):
+    async def on_start(self) -> None:
+        """At once: Faust gives agents a second to declare tables, and ours were declared with the app."""
+        await self._update_channels()
+        await self.recovery.start()
+
     @property
     def recovery(self) -> Recovery:
         if self._recovery is None:
             self._recovery = EngineRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
         return self._recovery
+
+
+class EngineWorker(faust.Worker):
+    async def _sentinel_task(self) -> None:
+        """Faust lets a stopped loop run for one more second."""
 
 
 def keep_alive(app: WorkerApp) -> None:

@@ -24,6 +24,7 @@ from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+from faust.worker import Worker
 from mode.services import ServiceTask
 
 from services.accounts.domain.decide import DECIDER
@@ -53,9 +54,11 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_restart_recovery": (Recovery,),
     "_resume_streams": (Recovery,),
     "_send_req": (GroupCoordinator,),
+    "_sentinel_task": (Worker,),
     "_slurp_changelogs": (Recovery,),
     "_subscription": (AIOKafkaConsumer,),
     "_thread": (driver.Consumer,),
+    "_update_channels": (TableManager,),
 }
 
 OVERRIDING = (
@@ -64,6 +67,7 @@ OVERRIDING = (
     internals.EngineTableManager,
     internals.EngineThread,
     internals.EngineTransport,
+    internals.EngineWorker,
     app.RowTable,
     app.WithoutWeb,
     app.WorkerApp,

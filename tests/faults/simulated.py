@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -299,6 +299,8 @@ class FakeReader:
         self._loses: set[TopicPartition] = set()
 
     async def stop(self) -> None: ...
+
+    async def learn(self, topics: Collection[str]) -> None: ...
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self._positions = dict(positions)
