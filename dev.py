@@ -46,7 +46,7 @@ python3 dev.py VERB [ARGUMENTS]
   reprocess SERVICE/TABLE
            a view, computed again from its first event
   mirror BROKERS
-           copies commands and events to a second cluster, for `rebuild SERVICE --mirrored` there
+           copies commands, events, timers and dead letters to a second cluster, for `rebuild SERVICE --mirrored`
   failover-drill
            loses a cluster under traffic and goes on at a second one; --purchases N
   new-service NAME --like SERVICE

@@ -181,7 +181,7 @@ def mirror(
     target: Annotated[str, typer.Argument(help="Brokers of the second cluster.")],
     show: Annotated[bool, typer.Option("--show", help="Show MirrorMaker's properties, and start nothing.")] = False,
 ) -> None:
-    """Copy commands and events to a second cluster as they are committed, by MirrorMaker, until Ctrl-C."""
+    """Copy commands, events, timers and dead letters to a second cluster by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
     if {*target.split(",")} & {*settings.bootstrap.split(",")}:
