@@ -114,7 +114,10 @@ class Page(BaseModel):
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     422: {"model": Problem, "description": "Not a valid request"},
-    503: {"model": Problem, "description": "complete=true, and a partition is missing"},
+    503: {
+        "model": Problem,
+        "description": "complete=true, and a partition is missing; or personal text can't be decrypted",
+    },
 }
 
 
@@ -133,6 +136,14 @@ class Part(NamedTuple):
 
 Parts = dict[int, Part]
 """By partition."""
+
+
+class _Held(NamedTuple):
+    """A part whose views are still encrypted."""
+
+    covered: Covered
+    found: list[tuple[Place, BaseModel]]
+    frontier: Place | None
 
 
 Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
@@ -196,7 +207,7 @@ class Lists:
         """The parts of the partitions that are owned here from the first row read to the last."""
         served = [p for p in partitions if self._node.serves(self._table, p)]
         fresh = {p: Covered(partition=p, status="fresh", lag=0, position=self._position(p)) for p in served}
-        parts = await asyncio.to_thread(self._read, fresh.values(), query)
+        parts = await self._read(fresh.values(), query)
         return {p: part for p, part in parts.items() if self._node.serves(self._table, p)}
 
     async def _stale(self, partitions: set[int], query: ListQuery) -> Parts:
@@ -207,7 +218,7 @@ class Lists:
             for p, lag in lags.items()
             if lag is not None and query.max_lag is not None and lag <= query.max_lag
         ]
-        return await asyncio.to_thread(self._read, enough, query)
+        return await self._read(enough, query)
 
     def _position(self, partition: int) -> str:
         """Taken before the rows are read, so that they are never older."""
@@ -249,19 +260,18 @@ class Lists:
                 parts |= {partition: part for partition, part in answer.items() if partition in theirs}
         return parts
 
-    def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
-        """Runs in a thread. Leaves out a partition that moves away meanwhile."""
-        parts: Parts = {}
+    async def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
+        """Leaves out a partition that moves away meanwhile. Raises NotReady while personal texts can't be decrypted."""
+        held = await asyncio.to_thread(self._held, partitions, query)
+        shown = await self._sealer.unsealed([view for part in held for _, view in part.found])
+        return await asyncio.to_thread(_as_parts, held, shown)
+
+    def _held(self, partitions: Iterable[Covered], query: ListQuery) -> list[_Held]:
+        held: list[_Held] = []
         for covered in partitions:
             with suppress(NotReady):
-                parts[covered.partition] = self._part(covered, query)
-        return parts
-
-    def _part(self, covered: Covered, query: ListQuery) -> Part:
-        found, end = self._found(covered.partition, query)
-        shown = self._sealer.unseal([view for _, view in found])
-        bodies = (from_json(as_json(view)) for view in shown)
-        return Part(covered, [Found(place, body) for (place, _), body in zip(found, bodies, strict=True)], end)
+                held.append(_Held(covered, *self._found(covered.partition, query)))
+        return held
 
     def _found(self, partition: int, query: ListQuery) -> tuple[list[tuple[Place, BaseModel]], Place | None]:
         """The matching rows as views, and where the next page goes on, unless this is the last."""
@@ -388,6 +398,15 @@ def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Pla
     if len(found) > query.limit:
         return page, page[-1].place
     return page, frontiers[0] if frontiers else None
+
+
+def _as_parts(held: Iterable[_Held], views: Iterable[BaseModel]) -> Parts:
+    """views: what is shown of theirs, in the same order."""
+    bodies = (from_json(as_json(view)) for view in views)
+    return {
+        covered.partition: Part(covered, [Found(place, next(bodies)) for place, _ in found], frontier)
+        for covered, found, frontier in held
+    }
 
 
 def _packed(part: Part) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import httpx
@@ -12,6 +12,7 @@ from services.accounts.api import routes
 from services.accounts.processors import PROCESSORS
 from services.accounts.topology import TOPOLOGY
 from shared import sealing
+from shared.es.errors import NotReady
 from shared.http.api import create_api
 from shared.persons import PersonKeys, url_of
 from shared.settings import Settings, SettingsError
@@ -97,6 +98,25 @@ async def test_without_its_database_a_worker_asks_to_try_again(http: httpx.Async
     refused = await http.post("/accounts/zoe", json={"holder": NAME})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert (await http.post("/accounts/other")).status_code == 201
+
+
+async def test_a_list_without_its_keys_is_no_list_of_nothing(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads page by page would take it for the end."""
+    monkeypatch.setattr(sealing, "KEPT_S", 0)
+    for key in ("ann", "bob", "zoe"):  # in several partitions
+        assert (await http.post(f"/accounts/{key}", json={"holder": NAME})).status_code == 201
+    asked: list[Collection[str]] = []
+
+    def of(_: PersonKeys, persons: Collection[str]) -> dict[str, bytes | None]:
+        asked.append(persons)
+        raise NotReady("the database of personal keys does not answer")
+
+    monkeypatch.setattr(PersonKeys, "of", of)
+    refused = await http.get("/accounts")
+    assert (refused.status_code, refused.json()["code"]) == (503, "not_ready")
+    assert [*map(sorted, asked)] == [["accounts:ann", "accounts:bob", "accounts:zoe"]]
 
 
 def test_in_production_the_database_must_be_named() -> None:
