@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import NamedTuple, TypeVar
 
@@ -18,15 +19,19 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from pydantic import BaseModel
 
+from shared.es.errors import NotReady
 from shared.es.personal import SEALED, personal_fields
 from shared.persons import PersonKeys, url_of
 from shared.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+A = TypeVar("A")
 M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R")
 
 KEPT_S = 5.0  # how long a process may go on showing what it has a key for, after a person was forgotten
+ANSWER_S = 3.0  # how long a request waits for the database
 MAX_CHARS = 1_000  # of a personal text
 
 
@@ -37,6 +42,8 @@ class Sealer:
         self._keys = keys
         self._kept: dict[str, bytes | None] = {}
         self._kept_since = 0.0
+        # its own: if the database hangs, asyncio's are still there for everything else
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="person-keys")
 
     async def sealed(self, command: M, person: str) -> M:
         """The command with its personal fields encrypted.
@@ -49,21 +56,24 @@ class Sealer:
         for name, text in texts.items():
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{name}: a personal text has at most {MAX_CHARS} characters, this one {len(text)}")
-        key = await asyncio.to_thread(self._keys.of_or_new, person)
+        key = await self._answered(self._keys.of_or_new, person)
         return command.model_copy(update={name: _sealed(text, person, key) for name, text in texts.items()})
 
-    def unseal(self, models: Sequence[M]) -> Sequence[M]:
-        """The models with text again in personal fields, None where it is forgotten. Blocking. Raises NotReady."""
-        secrets = [*map(_secrets, models)]
-        return _shown(models, secrets, self._load(_persons(secrets)))
-
     async def unsealed(self, models: Sequence[M]) -> Sequence[M]:
-        """As `unseal`, without blocking the event loop."""
+        """The models with text again in personal fields, None where it is forgotten. Raises NotReady."""
         secrets = [*map(_secrets, models)]
         persons, kept = _persons(secrets), self._recent()
         if not persons <= kept.keys():
-            kept = await asyncio.to_thread(self._load, persons)
+            kept = await self._answered(self._load, persons)
         return _shown(models, secrets, kept)
+
+    async def _answered(self, ask: Callable[[A], R], asked: A) -> R:
+        """What the database answers. Raises NotReady if it takes too long."""
+        answer = asyncio.get_running_loop().run_in_executor(self._threads, ask, asked)
+        try:
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            raise NotReady(f"the database of personal keys has not answered within {ANSWER_S:.0f} s") from None
 
     def _load(self, persons: set[str]) -> dict[str, bytes | None]:
         kept = self._recent()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 import structlog
@@ -45,7 +47,10 @@ async def test_only_personal_fields_are_encrypted_and_come_back_in_any_process(s
     sealed = await sealer.sealed(Register(name="Zoë", note="by post"), "customers:c-1")
     assert sealed.note == "by post"
     assert "Zoë" not in sealed.model_dump_json()
-    assert Sealer(PersonKeys(url)).unseal([sealed, Register()]) == [Register(name="Zoë", note="by post"), Register()]
+    assert await Sealer(PersonKeys(url)).unsealed([sealed, Register()]) == [
+        Register(name="Zoë", note="by post"),
+        Register(),
+    ]
 
 
 async def test_a_repeat_is_the_same_command_and_another_person_s_text_another(sealer: Sealer) -> None:
@@ -56,14 +61,14 @@ async def test_a_repeat_is_the_same_command_and_another_person_s_text_another(se
 async def test_a_text_that_looks_encrypted_is_encrypted_so_nobody_reads_another_s_by_it(sealer: Sealer) -> None:
     secret = (await sealer.sealed(Register(name="Ann"), "customers:ann")).name
     stolen = await sealer.sealed(Register(name=secret), "customers:thief")
-    assert sealer.unseal([stolen]) == [Register(name=secret)]
+    assert await sealer.unsealed([stolen]) == [Register(name=secret)]
 
 
 async def test_a_forgotten_person_is_unreadable_at_once_in_a_new_process_and_stays_so(sealer: Sealer, url: str) -> None:
     sealed = await sealer.sealed(Register(name="Ann", note="kept"), "customers:ann")
     keys = PersonKeys(url)
     assert (keys.forget("customers:ann"), keys.forget("customers:ann")) == (True, False)
-    assert Sealer(keys).unseal([sealed]) == [Register(name=None, note="kept")]
+    assert await Sealer(keys).unsealed([sealed]) == [Register(name=None, note="kept")]
     with pytest.raises(Forgotten, match="customers:ann was forgotten"):
         await sealer.sealed(Register(name="Ann"), "customers:ann")
 
@@ -78,10 +83,10 @@ async def test_a_running_process_forgets_within_seconds(
     sealer: Sealer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
-    assert sealer.unseal([sealed]) == [Register(name="Ann")]
+    assert await sealer.unsealed([sealed]) == [Register(name="Ann")]
     PersonKeys(url).forget("customers:ann")
     monkeypatch.setattr("shared.sealing.KEPT_S", 0)
-    assert sealer.unseal([sealed]) == [Register()]
+    assert await sealer.unsealed([sealed]) == [Register()]
 
 
 def test_many_at_once_make_one_key(url: str) -> None:
@@ -96,7 +101,7 @@ async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why
     sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
     other = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'other.sqlite3'}"))
     with structlog.testing.capture_logs() as lines:
-        assert other.unseal([sealed]) == [Register()]
+        assert await other.unsealed([sealed]) == [Register()]
     assert [(line["persons"], "ONEFOLD_PERSON_KEYS" in line["fix"]) for line in lines] == [(["customers:ann"], True)]
 
 
@@ -105,9 +110,27 @@ async def test_a_database_that_does_not_answer_is_a_reason_to_try_again(tmp_path
     (tmp_path / "broken.sqlite3").write_bytes(b"not a database" * 100)
     broken = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'broken.sqlite3'}"))
     with pytest.raises(NotReady, match="the database of personal keys does not answer"):
-        broken.unseal([sealed])
+        await broken.unsealed([sealed])
     with pytest.raises(NotReady):
         await broken.sealed(Register(name="Ann"), "customers:ann")
+
+
+async def test_a_database_that_hangs_takes_no_thread_of_anything_else(
+    sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed, hangs = await sealer.sealed(Register(name="Ann"), "customers:ann"), Event()
+    monkeypatch.setattr("shared.sealing.ANSWER_S", 0.1)
+    monkeypatch.setattr(PersonKeys, "of", lambda *_: {"customers:ann": None} if hangs.wait(9) else {})
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    try:
+        async with asyncio.timeout(5):
+            asked = [sealer.unsealed([sealed]) for _ in range(9)]
+            answers = asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.sleep(0)  # they have begun
+            assert await asyncio.to_thread(lambda: "free") == "free"
+            assert {*map(type, await answers)} == {NotReady}
+    finally:
+        hangs.set()
 
 
 async def test_a_text_too_long_is_refused_by_name(sealer: Sealer) -> None:
