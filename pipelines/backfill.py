@@ -236,8 +236,12 @@ def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None
         if others := rule.data.keys() - fields.keys():
             raise BadMapping(f"{rule.type} has no field {min(others)}; fix: correct or remove it in `data`")
         if personal := {name for name in rule.data if fields[name] in personal_fields(event)}:
-            fix = "remove it from `data`, and send it in a command, which is encrypted"
-            raise BadMapping(f"{rule.type}: {min(personal)} is personal, and would be readable for ever; fix: {fix}")
+            raise BadMapping(_is_personal(rule.type, min(personal)))
+
+
+def _is_personal(type_: str, field: str) -> str:
+    fix = "remove it from `data`, and send it in a command, which is encrypted"
+    return f"{type_}: {field} is personal, and would be readable for ever; fix: {fix}"
 
 
 def _names_read(event: type[Event]) -> Iterator[tuple[Any, str]]:
@@ -312,9 +316,13 @@ def _envelope(
         "data": json.loads(data or "{}", parse_float=_number),
     }
     try:
-        return codec.encode(codec.decode(to_json(fields)))
+        event = codec.decode(to_json(fields))
     except BadMessage as bad:
         raise ValueError(bad.reason) from None
+    told: Event = event.data
+    if personal := [name for name in personal_fields(type(told)) if getattr(told, name) is not None]:
+        raise ValueError(_is_personal(type_, min(personal)))  # in an older version it may have another name
+    return codec.encode(event)
 
 
 def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

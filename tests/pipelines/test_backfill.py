@@ -203,6 +203,19 @@ def test_a_personal_field_is_refused_by_each_of_its_names() -> None:
             backfill._refuse_fields([Rule(type="named", data={name: "'Ann'"})], [Named])
 
 
+def test_a_personal_field_is_refused_in_an_older_version_too_which_may_name_it_differently() -> None:
+    class Named(Event):
+        TYPE = "named"
+        VERSION = 2
+        holder: Personal = None
+
+    codec = EventCodec([Named], {("named", 1): lambda data: {"holder": data.get("name")}})
+    backfill._refuse_fields([Rule(type="named", data={"name": "'Ann'"})], [Named])
+    with pytest.raises(ValueError, match="named: holder is personal, and would be readable for ever; fix: remove it"):
+        backfill._envelope(codec, "ann", FIRST_DAY, 1, "named", 1, '{"name":"Ann"}')
+    assert backfill._envelope(codec, "ann", FIRST_DAY, 1, "named", 1, "{}")
+
+
 def test_a_decimal_keeps_its_digits() -> None:
     class Priced(Event):
         TYPE = "priced"
