@@ -1,9 +1,11 @@
 """Messages: facts and intents, as frozen models that carry their wire name and version."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.errors import PydanticUserError
 
 from shared.es.personal import personal_fields
 from shared.es.roundtrip import check_roundtrip
@@ -63,4 +65,5 @@ def check_types(messages: Sequence[type[Message]]) -> None:
         raise ValueError(f"messages that share a TYPE: {alike}: give each its own")
     for each in messages:
         check_roundtrip(each)
-        personal_fields(each)
+        with suppress(PydanticUserError):  # not complete yet, as above
+            personal_fields(each)

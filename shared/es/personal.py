@@ -4,13 +4,13 @@
 `evolve` and Spark pass them on as they are; they can't look inside.
 """
 
-from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import BaseModel, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 from pydantic_core import CoreSchema
+from pydantic_core.core_schema import DictSchema, any_schema
 
 IN_SCHEMA = "x-personal"
 """What marks such a field in a JSON schema."""
@@ -35,24 +35,43 @@ SEALED = "sealed:1:"
 """How an encrypted text begins."""
 
 
+class _OfAnything(GenerateJsonSchema):
+    """Of types that have no JSON schema, too, and with the types of keys."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return {}
+
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        """The schema is not for anybody to read."""
+
+    def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
+        return {"keys": self.generate_inner(schema.get("keys_schema", any_schema())), **super().dict_schema(schema)}
+
+
 @cache
 def personal_fields(model: type[BaseModel]) -> frozenset[str]:
     """The names of its personal fields. Raises ValueError for a field of which a part is personal."""
     personal = {name for name, field in model.model_fields.items() if field.annotation == Personal}
-    for name in model.model_fields.keys() - personal:
-        field = model.model_fields[name]
-        if _MARK in (*field.metadata, *_parts(field.annotation)):
+    whole = model.model_json_schema(by_alias=False, schema_generator=_OfAnything)
+    models = whole.pop("$defs", {})
+    own = models.get(_named(whole), whole)  # there, if it refers to itself
+    for name, schema in own.get("properties", {"root": own}).items():
+        if name not in personal and _marked(schema, {**models}):
             fix = "make it a field of the message itself, of the type Personal"
             raise ValueError(f"{model.__name__}.{name}: what is personal in it would not be encrypted; fix: {fix}")
     return frozenset(personal)
 
 
-def _parts(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[Any]:
-    """What a type consists of: the arguments of generics, the fields of models, and what annotates them."""
-    yield annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation not in seen:
-        for field in annotation.model_fields.values():
-            yield from field.metadata
-            yield from _parts(field.annotation, seen | {annotation})
-    for each in get_args(annotation):
-        yield from _parts(each, seen)
+def _marked(schema: Any, models: dict[str, Any]) -> bool:
+    """Whether the mark is in it. models: what it may refer to; those found are removed."""
+    if isinstance(schema, list):
+        return any(_marked(each, models) for each in schema)
+    if not isinstance(schema, dict):
+        return False
+    named = models.pop(_named(schema), None)
+    return IN_SCHEMA in schema or any(_marked(each, models) for each in (named, *schema.values()))
+
+
+def _named(schema: JsonSchemaValue) -> str:
+    """What it refers to, if it does."""
+    return str(schema.get("$ref")).rpartition("/")[2]
