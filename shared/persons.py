@@ -53,15 +53,20 @@ def url_of(settings: Settings) -> str:
 
 
 def check_person_keys(settings: Settings) -> None:
-    """For a service with personal fields. Raises SettingsError for no database, or one that can't be understood."""
+    """For a service with personal fields. Raises SettingsError for no database, or one that can't be used."""
     if settings.env == "prod" and not settings.person_keys.get_secret_value():
         fix = "name a database that is backed up apart from the topics"
-        raise SettingsError(f"ONEFOLD_PERSON_KEYS is not set, and commands have personal fields; fix: {fix}")
+        raise SettingsError(f"ONEFOLD_PERSON_KEYS is not set, and there are personal fields; fix: {fix}")
+    fix = f"give SQLAlchemy's URL, such as {_EXAMPLE}, and install the driver"
     try:
-        create_engine(url_of(settings))
+        engine = create_engine(url_of(settings))
     except (SQLAlchemyError, ImportError) as error:
-        fix = f"give SQLAlchemy's URL, such as {_EXAMPLE}, and install the driver"
         raise SettingsError(f"ONEFOLD_PERSON_KEYS cannot be used: {error}; fix: {fix}") from error
+    except (ValueError, TypeError):  # which quote it, with its password
+        raise SettingsError(f"ONEFOLD_PERSON_KEYS cannot be used: it is no URL of a database; fix: {fix}") from None
+    if settings.env == "prod" and engine.url.get_backend_name() == "sqlite":
+        fix = f"name a database that every worker reaches, such as {_EXAMPLE}"
+        raise SettingsError(f"ONEFOLD_PERSON_KEYS is SQLite, which other machines do not share; fix: {fix}")
 
 
 class Forgotten(OnefoldError):

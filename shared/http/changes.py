@@ -28,9 +28,8 @@ from shared.es.ids import AggregateId
 from shared.es.row import Row
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
-from shared.http.node import Node, Present, as_json
+from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.problems import Problem, not_valid
-from shared.sealing import sealer
 from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
@@ -97,7 +96,7 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
 def change_routes(node: Node, table: Table, present: Present, *, owned: bool) -> APIRouter:
     """`GET /changes/<table>`. owned: whether the table's keys have owners, who may follow only their own."""
     router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
-    secrets = sealer(node.settings)
+    secrets = view_sealer(node, present)
 
     async def shown(key: str, row: Row[Any]) -> BaseModel | None:
         view = present(key, row)

@@ -20,12 +20,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import from_json, to_jsonable_python
 
 from shared.es.errors import NotReady
-from shared.http.node import Node, Present, as_json
+from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.indexing import entry_at, kinds, place_of, prefix, sortable
 from shared.positions import format_positions
-from shared.sealing import sealer
 from shared.topology import Table
 
 log = structlog.get_logger(__name__)
@@ -165,7 +164,7 @@ class Lists:
         self._peers = peers
         self._table = table
         self._present = present
-        self._sealer = sealer(node.settings)
+        self._sealer = view_sealer(node, present)
 
     async def page(self, request: Request, query: ListQuery) -> Response:
         """The items of all owners, in order; for a request that another worker passed on, only those held here."""

@@ -5,19 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol
+from inspect import isclass
+from typing import Any, Protocol, get_args, get_type_hints
 
 from pydantic import BaseModel
 
 from shared.changes import Feed
+from shared.es.personal import personal_fields
 from shared.es.row import Row
+from shared.persons import check_person_keys
 from shared.positions import Committed
+from shared.sealing import Sealer, sealer
 from shared.settings import Settings
 from shared.status import Status
 from shared.topology import Table, Topic, Topology
 
 Present = Callable[[str, Row[Any]], BaseModel | None]
 """(key, row) → the row as the API shows it; None to show nothing."""
+
+
+def view_sealer(node: Node, present: Present) -> Sealer:
+    """Decrypts its views. Raises SettingsError without the keys it needs, and ValueError for a view with a part that
+    would stay encrypted, as far as `present` is annotated with what it returns.
+    """
+    try:
+        returned = get_type_hints(present).get("return")
+    except (NameError, TypeError):  # such as of a partial
+        returned = None
+    views = [each for each in (returned, *get_args(returned)) if isclass(each) and issubclass(each, BaseModel)]
+    if any(map(personal_fields, views)):
+        check_person_keys(node.settings)
+    return sealer(node.settings)
 
 
 def as_json(view: BaseModel) -> bytes:

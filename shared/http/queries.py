@@ -17,12 +17,11 @@ from pydantic_core import from_json
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.http.node import Node, Present, as_json
+from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.positions import POSITIONS, format_positions, parse_positions
-from shared.sealing import sealer
 from shared.topology import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -83,7 +82,7 @@ class Queries:
         self._peers = peers
         self._table = table
         self._present = present
-        self._sealer = sealer(node.settings)
+        self._sealer = view_sealer(node, present)
 
     async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
         """The row, from its owner (this worker, or one hop away) or from a standby within `max_lag`."""

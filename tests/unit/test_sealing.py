@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from shared.es.personal import Personal
 from shared.persons import Forgotten, PersonKeys, check_person_keys
 from shared.sealing import MAX_CHARS, Sealer
 from shared.settings import Settings, SettingsError
+from tests.unit.http.test_protection import PROD
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +140,25 @@ async def test_a_text_too_long_is_refused_by_name(sealer: Sealer) -> None:
         await sealer.sealed(Register(name="x" * (MAX_CHARS + 1)), "customers:ann")
 
 
-@pytest.mark.parametrize("url", ["nonsense", "nosuchdatabase://host/name"])
-def test_a_url_that_cannot_work_is_refused_at_the_start(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"ONEFOLD_PERSON_KEYS cannot be used: .*; fix: give SQLAlchemy's URL"):
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "nosuchdatabase://host/name",
+        "mysql+nosuchdriver://me:hidden@host/name",
+        "postgresql://me:p@hidden:hidden@host/name",
+        "sqlite:///file?timeout=hidden",
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_at_the_start_without_its_password(url: str) -> None:
+    with pytest.raises(
+        SettingsError, match=r"ONEFOLD_PERSON_KEYS cannot be used: .*; fix: give SQLAlchemy's"
+    ) as refusal:
         check_person_keys(Settings(person_keys=SecretStr(url)))
+    assert "hid" not in "".join(traceback.format_exception(refusal.value))
+
+
+@pytest.mark.parametrize("url", ["sqlite:////keys.sqlite3", "sqlite+pysqlite:///:memory:", "sqlite://"])
+def test_in_production_a_file_of_one_machine_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="ONEFOLD_PERSON_KEYS is SQLite, which other machines do not share; fix: "):
+        check_person_keys(PROD.model_copy(update={"person_keys": SecretStr(url)}))

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
-from services.accounts.api import routes
+from services.accounts.api import AccountView, account_view, routes
 from services.accounts.processors import PROCESSORS
-from services.accounts.topology import TOPOLOGY
+from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared import sealing
 from shared.es.errors import NotReady
+from shared.es.row import Row
 from shared.http.api import create_api
+from shared.http.changes import change_routes
+from shared.http.lists import ListQuery, Lists
+from shared.http.node import Present
+from shared.http.peers import Peers
+from shared.http.queries import Queries
 from shared.persons import PersonKeys, url_of
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
@@ -119,7 +128,41 @@ async def test_a_list_without_its_keys_is_no_list_of_nothing(
     assert [*map(sorted, asked)] == [["accounts:ann", "accounts:bob", "accounts:zoe"]]
 
 
+UNNAMED = PROD.model_copy(update={"person_keys": Settings().person_keys})
+
+
 def test_in_production_the_database_must_be_named() -> None:
-    unnamed = PROD.model_copy(update={"person_keys": Settings().person_keys})
-    with pytest.raises(SettingsError, match="ONEFOLD_PERSON_KEYS is not set, and commands have personal fields"):
-        create_api(MemoryNode(TOPOLOGY, [], unnamed), routes)
+    with pytest.raises(SettingsError, match="ONEFOLD_PERSON_KEYS is not set, and there are personal fields"):
+        create_api(MemoryNode(TOPOLOGY, [], UNNAMED), routes)
+
+
+class Holders(BaseModel):
+    accounts: tuple[AccountView, ...]
+
+
+def holders(_key: str, _row: Row[Any]) -> Holders | None:
+    return None
+
+
+SHOWN: list[Callable[[MemoryNode, Present], object]] = [
+    lambda node, present: Queries(node, Peers("accounts", node.settings), ACCOUNTS, present),
+    lambda node, present: Lists(node, Peers("accounts", node.settings), ACCOUNTS, present, ListQuery),
+    lambda node, present: change_routes(node, ACCOUNTS, present, owned=True),
+]
+
+
+@pytest.mark.parametrize("show", SHOWN, ids=["by id", "list", "changes"])
+def test_what_only_shows_personal_text_needs_the_database_too(show: Callable[[MemoryNode, Present], object]) -> None:
+    node = MemoryNode(TOPOLOGY, [], UNNAMED)
+    with pytest.raises(SettingsError, match="ONEFOLD_PERSON_KEYS is not set"):
+        show(node, account_view)
+    show(node, lambda *_: None)
+    show(node, partial(account_view))
+
+
+@pytest.mark.parametrize("show", SHOWN, ids=["by id", "list", "changes"])
+def test_a_view_with_a_part_that_would_stay_encrypted_is_refused_at_the_start(
+    node: MemoryNode, show: Callable[[MemoryNode, Present], object]
+) -> None:
+    with pytest.raises(ValueError, match=r"Holders\.accounts: what is personal in it"):
+        show(node, holders)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
+from sqlalchemy.dialects import registry
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.accounts.api import routes
@@ -35,6 +36,7 @@ from tests.unit.http.services import SERVICES, api_of, client_of, issuer_setting
 
 pytestmark = pytest.mark.anyio
 
+registry.register("elsewhere", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")  # no driver is needed
 PROD = Settings.model_validate(
     {
         "env": "prod",
@@ -47,7 +49,7 @@ PROD = Settings.model_validate(
         "peers": "127.0.0.0/8",
         "peer_secret": DEV_PEER_SECRET + "-not",
         "rate_limit": 1000,
-        "person_keys": "sqlite:///:memory:",
+        "person_keys": "elsewhere://",
     }
 )
 EXPECTED = {
