@@ -85,8 +85,8 @@ class PersonKeys:
 
     @property
     def database(self) -> str:
-        """Its name, without a password."""
-        return make_url(self._url).render_as_string()
+        """Its name, without a password, which may be in the query, too."""
+        return make_url(self._url).set(query={}).render_as_string()
 
     def of(self, persons: Collection[str]) -> dict[str, bytes | None]:
         """The keys of those that have or had one; None for the forgotten."""

@@ -42,11 +42,17 @@ from shared.kafka.provision import (
     load_topologies,
     provision,
 )
-from shared.persons import PersonKeys, url_of
+from shared.persons import PersonKeys, check_person_keys, url_of
 from shared.sealing import KEPT_S
 from shared.settings import load_settings
 
-_OF_THE_BROKERS = ("ONEFOLD_BOOTSTRAP", "ONEFOLD_REPLICATION", "ONEFOLD_MIN_ISR", "ONEFOLD_DATA_DIR")
+_OF_UP = (
+    "ONEFOLD_BOOTSTRAP",
+    "ONEFOLD_REPLICATION",
+    "ONEFOLD_MIN_ISR",
+    "ONEFOLD_DATA_DIR",
+    "ONEFOLD_PERSON_KEYS",
+)
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -101,14 +107,20 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 def forget(
     service: str, aggregate_id: Annotated[str, typer.Argument(help="Of the aggregate that stands for the person.")]
 ) -> None:
-    """Drop the key of a person's data for ever: nobody can read them any more, in any topic, archive or mirror."""
+    """Drop the key of a person's data for ever: nobody can read them any more, in any topic, archive or mirror.
+
+    Exits with 1 if there was none.
+    """
     _check_known(service)
     _join_up()
-    person, keys = reference(service, aggregate_id), PersonKeys(url_of(load_settings()))
-    if keys.forget(person):
-        print(f"{person} is forgotten; in {KEPT_S:.0f} s at most, no worker shows anything personal of them")
-    else:
-        print(f"{person} has no key in {keys.database}, and will never have one")
+    check_person_keys(settings := load_settings())
+    person, keys = reference(service, aggregate_id), PersonKeys(url_of(settings))
+    if not keys.forget(person):
+        print(
+            f"{person} had no key in {keys.database}, and will never have one; check that it is the workers' database"
+        )
+        raise typer.Exit(1)
+    print(f"{person} is forgotten; in {KEPT_S:.0f} s at most, no worker shows anything personal of them")
 
 
 @cli.command()
@@ -374,7 +386,7 @@ def _join_up() -> stays.Record | None:
         return None
     found = stays.running(stays.ROOT)
     if found is not None:
-        os.environ.update({name: found.settings[name] for name in _OF_THE_BROKERS})
+        os.environ.update({name: found.settings[name] for name in _OF_UP})
     return found
 
 

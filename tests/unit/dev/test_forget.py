@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from shared.dev import up as stays
 from shared.dev.cli import cli
-from shared.persons import PersonKeys
+from shared.dev.processes import identify
+from shared.dev.up import Record
+from shared.persons import Forgotten, PersonKeys
+from shared.settings import Settings, SettingsError
+from tests.unit.http.test_protection import PROD
 
 
 @pytest.fixture
@@ -19,10 +25,34 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_it_says_whether_there_was_a_key_and_where_it_looked(environment: dict[str, str]) -> None:
     PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:ann")
     told = [CliRunner().invoke(cli, ["forget", "accounts", each], env=environment) for each in ("ann", "ann", "bob")]
-    assert [run.exit_code for run in told] == [0, 0, 0]
+    assert [run.exit_code for run in told] == [0, 1, 1]
     assert told[0].output == "accounts:ann is forgotten; in 5 s at most, no worker shows anything personal of them\n"
-    nowhere = f"has no key in {environment['ONEFOLD_PERSON_KEYS']}, and will never have one"
-    assert [run.output.rstrip() for run in told[1:]] == [f"accounts:ann {nowhere}", f"accounts:bob {nowhere}"]
+    nowhere = f"had no key in {environment['ONEFOLD_PERSON_KEYS']}, and will never have one; check that it is"
+    for run, person in zip(told[1:], ("accounts:ann", "accounts:bob"), strict=True):
+        assert run.output == f"{person} {nowhere} the workers' database\n"
+    with pytest.raises(Forgotten):
+        PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:bob")
+
+
+def test_in_production_the_database_must_be_named() -> None:
+    environment = {**PROD.environment(), "ONEFOLD_PERSON_KEYS": ""}
+    run = CliRunner().invoke(cli, ["forget", "accounts", "ann"], env=environment)
+    assert isinstance(run.exception, SettingsError)
+    assert "ONEFOLD_PERSON_KEYS is not set" in str(run.exception)
+
+
+def test_the_keys_are_those_of_a_running_up(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:ann")
+    settings = {**Settings(data_dir=tmp_path / "other").environment(), **environment}
+    up = Record(identify(os.getpid()), (), settings, {})
+    monkeypatch.setattr(stays, "running", lambda _: up)
+    for name in settings:  # so that what the verb sets is undone after the test
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    run = CliRunner().invoke(cli, ["forget", "accounts", "ann"])
+    assert (run.exit_code, run.output.split(";")[0]) == (0, "accounts:ann is forgotten")
 
 
 def test_a_service_that_is_none_is_named(environment: dict[str, str]) -> None:
@@ -32,4 +62,5 @@ def test_a_service_that_is_none_is_named(environment: dict[str, str]) -> None:
 
 
 def test_the_password_of_the_database_is_not_shown() -> None:
-    assert PersonKeys("postgresql+psycopg://me:secret@db/keys").database == "postgresql+psycopg://me:***@db/keys"
+    for url in ("postgresql+psycopg://me:secret@db/keys", "postgresql+psycopg://me:secret@db/keys?password=secret"):
+        assert PersonKeys(url).database == "postgresql+psycopg://me:***@db/keys"

@@ -183,10 +183,10 @@ def test_status_with_an_alarm_exits_with_1(monkeypatch: pytest.MonkeyPatch, wron
 def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
     bootstrap: str | None, asked: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {**dict.fromkeys(cli._OF_THE_BROKERS, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
+    settings = {**dict.fromkeys(cli._OF_UP, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
     found = stays.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
     monkeypatch.setattr(stays, "running", lambda _: found)
-    for name in cli._OF_THE_BROKERS:  # so that what the verb sets is undone after the test
+    for name in cli._OF_UP:  # so that what the verb sets is undone after the test
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     shown: dict[str, Any] = {}
