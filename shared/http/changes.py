@@ -162,11 +162,14 @@ async def _events(
     sent = dict(feed.begins)
     yield ServerSentEvent(comment="from here", id=at(sent), retry=RETRY_MS)
     wanted = key.encode() if key is not None else None
-    async for changes in _until(ended, feed.changes):
-        for change in changes:
-            sent[change.partition] = change.offset
-            if wanted in (None, change.key) and (event := await _event(change, shown, at(sent))):
-                yield event
+    try:
+        async for changes in _until(ended, feed.changes):
+            for change in changes:
+                sent[change.partition] = change.offset
+                if wanted in (None, change.key) and (event := await _event(change, shown, at(sent))):
+                    yield event
+    except NotReady as failure:
+        log.warning("a stream of changes ends: a row can't be shown", reason=str(failure))
 
 
 async def _event(change: Change, shown: Shown, event_id: str) -> ServerSentEvent | None:

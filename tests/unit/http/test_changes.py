@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.types import Message
@@ -19,10 +20,12 @@ from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
+from shared.es.errors import NotReady
 from shared.http.api import Routes, create_api
 from shared.http.changes import change_routes, format_id, parse_id
 from shared.http.node import Node
 from shared.http.peers import Peers
+from shared.persons import PersonKeys
 from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
@@ -271,6 +274,26 @@ async def test_streams_beyond_the_limit_are_refused() -> None:
     assert api.app.state.streams.open == 2
     await api.close()
     assert api.app.state.streams.open == 0
+
+
+async def test_a_stream_ends_when_it_cannot_decrypt_and_resumes_at_the_row_it_could_not_show(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of(*_: object) -> dict[str, bytes | None]:
+        raise NotReady("the database of personal keys does not answer")
+
+    stream = await api.follow()
+    await api.post("/accounts/ann")
+    await stream.until(1)
+    with structlog.testing.capture_logs() as lines, monkeypatch.context() as down:
+        down.setattr(PersonKeys, "of", of)
+        down.setattr(PersonKeys, "of_or_new", lambda *_: bytes(64))
+        await api.post("/accounts/zoe", b'{"holder": "Zoe"}')
+        await api.ended(stream)
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert told(stream.events()) == [("ann", 1, 0)]
+    resumed = await api.follow(last_event_id=stream.last_id)
+    assert told(await resumed.until(1)) == [("zoe", 1, 0)]
 
 
 async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
