@@ -20,14 +20,14 @@ from shared.es.errors import BadMessage
 from shared.es.ids import DOT_SEGMENTS, AggregateId, check_aggregate_id, reference
 from shared.es.message import Command
 from shared.es.personal import personal_fields
-from shared.es.row import Outcome
+from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
-from shared.persons import check_person_keys
+from shared.persons import Forgotten, check_person_keys
 from shared.positions import Partition, format_positions
 from shared.sealing import sealer
 from shared.topology import Table
@@ -143,8 +143,12 @@ class Commands:
         if not self._node.serves(self._table, partition):
             owner = self._node.owner(self._table, partition)
             return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
+        try:
+            sealed = await self._sealed(command, aggregate_id)
+        except Forgotten as forgotten:
+            return self._forgotten(forgotten, aggregate_id, partition, headers.command_id)
         envelope = self._codec.wrap(
-            await self._sealed(command, aggregate_id),
+            sealed,
             command_id=headers.command_id,
             aggregate_id=aggregate_id,
             issued_at=headers.occurred_at,
@@ -169,6 +173,14 @@ class Commands:
             return await self._sealer.sealed(command, reference(self._node.topology.service, aggregate_id))
         except ValueError as error:
             raise RequestValidationError([{"loc": ("body",), "msg": str(error), "type": "value_error"}]) from None
+
+    def _forgotten(self, error: Forgotten, aggregate_id: str, partition: int, command_id: str) -> Response:
+        """Raises the error again for a command that was not decided before."""
+        row = self._node.read(self._table, partition, aggregate_id.encode())
+        if row is None or row.outcome(command_id) is None:
+            raise error
+        detail = f"{error}; a command with this Idempotency-Key was decided before: its outcome is at the Location"
+        return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, command_id, partition, row))
 
     def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, Command]:
         """The record's value, and the command as its readers get it. Raises RequestValidationError.
@@ -209,9 +221,7 @@ class Commands:
         if row is None or outcome is None:
             detail = f"command {command_id} is not decided yet, or was forgotten after too many later ones"
             return problem(404, "command.unknown", detail)
-        source = (self._table.source.name, partition)
-        headers = self._headers(aggregate_id, command_id, partition, {source: row.offset})
-        return self._outcome(outcome, outcome.fingerprint, headers)
+        return self._outcome(outcome, outcome.fingerprint, self._at_row(aggregate_id, command_id, partition, row))
 
     def _outcome(self, outcome: Outcome, expected: str, headers: dict[str, str]) -> Response:
         if not outcome.is_of(expected):
@@ -224,6 +234,9 @@ class Commands:
         if outcome.code is not None:
             return problem(409, outcome.code, outcome.detail or "", headers=headers)
         return self._answer(201, Accepted(command_id=outcome.command_id, sequence=outcome.sequence), headers)
+
+    def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:
+        return self._headers(aggregate_id, command_id, partition, {(self._table.source.name, partition): row.offset})
 
     def _headers(
         self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]

@@ -94,6 +94,21 @@ async def test_nothing_personal_is_taken_of_who_was_forgotten(http: httpx.AsyncC
     assert (await http.post("/accounts/zoe")).status_code == 201
 
 
+async def test_a_repeat_after_its_person_was_forgotten_is_told_where_its_outcome_is(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    async def open_again(key: str) -> httpx.Response:
+        return await http.post("/accounts/zoe", json={"holder": NAME}, headers={"Idempotency-Key": key})
+
+    first = await open_again("open-zoe")
+    PersonKeys(url_of(node.settings)).forget("accounts:zoe")
+    repeat, other = await open_again("open-zoe"), await open_again("another")
+    assert [(each.status_code, each.json()["code"]) for each in (repeat, other)] == [(409, "person.forgotten")] * 2
+    assert "a command with this Idempotency-Key was decided before" in repeat.json()["detail"]
+    assert (await http.get(repeat.headers["location"])).json() == first.json()
+    assert ("location" in other.headers, "decided before" in other.json()["detail"]) == (False, False)
+
+
 @pytest.mark.parametrize(("text", "says"), [("x" * 1001, "holder: a personal text has at most 1000"), ("\ud800", "")])
 async def test_a_text_that_cannot_be_kept_is_refused(http: httpx.AsyncClient, text: str, says: str) -> None:
     body = b'{"holder":"%b"}' % text.encode("ascii", "backslashreplace")
