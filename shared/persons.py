@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 
 _EXAMPLE = "postgresql+psycopg://user:password@host/name?connect_timeout=3"
 
+_AT_ONCE = 1_000  # persons in a query: databases limit its parameters, and a page of many partitions has thousands
 KEY_BYTES = 64  # AES-SIV takes half of it to authenticate, half to encrypt
 
 _KEYS = Table(
@@ -90,9 +91,11 @@ class PersonKeys:
 
     def of(self, persons: Collection[str]) -> dict[str, bytes | None]:
         """The keys of those that have or had one; None for the forgotten."""
+        wanted = [*persons]
+        some = (wanted[begin : begin + _AT_ONCE] for begin in range(0, len(wanted), _AT_ONCE))
         with self._connected() as connection:
-            found = connection.execute(select(_KEYS).where(_KEYS.c.person.in_(persons)))
-            return {row.person: row.key for row in found}
+            queries = (select(_KEYS).where(_KEYS.c.person.in_(each)) for each in some)
+            return {row.person: row.key for query in queries for row in connection.execute(query)}
 
     def of_or_new(self, person: str) -> bytes:
         """The person's key, made now if there is none; callers at the same time get the same one. Raises Forgotten."""

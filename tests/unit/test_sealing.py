@@ -97,6 +97,12 @@ def test_many_at_once_make_one_key(url: str) -> None:
     assert len(set(made)) == 1
 
 
+def test_keys_of_more_than_a_query_can_name_are_found(url: str) -> None:
+    keys = PersonKeys(url)
+    made = {person: keys.of_or_new(person) for person in ("customers:0", "customers:299999")}
+    assert keys.of([f"customers:{number}" for number in range(300_000)]) == made
+
+
 async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why(
     sealer: Sealer, tmp_path: Path
 ) -> None:
