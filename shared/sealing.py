@@ -31,6 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 R = TypeVar("R")
 
 KEPT_S = 5.0  # how long a process may go on showing what it has a key for, after a person was forgotten
+MANY = 100  # persons, whose texts take a millisecond: those of more are decrypted beside the event loop
 ANSWER_S = 3.0  # how long a request waits for the database
 MAX_CHARS = 1_000  # of a personal text
 
@@ -65,6 +66,8 @@ class Sealer:
         persons, kept = _persons(secrets), self._recent()
         if not persons <= kept.keys():
             kept = await self._answered(self._load, persons)
+        if len(persons) > MANY:
+            return await asyncio.to_thread(_shown, models, secrets, kept)
         return _shown(models, secrets, kept)
 
     async def _answered(self, ask: Callable[[A], R], asked: A) -> R:

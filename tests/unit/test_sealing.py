@@ -6,7 +6,7 @@ import asyncio
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread, current_thread, main_thread
 
 import pytest
 import structlog
@@ -16,7 +16,7 @@ from shared.es.errors import NotReady
 from shared.es.message import Command
 from shared.es.personal import Personal
 from shared.persons import Forgotten, PersonKeys, check_person_keys
-from shared.sealing import MAX_CHARS, Sealer
+from shared.sealing import MAX_CHARS, Sealer, _Secret
 from shared.settings import Settings, SettingsError
 from tests.unit.http.test_protection import PROD
 
@@ -101,6 +101,22 @@ def test_keys_of_more_than_a_query_can_name_are_found(url: str) -> None:
     keys = PersonKeys(url)
     made = {person: keys.of_or_new(person) for person in ("customers:0", "customers:299999")}
     assert keys.of([f"customers:{number}" for number in range(300_000)]) == made
+
+
+async def test_many_texts_are_decrypted_beside_the_event_loop(sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed = [await sealer.sealed(Register(name=each), f"customers:{each}") for each in ("ann", "bob", "cid")]
+    monkeypatch.setattr("shared.sealing.MANY", 2)
+    threads: list[Thread] = []
+    decrypt = _Secret.text
+
+    def text(secret: _Secret, key: bytes | None) -> str | None:
+        threads.append(current_thread())
+        return decrypt(secret, key)
+
+    monkeypatch.setattr(_Secret, "text", text)
+    assert [each.name for each in await sealer.unsealed(sealed)] == ["ann", "bob", "cid"]
+    assert [each.name for each in await sealer.unsealed(sealed[:2])] == ["ann", "bob"]
+    assert [each is main_thread() for each in threads] == [False, False, False, True, True]
 
 
 async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why(
