@@ -25,8 +25,10 @@ Present = Callable[[str, Row[Any]], BaseModel | None]
 
 
 def view_sealer(node: Node, present: Present) -> Sealer:
-    """Decrypts its views. Raises SettingsError without the keys it needs, and ValueError for a view with a part that
-    would stay encrypted, as far as `present` is annotated with what it returns.
+    """Decrypts what `present` gives.
+
+    If it is annotated with what it returns: raises SettingsError without the database that this needs, and ValueError
+    for a view with a part that would stay encrypted.
     """
     try:
         returned = get_type_hints(present).get("return")
