@@ -2,7 +2,7 @@
 
 SendError
 ├── ProducerBusy      too many sends are unanswered: nothing was written, try again in a moment
-├── SendUncertain     no acknowledgement came, so the record may be written or not: send the same command id again
+├── SendUncertain     no full acknowledgement came, so the record may be written or not: send the same command id again
 ├── SendRefused       the record can never be written: nothing was written, and trying again won't help
 └── ProducerFailed    this producer will never send again: the worker has to be restarted
 """
@@ -57,7 +57,7 @@ class ProducerBusy(SendError):
 
 
 class SendUncertain(SendError):
-    """No acknowledgement came: whether the record was written is unknown."""
+    """No acknowledgement came, or none that says where: whether the record was written is unknown."""
 
     retriable = True
 
@@ -157,13 +157,13 @@ class CommandProducer:
         self._next_poll = loop.call_later(_POLL_INTERVAL_S, self._poll) if self._unanswered else None
 
     def _delivered(self, answer: asyncio.Future[tuple[int, int]], error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
         if error is not None:
             self._settle(answer, _typed(error))
-            return
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None
-        assert offset is not None
-        self._settle(answer, (partition, offset))
+        elif partition is None or offset is None:  # sent twice, as while leaders move, and known to the broker already
+            self._settle(answer, SendUncertain("it is written, but the broker did not say where"))
+        else:
+            self._settle(answer, (partition, offset))
 
     def _settle(self, answer: asyncio.Future[tuple[int, int]], result: tuple[int, int] | SendError) -> None:
         self._unanswered.discard(answer)

@@ -29,12 +29,12 @@ _OPEN: Intent = ("account.open", {})
 
 
 class Sent(NamedTuple):
-    """A record that the broker acknowledged, and the place that it named."""
+    """A record that the broker acknowledged, and the place that it named; of a repeated batch it may name no offset."""
 
     partition: int
-    offset: int
+    offset: int | None
     key: bytes | None
-    value: bytes
+    value: bytes | None
 
 
 class Load(threading.Thread):
@@ -105,7 +105,7 @@ class Load(threading.Thread):
             if error is not None:
                 self.failures.append(error.str())
             else:
-                self.acknowledged.append(Sent(message.partition() or 0, message.offset() or 0, key, value))
+                self.acknowledged.append(Sent(message.partition() or 0, message.offset(), key, value))
 
         while True:
             try:

@@ -36,14 +36,15 @@ def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partiti
 
 
 def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
-    """Acknowledged records that are not where the broker said."""
+    """Acknowledged records that are not where the broker said, or not in their partition where it did not say."""
     there = {
-        (partition, record.offset): (record.key, record.value)
+        Sent(partition, offset, record.key, record.value)
         for (_, partition), records in inputs.items()
         for record in records
+        for offset in (record.offset, None)
     }
     for sent in acknowledged:
-        if there.get((sent.partition, sent.offset)) != (sent.key, sent.value):
+        if sent not in there:
             yield f"acknowledged and lost: {sent}"
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -141,5 +142,30 @@ def test_without_an_acknowledgement_the_outcome_is_uncertain_not_failed(monkeypa
         with pytest.raises(SendUncertain, match="_MSG_TIMED_OUT") as uncertain:
             await producer.send(COMMANDS.name, b"k", b"v")
         assert uncertain.value.retriable
+
+    run(test, NOWHERE)
+
+
+def test_a_record_whose_place_is_not_told_is_uncertain_and_later_ones_are_answered() -> None:
+    """A broker that gets a batch again, and does not remember where it is, acknowledges it without an offset."""
+    found: list[tuple[int | None, int | None]] = [(1, None), (1, 7)]
+
+    class Repeated:
+        def __init__(self) -> None:
+            self.reports: list[Callable[..., None]] = []
+
+        def produce(self, *_: object, on_delivery: Callable[..., None]) -> None:
+            self.reports.append(on_delivery)
+
+        def poll(self, _: float) -> None:
+            if self.reports:
+                partition, offset = found.pop(0)
+                self.reports.pop(0)(None, SimpleNamespace(partition=lambda: partition, offset=lambda: offset))
+
+    async def test(producer: CommandProducer) -> None:
+        producer._producer = cast(Any, Repeated())
+        with pytest.raises(SendUncertain, match="did not say where"):
+            await producer.send(COMMANDS.name, b"k", b"v")
+        assert await producer.send(COMMANDS.name, b"k", b"v") == (1, 7)
 
     run(test, NOWHERE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -154,6 +155,35 @@ def test_a_record_that_can_not_be_written_is_named(producer: TransactionalProduc
     producer.send(COPIES)
     with pytest.raises(TransactionRefused, match=r"^shop\.copies\.v1/0, key b'key': .*; fix: make the event"):
         producer.commit({}, group_metadata("shop", 1, "worker"))
+
+
+def test_a_batch_of_which_the_brokers_do_not_say_where_it_is_is_aborted(producer: TransactionalProducer) -> None:
+    """They get records again while leaders move; offsets that are not known can't be stored with the rows."""
+    done: list[str] = []
+
+    class Repeated:
+        def begin_transaction(self) -> None: ...
+
+        def produce(self, topic: str, _: object, key: bytes, partition: int, on_delivery: Any = None) -> None:
+            if on_delivery is not None:
+                message = {"topic": topic, "partition": partition, "key": key, "offset": None if partition else 9}
+                on_delivery(None, SimpleNamespace(**{name: partial(_same, it) for name, it in message.items()}))
+
+        def flush(self, _timeout_s: float) -> int:
+            return 0
+
+        def abort_transaction(self, _timeout_s: float) -> None:
+            done.append("aborted")
+
+    producer._producer = cast(Any, Repeated())
+    producer.send(COPIES)
+    with pytest.raises(TransactionAborted, match="did not say where"):
+        producer.commit({}, group_metadata("shop", 1, "worker"))
+    assert done == ["aborted"]
+
+
+def _same(it: object) -> object:
+    return it
 
 
 @pytest.mark.broker
