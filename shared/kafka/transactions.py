@@ -45,6 +45,9 @@ _FIXES: Mapping[int, str] = {
     KafkaError.INVALID_PRODUCER_EPOCH: "two workers share one ONEFOLD_INSTANCE, so name them differently",
 }
 
+# of a record that was sent twice, as while leaders move, and that its broker knew already
+_NOWHERE = KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "the broker did not say where it is")
+
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
 
 
@@ -120,15 +123,13 @@ class TransactionalProducer:
                 raise KafkaException(self._last.error)
             if unsent:
                 raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
-            if None in self._last.offsets.values():
-                raise TransactionAborted("the brokers did not say where a record is")
             # Only after the flush: a record that is still queued here could be written after the generation check.
             failpoints.reached("before_offsets")
             _send_offsets(producer, offsets, member)
             failpoints.reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         self._report_all = False
-        return {place: offset for place, offset in self._last.offsets.items() if offset is not None}
+        return self._last.offsets
 
     def forget_pending(self, partitions: Iterable[Partition], member: bytes) -> None:
         """Abort a transaction with offsets of `partitions`: the group's coordinator then drops our pending offsets.
@@ -182,21 +183,18 @@ class TransactionalProducer:
 
 
 class _LastDeliveries:
-    """The offset of the last record in each partition, and the first failure, with its record's place.
-
-    An offset is None where the record was sent twice, as while leaders move, and its broker knew it already.
-    """
+    """The offset of the last record in each partition, and the first failure, with its record's place."""
 
     def __init__(self) -> None:
-        self.offsets: dict[Partition, int | None] = {}
+        self.offsets: dict[Partition, int] = {}
         self.error: KafkaError | None = None
         self.failed_at = ""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.offsets[message.topic(), message.partition()] = message.offset()  # type: ignore[index]
+        if error is None and (offset := message.offset()) is not None:
+            self.offsets[message.topic(), message.partition()] = offset  # type: ignore[index]
         elif self.error is None:
-            self.error = error
+            self.error = error or _NOWHERE
             self.failed_at = f"{message.topic()}/{message.partition()}, key {message.key()!r}: "
 
 
