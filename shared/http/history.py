@@ -147,9 +147,9 @@ class History(Queries):
         as_of = reading.as_of if isinstance(reading, PastReading) else None
         if row is None or row.sequence == 0 or as_of is None:
             return row
-        if isinstance(as_of, int) and as_of > row.sequence:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
         last = as_of if isinstance(as_of, int) else row.sequence
+        if last > row.sequence:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
         past = await self._past(aggregate_id, partition, row.sequence, last, deadline)
         then = await past.at(as_of)
         self._check_still_served(partition)
