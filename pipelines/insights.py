@@ -14,7 +14,7 @@ TOP_BASKETS = 100
 SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
 
-_CHARGED = "account.charged"
+_CHARGED = ("account.charged", "account.order_settled")  # what is held for an order is charged when it ships
 _CONFIRMED = "order.confirmed"
 _SCORES = 5
 _ORDER = (
@@ -25,7 +25,7 @@ _ORDER = (
 def charges(facts: DataFrame) -> DataFrame:
     """The charges among FACTS."""
     cents = F.get_json_object("data", "$.amount_cents").cast("long")
-    charged = facts.where(F.col("type") == _CHARGED)
+    charged = facts.where(F.col("type").isin(*_CHARGED))
     return charged.select(
         F.col("aggregate_id").alias("customer"), F.col("occurred_at").alias("at"), cents.alias("cents")
     )

@@ -83,6 +83,13 @@ def test_charges_are_counted_by_day_cohort_and_segment(charged: Any, tmp_path: P
     assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "revenue.png", "retention.svg"}
 
 
+def test_what_an_account_owes_for_an_order_is_a_charge_when_the_order_is_settled(spark: Any) -> None:
+    types = ("account.charged", "account.order_charged", "account.order_settled", "account.order_refunded")
+    told = [("ann", type_, at(1, 5), json.dumps({"amount_cents": 10**n})) for n, type_ in enumerate(types)]
+    found = charges(spark.createDataFrame(told, "aggregate_id string, type string, occurred_at timestamp, data string"))
+    assert sorted(row.cents for row in found.collect()) == [1, 100]
+
+
 def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) -> None:
     def order(number: str, customer: str, at: str, *skus: str) -> tuple[str, str, str]:
         wishes = [{"sku": sku, "quantity": 2, "amount_cents": 100} for sku in skus]
