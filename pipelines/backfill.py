@@ -25,6 +25,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines import folds, sources
 from pipelines.archive import Archive
@@ -47,12 +48,22 @@ _EVENTS = "partition int, key binary, sequence long, value binary, reason string
 _REASONS = "key binary, sequence long, reason string"
 _RECORDS = "partition int, key binary, value binary"
 _KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
+_MALFORMED = "__malformed"
+_SHOWN = 200  # characters
+_TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]"}  # Spark's own ends with milliseconds
 
 
 class BadMapping(OnefoldError):
     """The mapping is not valid.
 
     Operator action: correct what the message names; docs/spark.md shows a valid mapping.
+    """
+
+
+class BadSource(OnefoldError):
+    """A row of the CSV has not as many fields as its header: nothing says which of them are whose.
+
+    Operator action: correct the row.
     """
 
 
@@ -102,10 +113,16 @@ def read_mapping(file: Path) -> RowMapping:
 
 
 def read_rows(spark: SparkSession, source: str) -> DataFrame:
-    """A Parquet file or folder, or CSV with a header, as in RFC 4180: then every column is text."""
+    """A Parquet file or folder, or CSV with a header, as in RFC 4180: then every column is text. Raises BadSource."""
     if source.rstrip("/").endswith(".parquet"):
         return spark.read.parquet(source)
-    return spark.read.csv(source, header=True, escape='"', multiLine=True)
+    csv = spark.read.options(header=True, escape='"', multiLine=True)
+    header = csv.csv(source).schema.fields
+    marked = StructType([*header, StructField(_MALFORMED, StringType())])
+    rows = csv.schema(marked).option("columnNameOfCorruptRecord", _MALFORMED).csv(source).cache()
+    if (bad := rows.where(F.col(_MALFORMED).isNotNull()).first()) is not None:
+        raise BadSource(f"{source}: not {len(header)} fields, as in the header: {bad[_MALFORMED][:_SHOWN]}")
+    return rows.drop(_MALFORMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +191,29 @@ class Backfill:
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
-        source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
+        source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), _TIME)
         key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
         # ties are ordered by the row itself: a later run has to number them alike
         order = ",\n".join((*self._mapping.order, _SOURCE))
         readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
         own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
-        told = rows.where(self._mapping.where).withColumns(own)
+        taken = F.coalesce(F.expr(self._mapping.where), F.lit(True))
+        told = rows.where(taken).withColumns(own)
         # as text: `F.expr` takes the DESC of `day DESC` for the column's new name
         return told.withColumn(_NTH, F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})"))
 
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
         rules = F.array_compact(F.array(*map(_event, self._mapping.events)))
-        each = rows.select(_KEY, _AT, _NTH, F.posexplode_outer(rules).alias("rule", "event"))
+        wheres = [("`where`", self._mapping.where)]
+        wheres += [(f"`where` of {rule.type}", rule.where) for rule in self._mapping.events]
+        unclear = F.coalesce(*(F.when(F.expr(where).isNull(), F.lit(name)) for name, where in wheres))
+        each = rows.select(_KEY, _AT, _NTH, unclear.alias("unclear"), F.posexplode_outer(rules).alias("rule", "event"))
         number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
-        return each.select(_KEY, _AT, number, "event.type", "event.version", "event.data").mapInArrow(encode, _EVENTS)
+        return each.select(_KEY, _AT, number, "event.type", "event.version", "event.data", "unclear").mapInArrow(
+            encode, _EVENTS
+        )
 
     def _unfoldable(self, events: DataFrame) -> DataFrame:
         """_REASONS of the keys that would have events, but no row."""
@@ -204,8 +227,8 @@ class Backfill:
 
     def _known(self) -> DataFrame:
         """The events that the topic already has: key, sequence, known."""
-        sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
-        return self._history_so_far().frame.select("key", sequence.alias("sequence"), F.col("value").alias("known"))
+        sequence = sources.field("sequence").cast("long").alias("sequence")
+        return self._history_so_far().frame.select("key", sequence, F.col("value").alias("known"))
 
     def _rows(self) -> DataFrame:
         """The row of every key that has none, or whose events go beyond it."""
@@ -255,7 +278,7 @@ def _names_read(event: type[Event]) -> Iterator[tuple[Any, str]]:
 def _event(rule: Rule) -> Column:
     fields = [F.expr(value).alias(name) for name, value in rule.data.items()]
     # without the nulls, a value that could not be cast would become its field's default
-    data = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}) if fields else F.lit("{}")
+    data = F.to_json(F.struct(*fields), _TIME | {"ignoreNullFields": "false"}) if fields else F.lit("{}")
     told = F.struct(F.lit(rule.type).alias("type"), F.lit(rule.version).alias("version"), data.alias("data"))
     return F.when(F.expr(rule.where), told)
 
@@ -297,10 +320,13 @@ def _envelope(
     type_: str | None,
     version: int | None,
     data: str | None,
+    unclear: str | None = None,
 ) -> bytes:
     """An event that the service can read. Raises ValueError."""
     if at is None:
         raise ValueError("`at` is not a timestamp")
+    if unclear is not None:
+        raise ValueError(f"{unclear} is null, neither true nor false")
     if type_ is None:
         raise ValueError("no rule holds for the row")
     event_id = derived_id(key, "backfill", str(sequence))

@@ -7,7 +7,7 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.arrow import rows_of, schema_of
@@ -78,6 +78,16 @@ def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:
 def whole(spark: SparkSession, brokers: Brokers, name: str) -> Flow:
     """Everything that has been committed so far."""
     return topic(spark, brokers.bootstrap, name, brokers.starts(name), brokers.settled_ends(name))
+
+
+def field(name: str) -> Column:
+    """A column of that name: a field of the envelopes, as text, null where there is none."""
+    return F.get_json_object(F.col("value").cast("string"), f"$.{name}").alias(name)
+
+
+def at_partition(positions: Mapping[int, int]) -> Column:
+    """The position of the record's partition, null if it has none. positions: not empty."""
+    return F.create_map(*(F.lit(number) for pair in positions.items() for number in pair))[F.col("partition")]
 
 
 def latest(changelog: Flow) -> DataFrame:

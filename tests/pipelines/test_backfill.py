@@ -17,7 +17,17 @@ from typer.testing import CliRunner
 
 from pipelines import backfill, parity
 from pipelines.arrow import as_batches
-from pipelines.backfill import Backfill, BadMapping, Entered, NotBegun, RowMapping, Rule, read_mapping, read_rows
+from pipelines.backfill import (
+    Backfill,
+    BadMapping,
+    BadSource,
+    Entered,
+    NotBegun,
+    RowMapping,
+    Rule,
+    read_mapping,
+    read_rows,
+)
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.sinks import FolderNotShared
@@ -44,7 +54,7 @@ where = "nth = 1"
 [[events]]
 type = "account.charged"
 version = 2
-where = "dollars <> '0.00'"
+where = "dollars NOT IN ('0.00', '0')"
 data.amount_cents = "CAST(ROUND(dollars * 100) AS BIGINT)"
 
 [[events]]
@@ -60,10 +70,11 @@ PURCHASES = """line,customer,date,dollars
 4,eve,19970104,7.00
 5,eve,tomorrow,8.00
 6,fay,19970105,1.00
-7,fay,19970106,
+7,fay,19970106,0
 8,,19970107,1.00
 9,test,19970108,1.00
 11,gus,19970109,1.00
+12,hal,19970110,
 """
 
 
@@ -94,7 +105,7 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
     rejects = str(tmp_path / "rejects")
     ledger.decide(("gus", OpenAccount()), ("gus", Charge(amount_cents=1)))
     of_gus = events(ledger)
-    assert fill.run(purchases, rejects) == Entered(written=6, known=0, rejected=6)
+    assert fill.run(purchases, rejects) == Entered(written=6, known=0, rejected=7)
     assert events(ledger) == {
         **of_gus,
         "ann": [
@@ -114,8 +125,9 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
         ("7", "no rule holds for the row"),
         ("8", "an aggregate id cannot be empty"),
         ("11", "there is another event 1"),
+        ("12", "`where` of account.charged is null, neither true nor false"),
     }
-    assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=6)
+    assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=7)
     assert sum(map(len, events(ledger).values())) == 8
 
 
@@ -156,6 +168,24 @@ def test_csv_is_read_as_rfc_4180_has_it(spark: Any, tmp_path: Path) -> None:
     assert [tuple(row) for row in rows] == [("ann", 'said "hi", twice', "1"), ("bob", "two\nlines \\", "2")]
 
 
+@pytest.mark.parametrize("row", ["ann,1,234.50", "ann"])
+def test_a_csv_with_more_or_fewer_fields_than_its_header_is_refused(row: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text(f"who,dollars\nbob,1.00\n{row}\n")
+    with pytest.raises(BadSource, match=rf"sales\.csv: not 2 fields, as in the header: {row}"):
+        read_rows(spark, str(tmp_path / "sales.csv"))
+
+
+def test_a_row_of_which_nobody_knows_whether_to_take_it_is_rejected(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    opened = Rule(type="account.opened", where="nth = 1")
+    mapping = RowMapping(key="who", at="day", order=("day",), where="CAST(cents AS INT) > 0", events=(opened,))
+    fill, rejects = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping), str(tmp_path / "rejects")
+    rows = [("ann", "1997-01-01", "1"), ("bob", "1997-01-01", "n/a"), ("eve", "1997-01-01", "0")]
+    assert fill.run(spark.createDataFrame(rows, "who string, day string, cents string"), rejects).rejected == 1
+    assert events(ledger).keys() == {"ann"}
+    (rejected,) = spark.read.format("delta").load(rejects).collect()
+    assert rejected.reason == "`where` is null, neither true nor false"
+
+
 def test_a_folder_of_parquet_may_be_named_with_a_slash(spark: Any, tmp_path: Path) -> None:
     spark.range(2).write.parquet(str(tmp_path / "sales.parquet"))
     assert sorted(row.id for row in read_rows(spark, f"{tmp_path}/sales.parquet/").collect()) == [0, 1]
@@ -178,6 +208,12 @@ def test_a_value_that_cannot_be_cast_is_null_and_not_the_default_of_its_field(sp
     rule = Rule(type="priced", data={"units": "CAST('two' AS INT)"})
     (row,) = spark.range(1).select(backfill._event(rule).alias("event")).collect()
     assert row.event.data == '{"units":null}'
+
+
+def test_a_time_keeps_its_microseconds(spark: Any) -> None:
+    rule = Rule(type="priced", data={"at": "TIMESTAMP '1997-01-01T09:00:00.123456Z'"})
+    (row,) = spark.range(1).select(backfill._event(rule).alias("event")).collect()
+    assert row.event.data == '{"at":"1997-01-01T09:00:00.123456Z"}'
 
 
 def test_a_field_that_the_event_lacks_or_that_is_personal_is_refused(spark: Any, ledger: Any, tmp_path: Path) -> None:
@@ -248,7 +284,7 @@ def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pyt
     options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
     run = CliRunner().invoke(cli, ["backfill", *given, *options])
     assert run.exit_code == 1, run.output
-    assert f"5 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
+    assert f"6 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
 
 
 def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
