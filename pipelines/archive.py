@@ -79,6 +79,10 @@ class Archive:
         last = self.records().groupBy("partition").agg((F.max("offset") + 1).alias("end"))
         return {row.partition: row.end for row in last.collect()}
 
+    def version(self) -> int:
+        """Of the table: every change makes another."""
+        return int(self._commits(1)[0].version)
+
     def records(self) -> DataFrame:
         """Everything archived of the topic, in no order: sources.RECORDS and `occurred_on`."""
         return self._spark.read.format("delta").load(self.path).where(F.col("topic") == self.topic).drop("topic")
@@ -113,8 +117,7 @@ class Archive:
 
     def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
         """Adds `records`, which are all those from `starts` to `ends`, unless another run from `starts` has."""
-        occurred = F.get_json_object(F.col("value").cast("string"), "$.occurred_at")
-        day = F.to_date(F.coalesce(F.try_to_timestamp(occurred), F.col("timestamp")))
+        day = F.to_date(F.coalesce(F.try_to_timestamp(sources.field("occurred_at")), F.col("timestamp")))
         rows = records.select(F.lit(self.topic).alias("topic"), "*", day.alias("occurred_on"))
         (
             rows.hint("rebalance", "occurred_on")
@@ -157,8 +160,7 @@ class Archive:
     def _unlike_the_log(self, brokers: Brokers) -> Iterator[str]:
         ends, first = self.ends(), brokers.starts(self.topic)
         log = self.between(brokers, first, {p: max(ends.get(p, 0), start) for p, start in first.items()})
-        begins = F.create_map(*(F.lit(number) for pair in first.items() for number in pair))
-        archived = self.records().where(F.col("offset") >= begins[F.col("partition")])
+        archived = self.records().where(F.col("offset") >= sources.at_partition(first))
         place, digest = ["partition", "offset"], F.xxhash64("key", "value")
         both = log.select(*place, digest.alias("log")).join(
             archived.select(*place, digest.alias("archive")), place, "full_outer"
@@ -169,14 +171,14 @@ class Archive:
 
     def broken_sequences(self) -> Iterator[str]:
         """The keys whose events are not numbered 1, 2, 3 … without a gap, a line each."""
-        sequence = F.get_json_object(F.col("value").cast("string"), "$.sequence").cast("long")
+        sequence = sources.field("sequence").cast("long")
         ends = (
             self.records()
             .groupBy("key")
             .agg(F.count("*").alias("events"), F.min(sequence).alias("first"), F.max(sequence).alias("last"))
         )
         for row in ends.where("NOT (first <=> 1 AND last <=> events)").limit(_SHOWN).collect():
-            key = bytes(row.key).decode(errors="replace")
+            key = bytes(row.key or b"").decode(errors="replace")
             yield f"{key}: {row.events} events, numbered from {row.first} to {row.last}"
 
 

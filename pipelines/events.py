@@ -21,24 +21,33 @@ class HistoryIncomplete(OnefoldError):
     """
 
 
-def records_below(spark: SparkSession, brokers: Brokers, topic: str, ends: Positions, archive: Archive | None) -> Flow:
-    """Every committed record below `ends`, from the partitions in it.
+def records_below(
+    spark: SparkSession,
+    brokers: Brokers,
+    topic: str,
+    ends: Positions,
+    archive: Archive | None,
+    begins: Positions | None = None,
+) -> Flow:
+    """Every committed record below `ends`, from the partitions in it. begins: by partition, before which no record is
+    needed; some may be given all the same.
 
     Raises HistoryIncomplete or BrokersUnavailable.
     """
     first = {partition: start for partition, start in brokers.starts(topic).items() if partition in ends}
-    if not any(first.values()):
+    needed = begins or {}
+    if all(start <= needed.get(partition, 0) for partition, start in first.items()):
         return sources.topic(spark, brokers.bootstrap, topic, first, ends)
     archived = archive.ends() if archive else {}
+    reached = {partition: max(archived.get(partition, 0), needed.get(partition, 0)) for partition in first}
     for partition, start in first.items():
-        if archived.get(partition, 0) < start:
-            missing = f"{topic}, partition {partition}: offsets {archived.get(partition, 0)} to {start - 1}"
+        if reached[partition] < start:
+            missing = f"{topic}, partition {partition}: offsets {reached[partition]} to {start - 1}"
             raise HistoryIncomplete(f"{missing} are not in the topic any more, and not in an archive that was named")
     assert archive is not None
-    begins = {partition: min(archived.get(partition, 0), end) for partition, end in ends.items()}
-    tail = sources.topic(spark, brokers.bootstrap, topic, begins, ends).frame
-    limits = F.create_map(*(F.lit(number) for pair in ends.items() for number in pair))
-    kept = archive.records().where(F.col("partition").isin([*ends]) & (F.col("offset") < limits[F.col("partition")]))
+    starts = {partition: min(reached[partition], end) for partition, end in ends.items()}
+    tail = sources.topic(spark, brokers.bootstrap, topic, starts, ends).frame
+    kept = archive.records().where(F.col("offset") < sources.at_partition(ends))
     both = kept.select(*tail.columns).unionByName(tail)
     tasks = _TASKS_A_PARTITION * len(first)
     return Flow(both.repartition(tasks, "partition").sortWithinPartitions("partition", "offset"))

@@ -100,8 +100,8 @@ def audit(
             break
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {_TRIES} reads of it")
-    events = records_below(spark, brokers, table.events.name, brokers.settled_ends(table.events.name), archive)
-    events = in_scope(events, scope)
+    ends = brokers.settled_ends(table.events.name)
+    events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope)
 
     folded = folds.states(events, table, since=settled).frame
     judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
