@@ -12,6 +12,7 @@ from shared.checkout import found_services
 from shared.es.decider import Decider
 from shared.es.errors import OnefoldError
 from shared.es.row import RowCodec
+from shared.policy import Reaction
 from shared.read_model import ReadModel
 from shared.topology import Table, Topic, Topology
 
@@ -90,6 +91,11 @@ def table_of(service: str, name: str) -> FoldedTable:
 def table_in(package: str, name: str) -> FoldedTable:
     """The table `name` of `package`, for Python workers, which are given names only."""
     return next(table for table in tables_in(package) if table.table.name == name)
+
+
+def reactions_in(package: str) -> tuple[Reaction, ...]:
+    """The policies that `package` declares."""
+    return tuple(_declared(package, "policies", "REACTIONS") or ())
 
 
 def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any, Any] | None) -> FoldedTable:

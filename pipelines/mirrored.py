@@ -8,22 +8,21 @@ policies send in answer to the events, and what is not among the commands, is se
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial, reduce
-from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 from msgspec import structs
 from pydantic_core import to_json
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable
+from pipelines.catalog import FoldedTable, reactions_in
+from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
@@ -31,11 +30,11 @@ from shared.kafka.brokers import Positions
 from shared.kafka.provision import topics_named_in
 from shared.kafka.transactions import Record
 from shared.parking import Wish
-from shared.policy import Reaction
 from shared.topology import Topic
 
 # the field with the id of the command that a record is, or came from
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
+_COMMAND = ["partition", "key", "command_id"]  # an id is one aggregate's
 _TAKEN_OVER = "key binary, row binary"
 _SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
 
@@ -57,7 +56,7 @@ class MirroredRebuild(Rebuild):
         self._brokers.commit_with(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
-        return {reaction.source.name for reaction in _reactions_in(self._package)}
+        return {reaction.source.name for reaction in reactions_in(self._package)}
 
     def _timers(self) -> list[str]:
         return [topic.name for topic in self._new.topics if topic.kind == "timers"]
@@ -69,12 +68,18 @@ class MirroredRebuild(Rebuild):
         return ()  # they name the first cluster's offsets
 
     def _undecided(self, table: FoldedTable) -> Positions:
-        """The first command after those whose events have arrived; the end where commands lag behind their events."""
+        """The first command after those whose events have arrived; the end where commands lag behind their events.
+
+        Commands that retention has removed led to the first events, those that have not arrived to the last.
+        """
         topic = table.table.source.name
-        causes = self._all(table.events.name).select("partition", _field("causation_id").alias("command_id"))
-        reached = self._reached(topic, causes.dropna().distinct())
+        command = sources.field("causation_id").alias("command_id")
+        causes = self._all(table.events.name).select("partition", "key", command, F.col("offset").alias("event"))
+        causes = causes.where("command_id IS NOT NULL").join(self._first(topic), _COMMAND, "left")
+        of_last_event = F.max_by("offset", "event").alias("last")  # null if it is not there
+        reached = causes.groupBy("partition").agg(F.count("offset").alias("found"), of_last_event).where("found > 0")
         ends = self._brokers.settled_ends(topic)
-        known = {row.partition: row.next if row.all_arrived else ends[row.partition] for row in reached}
+        known = {row.partition: ends[row.partition] if row.last is None else row.last + 1 for row in reached.collect()}
         return self._brokers.starts(topic) | known
 
     def _not_due(self, topic: str) -> Positions:
@@ -85,29 +90,27 @@ class MirroredRebuild(Rebuild):
         starts = self._brokers.starts(topic)
         commands = [each.name for each in self._exchanged() if each.kind == "commands"]
         alike = [each for each in commands if self._brokers.starts(each).keys() == starts.keys()]
-        ids = [self._all(each).select("partition", _field("command_id")).distinct() for each in alike]
-        reached = self._reached(topic, reduce(DataFrame.unionByName, ids))
-        return starts | {row.partition: row.next for row in reached if row.next is not None}
-
-    def _reached(self, topic: str, effects: DataFrame) -> list[Any]:
-        """By partition: the offset after the last command of `topic` among `effects`; whether it has all of them."""
-        commands = self._all(topic).select("partition", "offset", _field("command_id"))
-        # the first of each: a repeat may come after commands that nobody has decided
-        first = commands.groupBy("partition", "command_id").agg(F.min("offset").alias("offset"))
+        if not alike:
+            return starts
+        sent = reduce(DataFrame.unionByName, [self._first(each) for each in alike]).drop("offset")
         reached = (
-            effects.join(first, ["partition", "command_id"], "left")
-            .groupBy("partition")
-            .agg((F.max("offset") + 1).alias("next"), F.bool_and(F.col("offset").isNotNull()).alias("all_arrived"))
+            self._first(topic).join(sent, _COMMAND, "left_semi").groupBy("partition").agg(F.max("offset").alias("at"))
         )
-        return list(reached.collect())
+        return starts | {row.partition: row.at + 1 for row in reached.collect()}
+
+    def _first(self, topic: str) -> DataFrame:
+        """The offset of each command; of repeats the first: a later one may follow commands that nobody has decided."""
+        commands = self._all(topic).select("partition", "key", "offset", sources.field("command_id"))
+        return commands.groupBy(*_COMMAND).agg(F.min("offset").alias("offset"))
 
     def _unsent(self, plan: Plan) -> list[Record]:
         """What policies send in answer to the mirrored events, without what has arrived or taken effect."""
-        sent = [self._sent(plan, number) for number in range(len(_reactions_in(self._package)))]
+        sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
         if not sent:
             return []
         known = [
-            self._all(topic.name).select(_field(_ID_IN[topic.kind]).alias("command_id")) for topic in self._exchanged()
+            self._all(topic.name).select(sources.field(_ID_IN[topic.kind]).alias("command_id"))
+            for topic in self._exchanged()
         ]
         union = partial(reduce, DataFrame.unionByName)
         missing = union(sent).join(union(known), "command_id", "left_anti")
@@ -115,7 +118,7 @@ class MirroredRebuild(Rebuild):
         return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
 
     def _sent(self, plan: Plan, number: int) -> DataFrame:
-        source = _reactions_in(self._package)[number].source.name
+        source = reactions_in(self._package)[number].source.name
         starts, ends = self._brokers.starts(source), plan.positions[source]
         events = sources.topic(self._spark, self._brokers.bootstrap, source, starts, ends)
         return events.then(partial(_answers, self._package, number), _SENT).frame
@@ -124,21 +127,18 @@ class MirroredRebuild(Rebuild):
         """The commands and events of the service, and of the neighbours that its topology names."""
         return {each for each in (*self._new.topics, *topics_named_in(self._package)) if each.kind in _ID_IN}
 
-    @property
-    def _package(self) -> str:
-        return self._tables[0].package
-
     def _all(self, topic: str) -> DataFrame:
-        return sources.whole(self._spark, self._brokers, topic).frame
+        """With what only an archive has of its own events."""
+        kept = next((self._archive(table) for table in self._aggregates() if table.events.name == topic), None)
+        if kept is None:
+            return sources.whole(self._spark, self._brokers, topic).frame
+        return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), kept).frame
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """From the events alone: no changelog of the first cluster is here."""
-        caused = records.frame.select("key", _field("causation_id"), _field("sequence").cast("long").alias("sequence"))
+        sequence = sources.field("sequence").cast("long")
+        caused = records.frame.select("key", sources.field("causation_id"), sequence)
         return caused.mapInArrow(_decided, _TAKEN_OVER)
-
-
-def _field(field: str) -> Column:
-    return F.get_json_object(F.col("value").cast("string"), f"$.{field}").alias(field)
 
 
 def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,16 +151,9 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
 
 
-def _reactions_in(package: str) -> tuple[Reaction, ...]:
-    """The policies that `package` declares."""
-    name = f"{package}.policies"
-    found: tuple[Reaction, ...] = importlib.import_module(name).REACTIONS if find_spec(name) else ()
-    return found
-
-
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the policy with this number sends for each event; nothing for one that it cannot answer."""
-    reaction = _reactions_in(package)[number]
+    reaction = reactions_in(package)[number]
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for partition, offset, _, _, value in rows_of(batches):

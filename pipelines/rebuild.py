@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
-from pipelines.catalog import FoldedTable, table_in
+from pipelines.catalog import FoldedTable, reactions_in, table_in
 from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
@@ -82,12 +82,13 @@ class Plan:
     """All that the fold depends on: the results of two different plans do not fit together.
 
     notes: of records that are in no row of the old version. positions: of the old version, by topic. ends: of whatever
-    else is read. code: the digest of the code that folds.
+    else is read. archives: path and version of those that were named. code: the digest of the code that folds.
     """
 
     notes: tuple[Wish, ...]
     positions: Mapping[str, Positions]
     ends: Mapping[str, Positions]
+    archives: tuple[tuple[str, int], ...]
     code: str
 
     def to_json(self) -> str:
@@ -152,28 +153,37 @@ class Rebuild:
         return rows
 
     def _plan(self) -> Plan:
-        self._refuse_successors()
+        self._refuse_workers()
         noted = self._notes()  # before the positions: the new version counts what is dropped from here on
-        return Plan(noted, self._positions(), self._ends(), code_digest(self._tables[0].package))
+        return Plan(noted, self._positions(), self._ends(), tuple(self._archives()), code_digest(self._package))
+
+    def _archives(self) -> Iterator[tuple[str, int]]:
+        for archive in map(self._archive, self._tables):
+            if archive is not None and archive.exists():
+                yield archive.path, archive.version()
 
     def _notes(self) -> tuple[Wish, ...]:
         return notes(self._brokers, self._old)
 
-    def _refuse_successors(self) -> None:
+    def _refuse_workers(self) -> None:
         if self._brokers.members(self._new.group):
             raise GroupIsLive(f"workers of {self._new.group} are running: stop them first")
+        if self._writes_facts and self._brokers.members(self._old.group):
+            raise GroupIsLive(
+                f"workers of {self._old.group} are running, and they write more than views: stop them first"
+            )
         if self._brokers.positions(self._new.group):
             raise AlreadyBuilt(f"{self._new.group} has positions: it was built before")
 
     def _refuse_changes(self, plan: Plan) -> None:
         """Minutes pass between the plan and the positions, and a supervisor may start a worker meanwhile."""
-        self._refuse_successors()
+        self._refuse_workers()
         if not self._still_holds(plan):
             raise HistoryMoved(f"a worker of {self._old.group} ran meanwhile: keep them stopped, then rebuild again")
 
     def _still_holds(self, plan: Plan) -> bool:
         """Whether nothing has happened since that the new version would repeat."""
-        if not self._writes_facts(plan.positions):
+        if not self._writes_facts:
             return True  # views may go on
         return self._positions() == plan.positions and self._ends() == plan.ends
 
@@ -188,10 +198,6 @@ class Rebuild:
             raise NothingBefore(f"{self._old.group} never committed a position, or the brokers have forgotten it")
         self._refuse_renamed()
         positions.pop(self._old.parking.name, None)  # requests about its dead letters stay with the old version
-        if self._writes_facts(positions) and brokers.members(self._old.group):
-            raise GroupIsLive(
-                f"workers of {self._old.group} are running, and they write more than views: stop them first"
-            )
         read = positions.keys() | {table.table.source.name for table in self._tables}
         return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
 
@@ -226,10 +232,14 @@ class Rebuild:
         for note in plan.notes:
             yield Record(self._new.parking.name, *note.record, partition_of_id(note.id))
 
-    def _writes_facts(self, positions: Iterable[str]) -> bool:
-        """Whether any source feeds more than a view: two versions at once would write its facts twice."""
-        of_views = {table.events.name for table in self._tables if table.is_view}
-        return bool(set(positions) - of_views)
+    @property
+    def _package(self) -> str:
+        return self._tables[0].package
+
+    @property
+    def _writes_facts(self) -> bool:
+        """Whether its workers write more than rows: those of two versions at once would write it twice."""
+        return bool(self._new.topics or reactions_in(self._package))
 
     def _aggregates(self) -> Iterator[FoldedTable]:
         return (table for table in self._tables if not table.is_view)
@@ -267,11 +277,12 @@ class Rebuild:
 
     def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
+        scope = scope_of(plan.notes, table)  # an aggregate has no notes
         records = events.records_below(
-            self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table)
+            self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table), scope.starts
         )
         if table.is_view:
-            folded = folds.states(in_scope(records, scope_of(plan.notes, table)), table)
+            folded = folds.states(in_scope(records, scope), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")

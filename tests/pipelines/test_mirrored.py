@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from pipelines import mirrored, parity
+from pipelines.archive import Archive
 from pipelines.catalog import FoldedTable, table_of
 from pipelines.cli import cli
 from pipelines.mirrored import MirroredRebuild
@@ -25,7 +26,7 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
 from shared.dev.worker import Worker
 from shared.es.row import UNKNOWN_BODY
-from shared.kafka.brokers import Brokers, BrokersUnavailable
+from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.murmur2 import partition_of
@@ -55,16 +56,18 @@ def put_commands(ledger: Any, *commands: tuple[str, str], topic: str = "") -> No
     assert producer.flush(30) == 0
 
 
-def rebuilt(spark: Any, ledger: Any, work: Path) -> tuple[dict[str, int], dict[str, Any]]:
+def rebuilt(
+    spark: Any, ledger: Any, work: Path, archive: Archive | None = None
+) -> tuple[dict[str, int], dict[str, Any]]:
     """(the next command offset of each account's partition, each account's row), for ann, bob and joe."""
-    topology = run_rebuild(spark, ledger.bootstrap, ledger.table, work)
+    topology = run_rebuild(spark, ledger.bootstrap, ledger.table, work, archive)
     rows = latest(read_records(ledger.bootstrap, topology.changelog(ledger.table.table).name))
     decoded = {key.decode(): DECIDER.row_codec.decode(value) for key, value in rows.items() if value}
     return next_offsets(ledger.bootstrap, topology, ledger.table.table.source.name), decoded
 
 
-def run_rebuild(spark: Any, bootstrap: str, table: FoldedTable, work: Path) -> Topology:
-    build = MirroredRebuild(spark, Brokers(bootstrap), [table], 2, work)
+def run_rebuild(spark: Any, bootstrap: str, table: FoldedTable, work: Path, archive: Archive | None = None) -> Topology:
+    build = MirroredRebuild(spark, Brokers(bootstrap), [table], 2, work, lambda _: archive)
     provision([build.topology], Settings(bootstrap=bootstrap))
     build.run(lambda *_: None)
     return build.topology
@@ -94,6 +97,47 @@ def test_commands_resume_after_the_last_one_that_led_to_an_event(spark: Any, led
     put_commands(ledger, ("joe", "nothing was decided for him"))
     positions, _ = rebuilt(spark, ledger, tmp_path)
     assert positions == {"ann": 1, "bob": 2, "joe": 0}
+
+
+def test_commands_that_retention_has_removed_do_not_make_later_ones_decided(
+    spark: Any, ledger: Any, tmp_path: Path
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE), ("bob", OpenAccount()))
+    put_commands(ledger, ("ann", "c1"), ("ann", "never decided"), ("bob", "never decided"))  # c0 and c2 are gone
+    positions, _ = rebuilt(spark, ledger, tmp_path)
+    assert positions == {"ann": 1, "bob": 0, "joe": 0}
+
+
+def test_accounts_may_use_the_same_idempotency_key(spark: Any, ledger: Any, tmp_path: Path) -> None:
+    partition = partition_of(b"ann", PARTITIONS)
+    neighbour = next(name for name in map(str, range(99)) if partition_of(name.encode(), PARTITIONS) == partition)
+    ledger.decide(("ann", OpenAccount()))
+    put_commands(ledger, (neighbour, "c0"), ("ann", "c0"), ("ann", "never decided"))
+    positions, _ = rebuilt(spark, ledger, tmp_path)
+    assert positions["ann"] == 2
+
+
+def test_commands_resume_after_those_of_events_that_only_the_archive_has(
+    spark: Any, ledger: Any, tmp_path: Path
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE))
+    put_commands(ledger, ("ann", "c0"), ("ann", "c1"), ("ann", "never decided"))
+    kept = Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
+    kept.extend(Brokers(ledger.bootstrap))
+    ledger.forget()
+    positions, rows = rebuilt(spark, ledger, tmp_path, kept)
+    assert positions["ann"] == 2
+    assert rows["ann"].sequence == 2
+
+
+def test_a_worker_of_the_old_version_is_noticed(
+    spark: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = ledger.table.topology.group
+    ledger.decide(("ann", OpenAccount()))
+    monkeypatch.setattr(Brokers, "members", lambda _, asked: ("worker",) if asked == group else ())
+    with pytest.raises(GroupIsLive, match=f"workers of {group} are running"):
+        rebuilt(spark, ledger, tmp_path)
 
 
 def test_timers_go_on_after_the_last_one_that_arrived_here_or_at_a_neighbour(

@@ -214,6 +214,20 @@ def test_a_rebuild_reads_the_archive_and_the_tail_of_the_topic(
     assert rows(brokers, build.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
+def test_what_was_folded_from_another_archive_is_folded_again(
+    spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild, tmp_path: Path
+) -> None:
+    wrong, right = (Archive(spark, str(tmp_path / name), "accounts", ledger.table.events.name) for name in "ab")
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE))
+    for archive in (wrong, right):
+        archive.extend(brokers)
+    wrong.table().delete("value LIKE '%opened%'")
+    ledger.forget()
+    with pytest.raises(HistoryBroken):
+        Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: wrong).run(ignore)
+    assert Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: right).run(ignore) == 1
+
+
 def test_a_rebuild_needs_positions_to_start_from(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     with pytest.raises(NothingBefore, match="never committed a position"):
         Rebuild(spark, brokers, [ledger.table], 2, tmp_path).run(ignore)

@@ -190,6 +190,8 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = View(spark, bootstrap, "brokenviews")
+    view.topology = replace(view.topology, topics=())  # a neighbour's, as in a service that writes nothing but rows
+    view.table = replace(view.table, topology=view.topology)
     view.receive(("a", CHARGED), ("a", NOISE))
     view.has("a", charges=1, offset=0)
     view.park("a", 1)
@@ -265,8 +267,10 @@ def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 
 
-def test_copies_that_retention_has_removed_are_skipped_like_the_others(bootstrap: str) -> None:
-    view = View(None, bootstrap, "briefviews")
+def test_copies_that_retention_has_removed_are_skipped_like_the_others(
+    spark: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    view = View(spark, bootstrap, "briefviews")
     view.receive(("a", NOISE), ("a", NOISE))
     view.read()
     admin, cut = AdminClient({"bootstrap.servers": bootstrap}), TopicPartition(view.source.name, 0, 1)
@@ -276,3 +280,16 @@ def test_copies_that_retention_has_removed_are_skipped_like_the_others(bootstrap
     for _ in range(2):
         view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
         assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 2}}
+    view.receive(("a", CHARGED))
+    view.has("a", charges=1, offset=2)
+    assert view.audit() == "1 of 1 totals agree"
+    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
+
+
+def test_a_service_that_copies_is_not_rebuilt_beside_its_workers(
+    spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View(spark, bootstrap, "copyingviews")  # its own topic could be that of its copies
+    monkeypatch.setattr(Brokers, "members", lambda _, asked: ("worker",) if asked == view.topology.group else ())
+    with pytest.raises(GroupIsLive, match="workers of copyingviews are running"):
+        view.rebuild(tmp_path)
