@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -172,14 +172,16 @@ class TransactionalProducer:
         return self._producer
 
     def _abort(self, timeout_s: float) -> None:
-        """End the transaction. If that fails, too, a new producer ends it by taking over the transactional id."""
+        """End the transaction, or let a new producer end it by taking over the transactional id.
+
+        The next transaction is a new producer's anyway: librdkafka keeps a producer id that brokers have forgotten, as
+        they do after a week without a transaction, and then can't commit offsets ever again.
+        """
         if self._producer is None:
             return
-        try:
+        with suppress(KafkaException):
             self._producer.abort_transaction(timeout_s)
-        except KafkaException as failure:
-            log.warning("abort failed, a new producer will end the transaction", reason=str(failure))
-            self._producer = None
+        self._producer = None
 
 
 class _LastDeliveries:

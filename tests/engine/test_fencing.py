@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import repeat
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -17,8 +19,10 @@ from shared import failpoints
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
 from shared.kafka import transactions
+from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
+from shared.kafka.provision import provision
 from shared.kafka.transactions import (
     Record,
     TransactionAborted,
@@ -27,6 +31,7 @@ from shared.kafka.transactions import (
     group_metadata,
 )
 from shared.positions import Partition
+from shared.settings import Settings
 from tests.faults.log import with_open_transactions
 from tests.waiting import eventually
 
@@ -71,6 +76,21 @@ def test_clearing_pending_offsets_keeps_committed_ones(bootstrap: str, group: st
         producer.send([])
         producer.commit({SOURCE: 8}, ours)
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 8}
+
+
+def test_a_worker_that_was_idle_until_the_brokers_forgot_its_producer_goes_on(tmp_path: Path, group: str) -> None:
+    """They do so after `transactional.id.expiration.ms`, a week by default."""
+    soon = {"transactional.id.expiration.ms": 1, "transaction.remove.expired.transaction.cleanup.interval.ms": 100}
+    with EmbeddedKafka(tmp_path / "data", tmp_path / "logs", properties=soon) as kafka:
+        bootstrap = kafka.bootstrap
+        provision([TOPOLOGY], Settings(bootstrap=bootstrap))
+        with _member(bootstrap, group) as member:
+            producer, ours = TransactionalProducer(bootstrap, group), group_metadata(group, 1, str(member.memberid()))
+            _write(producer, {SOURCE: 1}, ours)
+            reasons = (_refusal(lambda: producer.forget_pending([SOURCE], ours)) for _ in repeat(None))
+            assert "INVALID_PRODUCER_ID_MAPPING" in next(filter(None, reasons))
+            eventually(lambda: not _refusal(lambda: _write(producer, {SOURCE: 2}, ours)))
+            assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 2}
 
 
 @pytest.mark.parametrize("generation", [0, 2])
@@ -141,6 +161,15 @@ def _write(
 ) -> None:
     producer.send(records)
     producer.commit(offsets, member)
+
+
+def _refusal(act: Callable[[], None]) -> str:
+    """Why it was aborted; nothing if it was not."""
+    try:
+        act()
+    except TransactionAborted as aborted:
+        return str(aborted)
+    return ""
 
 
 def _await_abort(bootstrap: str, step: str) -> None:
