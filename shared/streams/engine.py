@@ -329,9 +329,11 @@ class Engine(Service):
         watchdog = Watchdog()
         while not self.should_stop:
             await self.sleep(WATCH_S)
-            at_work = {tp: self._reached[tp] for tp in self.sources.keys() - self._to_pause()}
+            watched = self.sources.keys() - self._to_pause()
             try:
-                watchdog.check(at_work, await asyncio.to_thread(self._offsets.ends, at_work), time.monotonic())
+                ends = await asyncio.to_thread(self._offsets.ends, watched)
+                at_work = {tp: self._reached[tp] for tp in watched & (self.sources.keys() - self._to_pause())}
+                watchdog.check(at_work, ends, time.monotonic())
             except OffsetsUnknown:
                 log.info("the broker does not answer, so a lack of progress means nothing")
             except Standstill as standstill:
@@ -581,8 +583,7 @@ class Engine(Service):
         try:
             await self._version.refuse_if_superseded()
             committed = await self._ask(self._committed, sources, assignment.member)
-            begins = set(committed.values()) == {None}
-            if begins:
+            if set(committed.values()) == {None}:
                 await self._version.refuse_if_it_would_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, sources + actives + standbys)
@@ -593,7 +594,7 @@ class Engine(Service):
         for tp in sources:
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
-            if begins:
+            if committed[tp] is None:
                 self._batch.advance(tp, position, 0)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
         self.replicas.hold(actives, standbys, starts, ends)  # not before all checks have passed
@@ -607,8 +608,8 @@ class Engine(Service):
             standbys=len(standbys),
             to_restore=sum(max(0, r.target - r.position) for r in self.replicas.held.values() if r.active),
         )
-        if begins:
-            await self._flush()  # before any record, so that a later owner sees that this version has begun
+        # before any record, so that a later owner sees that this version has begun, and no row is without a position
+        await self._flush()
 
     def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
@@ -670,13 +671,12 @@ class Engine(Service):
 
     def _advance_replicas(self) -> None:
         """Follow the reader, which also passes offsets without a record: markers, aborted and compacted records."""
-        for tp, replica in self.replicas.held.items():
-            if replica.ours:
-                continue
-            if replica.advance(self._reader.position(tp), self._reader.highwater(tp)):
-                to_pause = self._to_pause()
-                self._reader.pause(*to_pause)
-                self._reader.resume(*(self._reader.assignment() - to_pause))
+        reader, held = self._reader, self.replicas.held.items()
+        restored = [tp for tp, r in held if not r.ours and r.advance(reader.position(tp), reader.highwater(tp))]
+        if restored:
+            to_pause = self._to_pause()
+            self._reader.pause(*to_pause)
+            self._reader.resume(*(self._reader.assignment() - to_pause))
 
     async def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """The brokers' answer: they are asked again while they are away or elect leaders.

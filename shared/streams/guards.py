@@ -12,6 +12,7 @@ from shared.positions import Partition
 log = structlog.get_logger(__name__)
 
 STANDSTILL_S = 120.0  # twice as long as another service's open transaction may hold back the records behind it
+UNWATCHED_S = 60.0  # between two checks, many times as long as they are apart
 
 LARGE_ROW_BYTES = 256 * 1024  # a quarter of what topics take by default
 
@@ -58,10 +59,16 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._still: dict[Partition, _Still] = {}
+        self._checked = 0.0
 
     def check(self, positions: Mapping[Partition, int], ends: Mapping[Partition, int], now: float) -> None:
-        """positions: the next offsets to handle. Raises Standstill when one stays although its partition grows."""
-        self._still = {tp: still for tp, still in self._still.items() if tp in positions}
+        """positions: the next offsets to handle. Raises Standstill when one stays although its partition grows.
+
+        After a pause, as of a machine that was suspended, nothing is known of the time between.
+        """
+        watched = now - self._checked < UNWATCHED_S
+        self._still = {tp: still for tp, still in self._still.items() if tp in positions and watched}
+        self._checked = now
         for tp, position in positions.items():
             still = self._still.get(tp)
             if still is None or still.position != position or still.end == ends[tp]:

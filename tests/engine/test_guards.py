@@ -9,6 +9,7 @@ from shared.streams import guards
 from shared.streams.guards import LARGE_ROW_BYTES, STANDSTILL_S, GapGuard, GrowthGuard, Standstill, Watchdog
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
+STEP_S = STANDSTILL_S / 3
 
 
 def test_a_first_record_at_the_requested_offset_is_accepted() -> None:
@@ -31,31 +32,40 @@ def test_a_batch_that_was_dropped_twice_is_read_in_the_end() -> None:
 
 def test_a_position_that_advances_is_no_standstill() -> None:
     watchdog = Watchdog()
-    for time, position in enumerate(range(100)):
-        watchdog.check({PLACE: position}, {PLACE: 1_000 + position}, time * STANDSTILL_S)
+    for position in range(100):
+        watchdog.check({PLACE: position}, {PLACE: 1_000 + position}, position * STEP_S)
 
 
 def test_a_position_without_new_records_is_no_standstill() -> None:
     """Only transaction markers may be left, or the brokers were unavailable."""
     watchdog = Watchdog()
-    for time in range(10):
-        watchdog.check({PLACE: 5}, {PLACE: 9}, time * STANDSTILL_S)
-    watchdog.check({PLACE: 5}, {PLACE: 10}, 10 * STANDSTILL_S - 1)
+    for step in range(10):
+        watchdog.check({PLACE: 5}, {PLACE: 9}, step * STEP_S)
+    for step in range(10, 12):
+        watchdog.check({PLACE: 5}, {PLACE: 10}, step * STEP_S)
 
 
 def test_a_position_that_stays_while_records_arrive_is_a_standstill() -> None:
     watchdog = Watchdog()
-    watchdog.check({PLACE: 5, OTHER: 1}, {PLACE: 5, OTHER: 1}, 0.0)
-    watchdog.check({PLACE: 5, OTHER: 2}, {PLACE: 6, OTHER: 2}, STANDSTILL_S - 1)
-    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* now 7; fix: start"):
-        watchdog.check({PLACE: 5, OTHER: 3}, {PLACE: 7, OTHER: 3}, STANDSTILL_S)
+    for step in range(3):
+        watchdog.check({PLACE: 5, OTHER: step}, {PLACE: 5 + step, OTHER: step}, step * STEP_S)
+    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* now 9; fix: start"):
+        watchdog.check({PLACE: 5, OTHER: 3}, {PLACE: 9, OTHER: 3}, 3 * STEP_S)
 
 
 def test_a_partition_that_comes_back_is_timed_anew() -> None:
     watchdog = Watchdog()
     watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
-    watchdog.check({}, {}, 10.0)
-    watchdog.check({PLACE: 5}, {PLACE: 99}, STANDSTILL_S + 10)
+    watchdog.check({}, {}, STEP_S)
+    for step in range(2, 4):
+        watchdog.check({PLACE: 5}, {PLACE: 99 + step}, step * STEP_S)
+
+
+def test_nothing_is_a_standstill_that_happened_while_nobody_watched() -> None:
+    """The machine was suspended, or the brokers were away."""
+    watchdog = Watchdog()
+    watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
+    watchdog.check({PLACE: 5}, {PLACE: 99}, STANDSTILL_S + STEP_S)
 
 
 def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatch) -> None:

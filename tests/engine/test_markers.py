@@ -94,11 +94,13 @@ def test_the_last_marker_of_an_idle_partition_is_committed_with_other_partitions
 def test_a_partition_that_gets_only_aborted_records_is_no_standstill() -> None:
     async def watch(engine: Engine, broker: Broker) -> None:
         watchdog = Watchdog()
-        for attempt in range(3):
+        for attempt in range(6):
             append(broker, IDLE, "aborted")
             await busy_turns(engine, broker)
             watchdog.check(
-                engine._reached, {place: len(broker.slots[place]) for place in engine._reached}, attempt * STANDSTILL_S
+                engine._reached,
+                {place: len(broker.slots[place]) for place in engine._reached},
+                attempt * STANDSTILL_S / 2.5,
             )
 
     with_engine(watch)

@@ -231,6 +231,22 @@ def test_a_first_batch_that_fails_is_not_taken_for_a_past(broker: Broker) -> Non
     assert events(broker, COPIED) == 1
 
 
+def test_a_first_batch_of_a_new_table_that_fails_is_not_taken_for_another_source(broker: Broker) -> None:
+    async def begin() -> None:
+        worker = Worker(broker, "later", 0, 1, topology=ROWS_ONLY)
+        await worker.start()
+        await worker.engine._await_commit()
+        worker.producer.fault = Fault("before_offsets", "refuse")
+        await worker.go_on()
+
+    broker.append(COMMANDS.name, OPEN, None)
+    without_chapters = replace(ROWS_ONLY, history=None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=without_chapters, processors=[AGGREGATE]).work())
+    asyncio.run(begin())
+    assert ROWS_ONLY.chapters is not None
+    assert events(broker, ROWS_ONLY.changelog(ROWS_ONLY.chapters)) == 1
+
+
 def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
