@@ -7,6 +7,8 @@ a store that can't be opened is simply wiped.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +40,7 @@ log = structlog.get_logger(__name__)
 BLOCK_CACHE = Cache(64 * 2**20)  # one for all partitions of the process
 WRITE_BUFFER_BYTES = 4 * 2**20
 MAX_OPEN_FILES = 64
+MAX_LOG_BYTES = 2**20
 
 # Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
@@ -46,6 +49,8 @@ FIRST_KEY = b"\x20"
 
 RELEASE_S = 2.0  # a closed store stays in use until its reader asks for the next row
 RELEASE_PAUSE_S = 0.005
+
+_TOO_MANY_FILES = os.strerror(errno.EMFILE)
 
 
 class StoreFailed(Exception):
@@ -188,6 +193,8 @@ class RowStore(SerializedStore[bytes, bytes]):
         except Exception as error:
             if _is_in_use(path, error):  # wiping it would damage a running worker
                 raise
+            if _TOO_MANY_FILES in str(error):
+                raise OSError(f"{error}; fix: raise the limit of open files, `ulimit -n`") from error
             log.warning("a local store is unreadable and is wiped", path=str(path), error=str(error))
             self.wipe(partition)
             return _open_and_check(path)
@@ -198,9 +205,8 @@ class RowStore(SerializedStore[bytes, bytes]):
         for partition in list(self._dbs):
             self.close(partition)
 
-    def persisted_offset(self, tp: TP) -> int | None:
-        offset = self.open(tp.partition)
-        return None if offset < 0 else offset
+    def persisted_offset(self, *_: object) -> None:
+        """Faust asks at every assignment: to open the stores for an answer would leave some open."""
 
     def set_persisted_offset(self, tp: TP, offset: int) -> None:
         raise NotImplementedError("only apply() moves the offset, together with the rows")
@@ -291,4 +297,6 @@ def _options() -> Options:
     options.set_max_open_files(MAX_OPEN_FILES)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(MAX_LOG_BYTES)
+    options.set_stats_dump_period_sec(0)
     return options

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
@@ -216,6 +219,40 @@ def test_a_store_that_cannot_write_its_last_rows_is_closed_all_the_same(
     shutil.rmtree(folder)
     end(store, 0)
     assert store.open(0) == -1
+
+
+def test_a_store_is_not_wiped_for_want_of_open_files(store: RowStore, tmp_path: Path) -> None:
+    store.open(0)
+    store.apply(0, dict(ROWS), 41)
+    store.close(0)
+    again, limits = _store(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in range(10):
+        lowest = os.open(os.devnull, os.O_RDONLY)  # every file from here on is above the limit
+        os.close(lowest)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
+            with suppress(StoreFailed):
+                again.open(0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert again.open(0) == 41
+        again.close(0)
+
+
+def test_what_rocksdb_notes_about_itself_does_not_fill_the_disk(store: RowStore, tmp_path: Path) -> None:
+    store.open(0)
+    (options,) = tmp_path.glob("*-0/OPTIONS-*")
+    assert {"max_log_file_size=1048576", "keep_log_file_num=1", "stats_dump_period_sec=0"} <= set(
+        options.read_text().split()
+    )
+
+
+def test_a_worker_may_open_more_files_than_its_shell_allows() -> None:
+    worker = "import resource; {}; from services.accounts.app import app; print({})"
+    lowered = "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
+    code = worker.format(lowered, "resource.getrlimit(resource.RLIMIT_NOFILE)[0]")
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+    assert int(done.stdout) > 256
 
 
 def test_reading_a_partition_that_is_not_open_raises_not_ready(store: RowStore) -> None:
