@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,6 +39,11 @@ class Divergence:
     def __str__(self) -> str:
         lines = (f"live    {self.live}", f"folded  {self.folded}", f"they part {self.at}")
         return "\n    ".join([f"{self.key}: {self.why}", *lines])
+
+
+def canonical(value: Any) -> str:
+    """JSON in which equal values are equal text, and 1, 1.0 and true differ, which are equal in Python."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def first_divergences(
@@ -95,7 +101,7 @@ class _Story:
     def explains(self, version: _Version) -> bool:
         """Whether the row is the fold at its sequence."""
         known = 0 <= version.sequence < len(self._states)
-        return known and from_json(to_json(self._states[version.sequence])) == version.state
+        return known and canonical(from_json(to_json(self._states[version.sequence]))) == canonical(version.state)
 
     def told(self, sequence: int | None) -> str:
         last = len(self._states) - 1

@@ -7,7 +7,6 @@ be behind: an aggregate's must include all events of that moment, a view's those
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, table_in
-from pipelines.divergence import Divergence, first_divergences
+from pipelines.divergence import Divergence, canonical, first_divergences
 from pipelines.events import records_below
 from pipelines.parked import in_scope, parked_keys, present_scope
 from shared.es.errors import OnefoldError, first_problem
@@ -171,11 +170,6 @@ def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequ
         return f"its row stopped at sequence {live.sequence}, its events had gone on to {first}"
     if live.sequence >= first + len(states):
         return f"its row is at sequence {live.sequence}, its events end at {first + len(states) - 1}"
-    if _canonical(from_json(to_json(live.state))) != _canonical(from_json(states[live.sequence - first])):
+    if canonical(from_json(to_json(live.state))) != canonical(from_json(states[live.sequence - first])):
         return f"its state differs at sequence {live.sequence}"
     return None
-
-
-def _canonical(value: Any) -> str:
-    """JSON in which equal values are equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipelines.progress import has_bar
 from shared.kafka.jars import fetch_jars, user_cache
 from shared.kafka.java import Java, find_java
 
@@ -93,7 +94,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     return (_LOCAL_ONLY if local else {}) | {
         "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        "spark.ui.showConsoleProgress": str(has_bar()).lower(),
         "spark.driver.memory": memory,
         "spark.jars": ",".join(map(str, jars)),
         # by default 200, 50 and 10,000 tasks, which only a cluster shares among enough cores
