@@ -3,15 +3,15 @@
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-Every event is folded, and an `evolve` that changes the state it is given, or makes one that no row can hold, fails the
-sentence, as does a message that the decider does not declare.
+Every event is folded, and an `evolve` that changes the state it is given, or makes one that a row does not give back as
+it was, fails the sentence, as does a message that its JSON does not give back, or that the decider does not declare.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
@@ -19,6 +19,9 @@ from shared.es.envelope import C, E
 from shared.es.errors import DomainError, first_problem
 from shared.es.message import Message
 from shared.es.row import Row, S
+
+_READ_AS = "is read from its JSON as"
+_FIX = "fix: declare the type that was given, such as tuple instead of Sequence, or give a union a discriminator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Given(Generic[C, E, S]):
     state: S
 
     def when(self, command: C) -> "Decided[E]":
-        _check_declared(command, self.decider.commands, "commands")
+        _check_message(command, self.decider.commands, "commands")
         try:
             events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
@@ -87,22 +90,43 @@ def history(decider: Decider[C, E, S], commands: Iterable[C]) -> list[E]:
 
 def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
     def evolve(state: S, event: E) -> S:
-        _check_declared(event, decider.events, "events")
+        _check_message(event, decider.events, "events")
         before = to_json(state)
         after = decider.evolve(state, event)
         assert to_json(state) == before, f"evolve changed the state it was given ({event!r}); fix: return a new one"
         try:
-            decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1)))
+            read = decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1))).state
         except ValidationError as error:
             raise AssertionError(
                 f"no row can hold the state after {event!r}: {first_problem(error)}; fix: let `decide` refuse the "
                 f"command, or widen the type"
             ) from None
+        assert _same(read, after), f"the state after {event!r} is {after!r}, and {_READ_AS} {read!r}; {_FIX}"
         return after
 
     return fold(evolve, events, start)
 
 
-def _check_declared(message: Message, declared: Iterable[type[Message]], where: str) -> None:
+def _check_message(message: Message, declared: Iterable[type[Message]], where: str) -> None:
     name = type(message).__name__
     assert type(message) in declared, f"a worker would refuse {name}; fix: add it to the `{where}` of the Decider"
+    try:
+        read = type(message).model_validate_json(to_json(message))
+    except ValidationError as error:
+        raise AssertionError(f"nobody can read {message!r}: {first_problem(error)}; {_FIX}") from None
+    assert _same(read, message), f"{message!r} {_READ_AS} {read!r}; {_FIX}"
+
+
+def _same(read: Any, written: Any) -> bool:
+    """Whether they are equal and of the same types at every depth; `==` takes a StrEnum for a str, and 1 for 1.0."""
+    if type(read) is not type(written):
+        return False
+    match written:
+        case BaseModel():
+            return all(_same(getattr(read, name), getattr(written, name)) for name in type(written).model_fields)
+        case dict():
+            return bool(read.keys() == written.keys()) and all(_same(read[key], written[key]) for key in written)
+        case list() | tuple():
+            return len(read) == len(written) and all(map(_same, read, written))
+        case _:
+            return bool(read == written)

@@ -1,7 +1,10 @@
 """Given-when-then sentences fail when they are not true."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
@@ -10,8 +13,9 @@ from services.accounts.domain.commands import AccountCommand, Charge, OpenAccoun
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from shared.es.decider import Decider
-from shared.es.message import Command, Event
+from shared.es.message import Command, Event, Part
 from shared.es.state import State
+from shared.es.times import Day, Instant
 from shared.testing.scenario import Scenario, history
 
 given = Scenario(DECIDER)
@@ -112,6 +116,106 @@ def test_a_state_that_no_row_can_hold_is_found() -> None:
     at_shelf().when(Store(item="lamp")).then(Stored(item="lamp"))
     with pytest.raises(AssertionError, match=r"the state after Stored\(item='bed'\): state\.free: .*; fix: let"):
         at_shelf(Stored(item="lamp")).when(Store(item="bed"))
+
+
+class Active(State):
+    uses: int = 0
+
+
+class Suspended(State):
+    uses: int = 0
+
+
+class Status(Enum):
+    CLOSED = "closed"
+
+
+class Word(StrEnum):
+    CLOSED = "closed"
+
+
+class Gate(State):
+    status: Status | None = None
+    word: Word | str = ""
+    seen: Sequence[str] = []
+    share: float = 0.0
+
+
+def led_to(after: Any, kind: Any, initial: Any) -> Scenario[Store, Stored, Any]:
+    return Scenario(
+        Decider(
+            decide=lambda command, _state: [Stored(item=command.item)],
+            evolve=lambda _state, _event: after,
+            initial=initial,
+            commands=(Store,),
+            events=(Stored,),
+            state=kind,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "initial", "after"),
+    [
+        (Active | Suspended, Active(), Suspended()),
+        (Gate, Gate(), Gate().model_copy(update={"status": "closed"})),
+        (Gate, Gate(), Gate(word=Word.CLOSED)),
+        (Gate, Gate(), Gate(seen=("lamp",))),
+        (Gate, Gate(), Gate().model_copy(update={"share": 1})),
+        (dict[str, Gate], {}, {"a": Gate(seen=("lamp",))}),
+    ],
+)
+def test_a_state_that_is_read_from_its_row_as_another_is_found(kind: Any, initial: Any, after: Any) -> None:
+    """Within a batch a worker goes on with what `evolve` returned, and later with what it reads."""
+    with pytest.raises(AssertionError, match=r"after Stored\(item='bed'\) is .*, and is read .* as .*; fix: declare"):
+        led_to(after, kind, initial)(Stored(item="bed"))
+
+
+def test_a_state_that_is_read_as_it_was_passes() -> None:
+    at_gate = led_to(Gate(status=Status.CLOSED, word="open", seen=["lamp"], share=0.5), Gate, Gate())
+    at_gate(Stored(item="bed")).when(Store(item="lamp")).then(Stored(item="lamp"))
+
+
+class Email(Part):
+    address: str
+
+
+class Post(Part):
+    address: str
+
+
+class Moved(Event):
+    TYPE = "depot.moved"
+
+    to: Email | Post | None = None
+    since: Day | Instant | None = None
+
+
+class Move(Command):
+    TYPE = "depot.move"
+
+    to: Email | Post
+
+
+@pytest.mark.parametrize("event", [Moved(to=Post(address="a")), Moved(since=datetime(1997, 1, 18, tzinfo=UTC))])
+def test_an_event_that_is_read_as_another_is_found(event: Moved) -> None:
+    decider = replace(DECIDER, decide=lambda *_: [event], events=(*DECIDER.events, Moved))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"Moved\(.*\) is read from its JSON as Moved\(.*\); fix: declare"):
+        Scenario(decider)(event)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"Moved\(.*\) is read from its JSON as Moved\(.*\); fix: declare"):
+        Scenario(decider)().when(Pay(amount_cents=1))
+
+
+def test_a_command_that_is_read_as_another_is_found() -> None:
+    decider = replace(DECIDER, commands=(*DECIDER.commands, Move))  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"Move\(to=Post\(.* as Move\(to=Email\("):
+        Scenario(decider)().when(Move(to=Post(address="a")))  # type: ignore[arg-type]
+
+
+def test_an_event_that_nobody_can_read_is_found() -> None:
+    event = AccountCharged.model_construct(amount_cents="much")  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"nobody can read .*: amount_cents: .*; fix: "):
+        given(event)
 
 
 class Fetch(Command):
