@@ -3,8 +3,8 @@
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-Every event is folded, and an `evolve` that changes the state it is given, or makes one that a row does not give back as
-it was, fails the sentence, as does a message that its JSON does not give back, or that the decider does not declare.
+Every event is folded. The sentence fails if `decide` or `evolve` changes the state it is given, if a state or a message
+is not read from its JSON as it was, and if the decider does not declare a message.
 """
 
 from collections.abc import Iterable
@@ -43,10 +43,13 @@ class Given(Generic[C, E, S]):
 
     def when(self, command: C) -> "Decided[E]":
         _check_message(command, self.decider.commands, "commands")
+        before = to_json(self.state)
         try:
             events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
             return Decided((), refusal)
+        finally:
+            _check_unchanged(self.state, before, "decide", command)
         _folded(self.decider, events, self.state)
         return Decided(events, None)
 
@@ -93,7 +96,7 @@ def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
         _check_message(event, decider.events, "events")
         before = to_json(state)
         after = decider.evolve(state, event)
-        assert to_json(state) == before, f"evolve changed the state it was given ({event!r}); fix: return a new one"
+        _check_unchanged(state, before, "evolve", event)
         try:
             read = decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1))).state
         except ValidationError as error:
@@ -105,6 +108,11 @@ def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
         return after
 
     return fold(evolve, events, start)
+
+
+def _check_unchanged(state: object, before: bytes, function: str, given: Message) -> None:
+    fix = "fix: make new lists and dicts, as in [*old, new]"
+    assert to_json(state) == before, f"{function} changed the state it was given ({given!r}); {fix}"
 
 
 def _check_message(message: Message, declared: Iterable[type[Message]], where: str) -> None:

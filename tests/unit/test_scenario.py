@@ -11,8 +11,10 @@ from pydantic import Field
 
 from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.errors import Overpaid
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from shared.es.decider import Decider
+from shared.es.errors import DomainError
 from shared.es.message import Command, Event, Part
 from shared.es.state import State
 from shared.es.times import Day, Instant
@@ -95,6 +97,28 @@ def test_an_evolve_that_changes_the_state_it_is_given_is_found() -> None:
         at_depot().when(Store(item="lamp"))
     with pytest.raises(AssertionError, match="changed the state it was given"):
         at_depot(Stored(item="bed"))
+
+
+@pytest.mark.parametrize("refusal", [None, Overpaid("never")])
+def test_a_decide_that_changes_the_state_it_is_given_is_found(refusal: DomainError | None) -> None:
+    def decide(command: Store, depot: Depot) -> list[Stored]:
+        depot.held[command.item] = 1
+        if refusal is not None:
+            raise refusal
+        return [Stored(item=command.item)]
+
+    at_depot = Scenario(
+        Decider(
+            decide=decide,
+            evolve=lambda depot, _stored: depot,
+            initial=Depot(held={}),
+            commands=(Store,),
+            events=(Stored,),
+            state=Depot,
+        )
+    )
+    with pytest.raises(AssertionError, match=r"decide changed the state it was given \(Store\(item='lamp'\)\); fix:"):
+        at_depot().when(Store(item="lamp"))
 
 
 class Shelf(State):
