@@ -9,6 +9,7 @@ is not read from its JSON as it was, and if the decider does not declare a messa
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic
 
 from pydantic import BaseModel, ValidationError
@@ -97,6 +98,7 @@ def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
         before = to_json(state)
         after = decider.evolve(state, event)
         _check_unchanged(state, before, "evolve", event)
+        _check_names(after, event)
         try:
             read = decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1))).state
         except ValidationError as error:
@@ -113,6 +115,14 @@ def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
 def _check_unchanged(state: object, before: bytes, function: str, given: Message) -> None:
     fix = "fix: make new lists and dicts, as in [*old, new]"
     assert to_json(state) == before, f"{function} changed the state it was given ({given!r}); {fix}"
+
+
+def _check_names(state: object, event: Message) -> None:
+    if isinstance(state, BaseModel):
+        kind = type(state)
+        others = vars(state).keys() - kind.model_fields.keys()
+        unknown = [name for name in others if not isinstance(getattr(kind, name, None), cached_property)]
+        assert not unknown, f"the state after {event!r} has no field {unknown[0]}; fix: correct the name in model_copy"
 
 
 def _check_message(message: Message, declared: Iterable[type[Message]], where: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 
 import pytest
@@ -198,6 +199,27 @@ def test_a_state_that_is_read_from_its_row_as_another_is_found(kind: Any, initia
 def test_a_state_that_is_read_as_it_was_passes() -> None:
     at_gate = led_to(Gate(status=Status.CLOSED, word="open", seen=["lamp"], share=0.5), Gate, Gate())
     at_gate(Stored(item="bed")).when(Store(item="lamp")).then(Stored(item="lamp"))
+
+
+def test_a_name_that_is_no_field_of_the_state_is_found() -> None:
+    """`model_copy` takes any name, and neither `==` nor the row shows it."""
+    gate = Gate().model_copy(update={"shares": 0.5})
+    with pytest.raises(AssertionError, match=r"after Stored\(item='bed'\) has no field shares; fix: correct the name"):
+        led_to(gate, Gate, Gate())(Stored(item="bed"))
+
+
+class Hall(State):
+    seats: tuple[int, ...] = ()
+
+    @cached_property
+    def free(self) -> int:
+        return sum(self.seats)
+
+
+def test_a_cached_property_of_the_state_is_no_field() -> None:
+    hall = Hall(seats=(1, 2))
+    assert hall.free == 3
+    led_to(hall, Hall, Hall())(Stored(item="bed"))
 
 
 class Email(Part):
