@@ -4,8 +4,10 @@
 `evolve` and Spark pass them on as they are; they can't look inside.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Annotated, Any
+from inspect import isclass
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
@@ -28,7 +30,7 @@ _MARK = _Mark()
 Personal = Annotated[str, _MARK] | None
 """Text about the person that the aggregate's id stands for; None if it was not given, and once they are forgotten.
 
-Give it no length or pattern: those of the encrypted text differ.
+Give it no length, pattern or validator: they would see the encrypted text.
 """
 
 SEALED = "sealed:1:"
@@ -50,8 +52,11 @@ class _OfAnything(GenerateJsonSchema):
 
 @cache
 def personal_fields(model: type[BaseModel]) -> frozenset[str]:
-    """The names of its personal fields. Raises ValueError for a field of which a part is personal."""
-    personal = {name for name, field in model.model_fields.items() if field.annotation == Personal}
+    """The names of its personal fields. Raises ValueError for one with a constraint, or of which a part is personal."""
+    personal = _personal(model)
+    for name in personal:
+        if rules := model.model_fields[name].metadata:
+            raise ValueError(f"{model.__name__}.{name}: {rules[0]} sees the encrypted text; fix: leave it out")
     whole = model.model_json_schema(by_alias=False, schema_generator=_OfAnything)
     models = whole.pop("$defs", {})
     own = models.get(_named(whole), whole)  # there, if it refers to itself
@@ -60,6 +65,30 @@ def personal_fields(model: type[BaseModel]) -> frozenset[str]:
             fix = "make it a field of the message itself, of the type Personal"
             raise ValueError(f"{model.__name__}.{name}: what is personal in it would not be encrypted; fix: {fix}")
     return frozenset(personal)
+
+
+def check_alike(types: Iterable[Any]) -> None:
+    """Raises ValueError for a field that is personal in one of the models and not in another. types: may be unions."""
+    models = [model for type_ in types for model in _models(type_)]
+    for model in models:
+        for name in _personal(model):
+            if bare := [other for other in models if name in other.model_fields and name not in _personal(other)]:
+                raise ValueError(
+                    f"{model.__name__}.{name} is personal, but {bare[0].__name__}.{name} is not: plain text would be "
+                    f"kept, or encrypted text shown; fix: make both Personal, or rename one"
+                )
+
+
+def _models(type_: Any) -> Iterator[type[BaseModel]]:
+    """The model that it is, or those of the union."""
+    if isclass(type_) and issubclass(type_, BaseModel):
+        yield type_
+    for part in get_args(type_):
+        yield from _models(part)
+
+
+def _personal(model: type[BaseModel]) -> set[str]:
+    return {name for name, field in model.model_fields.items() if field.annotation == Personal}
 
 
 def _marked(schema: Any, models: dict[str, Any]) -> bool:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from inspect import isclass
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
 from shared.changes import Feed
-from shared.es.personal import personal_fields
+from shared.es.personal import check_alike, personal_fields
 from shared.es.row import Row
 from shared.persons import check_person_keys
 from shared.positions import Committed
@@ -27,13 +27,15 @@ Present = Callable[[str, Row[Any]], BaseModel | None]
 def view_sealer(node: Node, present: Present) -> Sealer:
     """Decrypts what `present` gives.
 
-    If it is annotated with what it returns: raises SettingsError without the database that this needs, and ValueError
-    for a view with a part that would stay encrypted.
+    If it is annotated: raises SettingsError without the database that this needs, and ValueError for a view with a part
+    that would stay encrypted, such as a field that is Personal only in the row.
     """
     try:
-        returned = get_type_hints(present).get("return")
+        hints = get_type_hints(present)
     except (NameError, TypeError):  # such as of a partial
-        returned = None
+        hints = {}
+    returned = hints.get("return")
+    check_alike([returned, *(hint for hint in hints.values() if get_origin(hint) is Row)])
     views = [each for each in (returned, *get_args(returned)) if isclass(each) and issubclass(each, BaseModel)]
     if any(map(personal_fields, views)):
         check_person_keys(node.settings)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
-from pydantic import BaseModel, RootModel, TypeAdapter, create_model
+from pydantic import AfterValidator, BaseModel, Field, RootModel, TypeAdapter, create_model
 from typing_extensions import TypeAliasType, TypedDict
 
-from shared.es.message import Command, Part, check_types
+from shared.es.decider import Decider
+from shared.es.message import Command, Event, Part, check_types
 from shared.es.personal import Personal, personal_fields
+from shared.es.state import State
 
 
 class Name(Part):
@@ -85,3 +87,59 @@ def test_a_model_of_models_of_its_own_kind_is_looked_into_once() -> None:
         personal_fields(Tree)
     with pytest.raises(ValueError, match=r"\.root: what is personal"):
         personal_fields(RootModel[list[Personal]])
+
+
+@pytest.mark.parametrize("constraint", [Field(max_length=50), Field(pattern="^[A-Z]"), AfterValidator(str)])
+def test_a_constraint_is_refused_because_it_would_see_the_encrypted_text(constraint: Any) -> None:
+    register = create_model("Register", __base__=Register, name=(Annotated[Personal, constraint], ...))
+    with pytest.raises(ValueError, match=r"Register\.name: .* sees the encrypted text; fix: leave it out"):
+        check_types([register])
+
+
+def test_a_description_is_no_constraint() -> None:
+    described = create_model("Register", __base__=Register, name=(Personal, Field(None, description="who")))
+    assert personal_fields(described) == {"name", "street"}
+
+
+class Registered(Event):
+    TYPE = "customer.registered"
+
+    name: Personal
+
+
+class NamedBare(Registered):
+    name: str | None
+
+
+class Enter(Register):
+    name: str | None
+
+
+class Unknown(State):
+    phase: str = ""
+
+
+class Known(State):
+    name: Personal = None
+
+
+class KnownBare(State):
+    name: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("command", "event", "state", "which"),
+    [
+        (Enter, Registered, Unknown, r"Registered\.name is personal, but Enter\.name is not"),
+        (Register, NamedBare, Unknown, r"Register\.name is personal, but NamedBare\.name is not"),
+        (Register, Registered, Unknown | KnownBare, r"Register\.name is personal, but KnownBare\.name is not"),
+        (Enter, NamedBare, Annotated[Unknown | Known, "union"], r"Known\.name is personal, but Enter\.name is not"),
+    ],
+)
+def test_a_field_is_personal_in_all_of_a_decider_or_in_none(command: Any, event: Any, state: Any, which: str) -> None:
+    with pytest.raises(ValueError, match=which + ": .*; fix: make both Personal, or rename one"):
+        Decider(lambda *_: [], lambda state, _: state, Unknown(), (command,), (event,), state)
+
+
+def test_a_decider_of_which_all_fields_of_a_name_are_personal_is_taken() -> None:
+    Decider(lambda *_: [], lambda state, _: state, Unknown(), (Register,), (Registered,), Unknown | Known)

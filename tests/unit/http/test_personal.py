@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from services.accounts.api import AccountView, account_view, routes
+from services.accounts.domain.state import Account, Open
 from services.accounts.processors import PROCESSORS
 from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared import sealing
@@ -181,3 +182,19 @@ def test_a_view_with_a_part_that_would_stay_encrypted_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(ValueError, match=r"Holders\.accounts: what is personal in it"):
         show(node, holders)
+
+
+class BareView(BaseModel):
+    holder: str | None
+
+
+def bare_view(_key: str, row: Row[Account]) -> BareView | None:
+    return BareView(holder=row.state.holder) if isinstance(row.state, Open) else None
+
+
+@pytest.mark.parametrize("show", SHOWN, ids=["by id", "list", "changes"])
+def test_a_view_that_would_show_encrypted_text_is_refused_at_the_start(
+    node: MemoryNode, show: Callable[[MemoryNode, Present], object]
+) -> None:
+    with pytest.raises(ValueError, match=r"Open\.holder is personal, but BareView\.holder is not"):
+        show(node, bare_view)
