@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from shared.es.decider import Decider
+from shared.es.errors import first_problem
+from shared.es.message import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Golden:
 
     def check(self) -> None:
         """Every version of every type has its record and is read; the present version is written so, but for defaults.
+
+        And a present command is read as FastAPI reads it, from parsed JSON, in which a strict enum is only a text.
 
         Raises AssertionError, or BadMessage for a record that can't be read any more.
         """
@@ -48,6 +54,18 @@ class Golden:
                 record = json.loads(self(f"{message.TYPE}.v{message.VERSION}"))
                 same = _holds(json.loads(written), record) and codec.decode(written) == read[-1]
                 assert same, f"{message.TYPE} is written otherwise now"
+                if issubclass(message, Command):
+                    _check_body(message, record["data"])
+
+
+def _check_body(command: type[Command], data: Any) -> None:
+    try:
+        command.model_validate(data)
+    except ValidationError as error:
+        raise AssertionError(
+            f"{command.TYPE} gets 422 over HTTP: {first_problem(error)}; fix: declare the field as "
+            f"Annotated[X, Field(strict=False)]"
+        ) from None
 
 
 def _holds(found: Any, record: Any) -> bool:

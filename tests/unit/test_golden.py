@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
+from pydantic import Field, create_model
 
-from bench.domain import DECIDER, Sold
+from bench.domain import DECIDER, Sell, Sold
 from shared.es.errors import BadMessage
 from shared.testing.golden import Golden
 
@@ -99,3 +104,27 @@ def test_a_record_that_cannot_be_read_any_more_is_noticed(tmp_path: Path, write:
     write("bench.sold.v1", SOLD | {"data": {"cents": 2933}})
     with pytest.raises(BadMessage, match="amount_cents"):
         Golden(tmp_path, DECIDER).check()
+
+
+class Size(Enum):
+    SMALL = "s"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Decimal, "1.50"),
+        (Size, "s"),
+        (UUID, "12345678-1234-5678-1234-567812345678"),
+        (timedelta, "PT1H"),
+        (tuple[int, ...], [1]),
+    ],
+)
+def test_a_command_that_http_would_refuse_is_noticed(tmp_path: Path, write: Write, kind: Any, text: Any) -> None:
+    """FastAPI parses the body first, so a strict field gets text, or a list."""
+    write("bench.sell.v1", SELL | {"data": {"amount_cents": 2933, "more": text}})
+    strict = create_model("SellMore", __base__=Sell, more=(kind, ...))
+    with pytest.raises(AssertionError, match=r"bench\.sell gets 422 over HTTP: more: .*; fix: .*strict=False"):
+        Golden(tmp_path, replace(DECIDER, commands=(strict,))).check()
+    lax = create_model("SellMore", __base__=Sell, more=(Annotated[kind, Field(strict=False)], ...))
+    Golden(tmp_path, replace(DECIDER, commands=(lax,))).check()
