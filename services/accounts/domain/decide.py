@@ -49,32 +49,39 @@ MAX_AMOUNT_CENTS = 1_000_000_00
 
 def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
     """The events that follow from `command`; an empty list means that nothing changes. Raises AccountError."""
-    if isinstance(command, ChargeOrder | RefundOrder | SettleOrder):
-        return _of_order(command, account)
     name = type(command).__name__
     match command, account:
-        case Charge(amount_cents=amount), Open():
-            return [AccountCharged(amount_cents=_within_credit(_checked(amount), account))]
-        case Pay(amount_cents=amount), Open(balance_cents=balance):
-            if _checked(amount) > balance:
-                raise Overpaid(f"{name} refused: {amount} cents are more than the {balance} owed")
-            return [PaymentReceived(amount_cents=amount)]
-        case OpenAccount(), Unopened():
-            return [AccountOpened(holder=command.holder, **_limits(command))]
-        case OpenAccount(), Open():
+        case ChargeOrder() | RefundOrder() | SettleOrder(), _:
+            return _of_order(command, account)
+        case _, Closed():
+            raise AlreadyClosed(f"{name} refused: the account is closed")
+        case OpenAccount(holder=holder, order_limit_cents=order, credit_limit_cents=credit), Unopened():
+            _check_limits(command)
+            return [AccountOpened(holder=holder, order_limit_cents=order, credit_limit_cents=credit)]
+        case OpenAccount(), _:
             raise AlreadyOpen(f"{name} refused: the account is open")
-        case SetLimits(), Open():
-            return [LimitsSet(**_limits(command))]
-        case CloseAccount(), Open(balance_cents=balance):
-            if balance > 0:
-                raise StillOwes(f"{name} refused: {balance} cents are owed")
+        case _, Unopened():
+            raise UnknownAccount(f"{name} refused: the account was never opened")
+        case Charge(amount_cents=amount), _:
+            _check_amount(amount)
+            _check_credit(amount, account)
+            return [AccountCharged(amount_cents=amount)]
+        case Pay(amount_cents=amount), _:
+            _check_amount(amount)
+            if amount > account.balance_cents:
+                raise Overpaid(f"{name} refused: {amount} cents are more than the {account.balance_cents} owed")
+            return [PaymentReceived(amount_cents=amount)]
+        case SetLimits(order_limit_cents=order, credit_limit_cents=credit), _:
+            _check_limits(command)
+            return [LimitsSet(order_limit_cents=order, credit_limit_cents=credit)]
+        case CloseAccount(), _:
+            if account.balance_cents > 0:
+                raise StillOwes(f"{name} refused: {account.balance_cents} cents are owed")
             if account.held:
                 raise OrdersUnderWay(f"{name} refused: {len(account.held)} orders are neither settled nor refunded")
             return [AccountClosed()]
-        case _, Closed():
-            raise AlreadyClosed(f"{name} refused: the account is closed")
         case _:
-            raise UnknownAccount(f"{name} refused: the account was never opened")
+            assert_never(command)
 
 
 def _of_order(command: ChargeOrder | RefundOrder | SettleOrder, account: Account) -> list[AccountEvent]:
@@ -109,7 +116,8 @@ def _check_order(amount_cents: int, account: Account) -> None:
             if limit is not None and amount_cents > limit:
                 raise OrderLimitExceeded(f"{amount_cents} cents are more than the {limit} one order may cost")
             if amount_cents != 0:  # an order may be free
-                _within_credit(_checked(amount_cents), account)
+                _check_amount(amount_cents)
+                _check_credit(amount_cents, account)
         case Closed():
             raise AlreadyClosed("the account is closed")
         case Unopened():
@@ -118,27 +126,24 @@ def _check_order(amount_cents: int, account: Account) -> None:
             assert_never(account)
 
 
-def _within_credit(amount_cents: int, account: Open) -> int:
+def _check_credit(amount_cents: int, account: Open) -> None:
     limit = account.credit_limit_cents
     owed = account.balance_cents + account.held_cents
     if limit is not None and owed + amount_cents > limit:
         raise CreditExceeded(f"{amount_cents} cents refused: with the {owed} owed, they exceed the limit of {limit}")
-    return amount_cents
 
 
-def _limits(command: OpenAccount | SetLimits) -> dict[str, int | None]:
-    limits = {"order_limit_cents": command.order_limit_cents, "credit_limit_cents": command.credit_limit_cents}
-    if any(limit is not None and limit < 0 for limit in limits.values()):
+def _check_limits(command: OpenAccount | SetLimits) -> None:
+    limits = command.order_limit_cents, command.credit_limit_cents
+    if any(limit is not None and limit < 0 for limit in limits):
         raise LimitNegative(f"{type(command).__name__} refused: a limit is at least 0")
-    return limits
 
 
-def _checked(amount_cents: int) -> int:
+def _check_amount(amount_cents: int) -> None:
     if amount_cents <= 0:
         raise AmountNotPositive(f"{amount_cents} cents refused: an amount is at least 1 cent")
     if amount_cents > MAX_AMOUNT_CENTS:
         raise AmountTooLarge(f"an amount is at most {MAX_AMOUNT_CENTS} cents")
-    return amount_cents
 
 
 DECIDER: Decider[AccountCommand, AccountEvent, Account] = Decider(

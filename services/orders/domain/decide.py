@@ -4,7 +4,7 @@ An order does not wait for its compensations. Each is sent after the request tha
 it finds what there is to undo. An answer that arrives after the order has ended changes nothing.
 """
 
-from typing import Any, get_args
+from typing import Any, assert_never, get_args
 
 from services.orders.domain.commands import (
     CancelOrder,
@@ -38,7 +38,7 @@ from services.orders.domain.events import (
     OrderRejected,
     ReservationOverdue,
 )
-from services.orders.domain.state import INITIAL, Cancelled, Charging, Order, Placed, Reserving, Unplaced, evolve
+from services.orders.domain.state import INITIAL, Cancelled, Charging, Order, Reserving, Unplaced, evolve
 from shared.es.decider import Decider
 
 MAX_LINES = 100
@@ -57,7 +57,9 @@ def decide(command: OrderCommand, order: Order) -> list[OrderEvent]:
             return [OrderConfirmed(customer_id=order.customer_id, lines=order.lines, placed_at=order.placed_at)]
         case PlaceOrder(customer_id=customer, lines=lines, placed_at=at), Unplaced():
             return [OrderPlaced(customer_id=customer, lines=_checked(lines), placed_at=at)]
-        case PlaceOrder(), Placed():
+        case _, Unplaced():
+            raise UnknownOrder(f"{type(command).__name__} refused: the order was never placed")
+        case PlaceOrder(), _:
             raise AlreadyPlaced(f"PlaceOrder refused: the order is {order.phase}")
         case RecordRefusedReservation(sku=sku, code=code), Reserving(asked=asked) if sku in asked:
             return [_rejected(order, code)]
@@ -69,12 +71,14 @@ def decide(command: OrderCommand, order: Order) -> list[OrderEvent]:
             return [OrderCancelled(**_to_give_back(order))]
         case CancelOrder(), Cancelled():
             return []
-        case CancelOrder(), Placed():
+        case CancelOrder(), _:
             raise NotOpen(f"CancelOrder refused: the order is {order.phase}")
-        case _, Placed():
+        case RecordReservation() | RecordRefusedReservation() | RecordCharge() | RecordRefusedCharge(), _:
+            return []
+        case CheckDeadline(), _:
             return []
         case _:
-            raise UnknownOrder(f"{type(command).__name__} refused: the order was never placed")
+            assert_never(command)
 
 
 def _reserved(order: Reserving, sku: str) -> LineReserved:
