@@ -6,7 +6,7 @@ from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 from shared.es.envelope import C, CommandCodec, E, EventCodec
-from shared.es.message import check_types
+from shared.es.message import check_parts, check_types
 from shared.es.personal import check_alike
 from shared.es.row import Row, RowCodec, S
 from shared.es.upcasting import Upcasters, check_upcasters
@@ -23,9 +23,9 @@ class Decider(Generic[C, E, S]):
             new aggregates share `initial`, of which `frozen` does not freeze a dict or a list.
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
-    Raises ValueError for commands or events that `check_types` refuses, or of which a version cannot be upcast, for a
-    `state` that `check_roundtrip` refuses, or an `initial` that is not read from a row as it was, and for a field that
-    is Personal in one of all these and not in another.
+    Raises ValueError for commands or events that `check_types` or `check_parts` refuses, or of which a version cannot
+    be upcast, for a `state` that `check_roundtrip` refuses, or an `initial` that is not read from a row as it was, and
+    for a field that is Personal in one of all these and not in another.
     """
 
     decide: Callable[[C, S], Sequence[E]]
@@ -38,6 +38,7 @@ class Decider(Generic[C, E, S]):
 
     def __post_init__(self) -> None:
         check_types(self.commands)
+        check_parts(self.commands)
         check_types(self.events)
         check_upcasters((*self.commands, *self.events), self.upcasters)
         check_alike((*self.commands, *self.events, self.state))

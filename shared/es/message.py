@@ -1,10 +1,11 @@
 """Messages: facts and intents, as frozen models that carry their wire name and version."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from typing import Annotated, ClassVar
+from inspect import isclass
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from pydantic.errors import PydanticUserError
 
 from shared.es.personal import personal_fields
@@ -17,7 +18,7 @@ Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 class Part(BaseModel):
     """A model inside a message, which is as strict as its message: pydantic does not hand a configuration down.
 
-    In a command, write `class Line(Part, extra="forbid")`, so that no field is ignored there either.
+    In a command it must be a `class Line(Part, extra="forbid")`, so that no field is ignored there either.
     """
 
     # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
@@ -68,3 +69,23 @@ def check_types(messages: Sequence[type[Message]]) -> None:
         check_roundtrip(each)
         with suppress(PydanticUserError):  # not complete yet, as above
             personal_fields(each)
+
+
+def check_parts(commands: Iterable[type[Command]]) -> None:
+    """Raises ValueError for a command with a part, at any depth, that ignores unknown fields."""
+    for command in commands:
+        for part in _models(command):
+            if part.model_config.get("extra", "ignore") == "ignore" and not issubclass(part, RootModel):
+                name = part.__name__
+                fix = f'class {name}(Part, extra="forbid")'
+                raise ValueError(f"{command.__name__}: {name} inside it ignores unknown fields; fix: {fix}")
+
+
+def _models(type_: Any, known: Set[Any] = frozenset()) -> Iterator[type[BaseModel]]:
+    """The models that it consists of, itself included."""
+    if isclass(type_) and issubclass(type_, BaseModel) and type_ not in known:
+        yield type_
+        for field in type_.model_fields.values():
+            yield from _models(field.annotation, known | {type_})
+    for part in get_args(type_):
+        yield from _models(part, known)

@@ -222,11 +222,11 @@ def test_a_cached_property_of_the_state_is_no_field() -> None:
     led_to(hall, Hall, Hall())(Stored(item="bed"))
 
 
-class Email(Part):
+class Email(Part, extra="forbid"):
     address: str
 
 
-class Post(Part):
+class Post(Part, extra="forbid"):
     address: str
 
 

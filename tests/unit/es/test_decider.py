@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import RootModel, create_model
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import (
@@ -14,7 +15,7 @@ from services.accounts.domain.events import (
     PaymentReceived,
 )
 from shared.es.decider import fold
-from shared.es.message import Command
+from shared.es.message import Command, Part
 
 events = st.lists(
     st.one_of(
@@ -65,3 +66,32 @@ def test_a_command_without_a_type_is_refused() -> None:
     commands: Any = (*DECIDER.commands, Reopen)
     with pytest.raises(ValueError, match=r"messages without a TYPE: \['Reopen'\]: give each a wire name"):
         replace(DECIDER, commands=commands)
+
+
+class Wish(Part):
+    sku: str
+
+
+class Basket(Part, extra="forbid"):
+    wishes: dict[str, tuple[Wish, ...]]
+
+
+class Strict(Part, extra="forbid"):
+    more: tuple["Strict", ...] = ()
+
+
+def with_lines(kind: Any) -> Any:
+    order = create_model("Order", __base__=Command, lines=(kind, ...))
+    order.TYPE = "shop.order"
+    return replace(DECIDER, commands=(*DECIDER.commands, order))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Wish, Wish | None, tuple[Wish, ...], Basket, RootModel[list[Wish]]])
+def test_a_command_with_a_part_that_ignores_unknown_fields_is_refused(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r'Order: Wish inside it .*; fix: class Wish\(Part, extra="forbid"\)'):
+        with_lines(kind)
+
+
+@pytest.mark.parametrize("kind", [Strict, RootModel[list[Strict]], dict[str, int]])
+def test_a_command_whose_parts_take_only_their_fields_is_taken(kind: Any) -> None:
+    with_lines(kind)

@@ -152,7 +152,7 @@ async def test_a_body_that_json_cannot_hold_is_422(http: httpx.AsyncClient, body
     )
 
 
-class Inner(BaseModel):
+class Inner(BaseModel, extra="forbid"):
     weight: float = 0
     inner: Inner | None = None
 
