@@ -13,6 +13,7 @@ import structlog
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
+from shared.es.ids import check_aggregate_id
 from shared.es.message import Event
 from shared.es.row import Row, RowCodec
 from shared.es.step import fingerprint, step
@@ -222,7 +223,7 @@ class Rekey(Listener):
         events: Sequence[type[Event]],
         upcasters: Upcasters | None = None,
     ) -> None:
-        """keys: by target topic, the function that gives the keys of an event's copies there."""
+        """keys: by target topic, the function that gives the keys of an event's copies there: legal aggregate ids."""
         self.name = f"rekey.{source.name}"
         self.source = source
         self.copies = self.writes = tuple(keys)
@@ -231,7 +232,9 @@ class Rekey(Listener):
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         event = self._decode(record.value)
-        copies = [(target, key.encode()) for target, keys_of in self._keys.items() for key in _several(keys_of(event))]
+        copies = [
+            (target, _legal(target, key)) for target, keys_of in self._keys.items() for key in _several(keys_of(event))
+        ]
         for target, key in copies:
             batch.write(target, key, record.value or b"")
 
@@ -242,6 +245,15 @@ def _several(keys: Sequence[str]) -> Sequence[str]:
             f"the function of a Rekey gives a sequence of keys, not the text {keys!r}; fix: give [{keys!r}]"
         )
     return keys
+
+
+def _legal(target: str, key: str) -> bytes:
+    try:
+        return check_aggregate_id(key).encode()
+    except (AttributeError, ValueError) as error:  # it may be no text at all
+        raise ValueError(
+            f"a key for {target}: {error}; fix: leave it out, or give the field the type AggregateId in the command"
+        ) from None
 
 
 class Delay(Processor):

@@ -192,6 +192,17 @@ def test_a_copier_wants_several_keys_not_one_text() -> None:
     assert "fix: give ['monday']" in failure.reason
 
 
+@pytest.mark.parametrize("key", ["", "x" * 129, "a\n", ".", None, 5])
+def test_a_copier_parks_an_event_of_which_a_key_is_no_aggregate_id(key: Any) -> None:
+    """Nobody would read the copy."""
+    copier = Rekey({Topic("shop.by-day.v1"): lambda _: ["monday", key]}, source=FACTS, events=(Placed,))
+    failure = heard(copier, Placed())
+    assert failure is not None
+    assert failure.code == "processor.failed"
+    assert "ValueError: a key for shop.by-day.v1: " in failure.reason
+    assert failure.reason.endswith("fix: leave it out, or give the field the type AggregateId in the command")
+
+
 def heard(listener: Processor, event: Event) -> Failure | None:
     story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
     body = EventCodec([type(event)]).write(event, **story, sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
