@@ -117,14 +117,24 @@ class _Shape(GenerateJsonSchema):
             return {}
         return super().ser_schema(schema)
 
+    def decimal_schema(self, schema: Any) -> JsonSchemaValue:
+        return _unsorted(super().decimal_schema(schema), "decimal")
+
+    def timedelta_schema(self, schema: Any) -> JsonSchemaValue:
+        return _unsorted(super().timedelta_schema(schema), "duration")
+
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
+
+
+def _unsorted(schema: JsonSchemaValue, kind: str) -> JsonSchemaValue:
+    return {"type": kind} if schema.get("type") == "string" else schema
 
 
 def kinds(type_: Any, field: str, *, by_alias: bool = True) -> set[str]:
     """The JSON types that `field` has in values of `type_`, a type or a union of phases; empty if none has it.
 
-    A personal text is `encrypted`.
+    A personal text is `encrypted`. A Decimal is a `decimal`, a timedelta a `duration`: their text sorts otherwise.
     """
     whole = _schema(type_, by_alias)
     definitions = whole.get("$defs", {})

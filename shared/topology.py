@@ -52,9 +52,9 @@ class Table:
     so does the number of keys, such as windows for each sensor.
 
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
-    a date, a Decimal and a timedelta are text. So 9.5 is not 9.50, and neither Decimals nor timedeltas sort by size. A
-    query's field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a
-    row that is older than a field counts with the field's default.
+    a date is text. A Decimal or a timedelta would sort as text, too: index whole cents or seconds instead. A query's
+    field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a row
+    that is older than a field counts with the field's default.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     """
 

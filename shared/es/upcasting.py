@@ -7,7 +7,10 @@ from shared.es.errors import BadMessage
 from shared.es.message import Message
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-"""Turns the `data` of one version into that of the next. Its input is not validated yet."""
+"""Turns the `data` of one version into that of the next. Its input is not validated yet.
+
+A number with a fraction is a float there: make a Decimal of it with Decimal(str(x)).
+"""
 
 Upcasters = Mapping[tuple[str, int], Upcaster]
 """(type, version) → the upcaster from that version to the next."""

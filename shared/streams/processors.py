@@ -280,7 +280,7 @@ def with_history(topology: Topology, processors: Sequence[Processor]) -> Sequenc
     """The processors, with a Chronicle for the history that `topology` declares, if any.
 
     Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
-    that is not declared, for an index on a field that no phase of the state has, or that holds only lists or objects,
+    that is not declared, for an index on a field that no phase of the state has, or that holds no values in order,
     and for a topic that loses records before they are handled.
     """
     _refuse_second_aggregate(topology, processors)
@@ -356,6 +356,11 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
                 raise ValueError(
                     f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
                     f"fix: correct its indexes in topology.py"
+                )
+            if sized := sorted(held & {"decimal", "duration"}):
+                raise ValueError(
+                    f"{topology.service}: {field!r} in the table {processor.table.name} is a {sized[0]}, which would "
+                    f"sort as text; fix: index a whole number, such as cents or seconds"
                 )
             if set() < held - {"null"} <= {"array", "object", "encrypted"}:
                 raise ValueError(

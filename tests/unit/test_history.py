@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -181,6 +182,8 @@ class Basket(State):
     inner: State | None = None
     label: str | list[str] = ""
     name: Personal = None
+    price: Decimal | None = None
+    waited: timedelta = timedelta()
     nothing: None = None
     anything: Any = None
 
@@ -203,6 +206,15 @@ def test_an_index_on_what_has_no_order_is_refused_at_start_up(field: str, kind: 
     """Otherwise the first row with a value would stop the worker."""
     with pytest.raises(
         ValueError, match=rf"{field!r} in the table baskets is {kind} in JSON, and an index holds null, .*; fix: index"
+    ):
+        index_baskets(field)
+
+
+@pytest.mark.parametrize(("field", "kind"), [("price", "decimal"), ("waited", "duration")])
+def test_an_index_on_what_would_sort_as_text_is_refused_at_start_up(field: str, kind: str) -> None:
+    """11900.00 would come before 1190.00."""
+    with pytest.raises(
+        ValueError, match=rf"{field!r} in the table baskets is a {kind}, .* as text; fix: index a whole"
     ):
         index_baskets(field)
 
