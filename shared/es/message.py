@@ -49,7 +49,11 @@ class Event(Message):
 
 
 class Command(Message):
-    """An intent, named in the imperative. Unknown fields are refused, so a command is never half understood."""
+    """An intent, named in the imperative. Unknown fields are refused, so a command is never half understood.
+
+    `decide` has no clock: a time that matters is a field that the client sends. A route must not stamp it, because a
+    repeated request would be another command, and get 409.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
