@@ -43,7 +43,8 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     words = new_words(root, like, name, singular)
     rename = renaming(words)
     folders = [each for each in (f"services/{like}", f"tests/unit/{like}") if (root / each).exists()]
-    texts = {file: file.read_text() for folder in folders for file in _files(root / folder)}
+    contents = {file: file.read_bytes() for folder in folders for file in _files(root / folder)}
+    texts = {file: text for file, content in contents.items() if (text := _text(content)) is not None}
     if taken := clashes(texts, rename):
         already = f"services/{like} already uses {', '.join(taken)} for something else"
         raise StageFailed(f"{' and '.join(words.values())} cannot be told apart: {already}", "choose another name")
@@ -51,10 +52,11 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
-        for file, text in renamed(texts, rename, root, like):
+        copies = contents | {file: text.encode() for file, text in renamed(texts, rename, root, like)}
+        for file, content in copies.items():
             path = staged / rename(str(file.relative_to(root)))
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_bytes(content)
         _tidy(root, staged)
         made = tuple(map(rename, folders))
         _move(staged, root, made, {root / each.file: each.text for each in added})
@@ -65,6 +67,14 @@ def _files(folder: Path) -> list[Path]:
     """Without what tools leave there, such as __pycache__ and .DS_Store."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if not any(_MADE.match(part) for part in path.relative_to(folder).parts))
+
+
+def _text(content: bytes) -> str | None:
+    """None: it is none, such as that of a picture."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _tidy(root: Path, staged: Path) -> None:

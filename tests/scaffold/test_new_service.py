@@ -180,6 +180,13 @@ def test_a_service_without_tests_but_with_desktop_files_is_copied(checkout: Chec
     assert not (checkout.root / "services" / "wallets" / ".DS_Store").exists()
 
 
+def test_a_file_that_is_no_text_is_copied_as_it_is(checkout: Checkout) -> None:
+    picture = b"\x89PNG\r\n\x1a\n\x00\xff accounts"
+    (checkout.root / "services" / "accounts" / "accounts.png").write_bytes(picture)
+    new_service(checkout.root, "wallets", "accounts")
+    assert (checkout.root / "services" / "wallets" / "wallets.png").read_bytes() == picture
+
+
 @pytest.mark.parametrize("step", ["_tidy", "_move"])
 def test_a_copy_interrupted_midway_leaves_nothing(
     step: str, checkout: Checkout, monkeypatch: pytest.MonkeyPatch
