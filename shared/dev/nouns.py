@@ -42,7 +42,17 @@ def new_words(root: Path, like: str, name: str, singular: str | None) -> dict[st
     _check_free(root, _Noun(_legal(name), None))
     new = _new_noun(name, singular, old)
     _check_free(root, new)
+    _check_renamed(root, old)
     return dict(zip(old.words, new.words, strict=True))
+
+
+def _check_renamed(root: Path, old: _Noun) -> None:
+    kept = own_wire_names(root / "services" / old.plural) - {*old.words}
+    if old.singular and kept:
+        raise StageFailed(
+            f"{old.plural} has messages called {', '.join(sorted(kept))}, and its copy would have the same",
+            f"let the TYPE of each of its commands and events begin with {old.singular}.",
+        )
 
 
 def _noun_of(root: Path, service: str) -> _Noun:
@@ -75,7 +85,7 @@ def _singular_of(name: str) -> str | None:
     for ending, one in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
         if name.endswith(ending):
             return name.removesuffix(ending) + one
-    return name.removesuffix("s") if name.endswith("s") and not name.endswith(("ss", "us", "is")) else None
+    return name.removesuffix("s") if name.endswith("s") and not name.endswith(("ss", "us", "is", "uses")) else None
 
 
 def _check_free(root: Path, new: _Noun) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shared.checkout import found_services
 
-_WIRE_NAME = re.compile(r'^    TYPE = "([a-z0-9]+)\.', re.MULTILINE)
+_WIRE_NAME = re.compile(r'^    TYPE = "([a-z0-9_]+)\.', re.MULTILINE)
 _OWN_MESSAGES = ("commands", "events")
 _LIST_QUERY = "ListQuery"
 _LIST_PARAMETERS = {"order", "limit", "cursor", "complete", "max_lag", "partitions"}
@@ -26,8 +26,9 @@ Span = tuple[int, int]
 
 def renaming(words: Mapping[str, str]) -> Rename:
     """Renames each word wherever it stands alone or is a part of a name: orders, ORDERS, order_id, PlaceOrder."""
-    forms = {shape(word): shape(words[word]) for word in words for shape in (str.lower, str.title, str.upper)}
-    lower, title, upper = ("|".join(shape(word) for word in words) for shape in (str.lower, str.title, str.upper))
+    shapes = (str.lower, _class_name, str.upper)
+    forms = {shape(word): shape(words[word]) for word in words for shape in shapes}
+    lower, title, upper = ("|".join(shape(word) for word in words) for shape in shapes)
     noun = rf"(?<![A-Za-z])(?:{lower})(?![a-z])|(?:{title})(?![a-z])|(?<![A-Za-z])(?:{upper})(?![A-Za-z])"
     pattern = re.compile(rf"(?:(?<![A-Za-z])(?P<a>[Aa])n?(?P<gap>[ _]))?(?P<noun>{noun})")
 
@@ -37,6 +38,10 @@ def renaming(words: Mapping[str, str]) -> Rename:
         return article + word
 
     return lambda text: pattern.sub(replaced, text)
+
+
+def _class_name(word: str) -> str:
+    return word.title().replace("_", "")
 
 
 def clashes(texts: Texts, rename: Rename) -> list[str]:

@@ -107,7 +107,7 @@ def test_the_singular_of_a_plural(plural: str, singular: str) -> None:
     assert nouns._singular_of(plural) == singular
 
 
-@pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis"])
+@pytest.mark.parametrize("plural", ["billing", "staff", "status", "address", "basis", "statuses", "buses"])
 def test_new_service_asks_for_a_singular_that_it_cannot_derive(plural: str, untouched: Checkout) -> None:
     with pytest.raises(StageFailed, match="what is the singular of"):
         new_service(untouched.root, plural, "accounts")
@@ -178,6 +178,22 @@ def test_a_service_without_tests_but_with_desktop_files_is_copied(checkout: Chec
     assert new_service(checkout.root, "wallets", "accounts").folders == ("services/wallets",)
     assert (checkout.root / "services" / "wallets" / "app.py").exists()
     assert not (checkout.root / "services" / "wallets" / ".DS_Store").exists()
+
+
+def test_a_service_of_which_a_message_would_keep_its_name_is_not_copied(checkout: Checkout) -> None:
+    """Readers could not tell its messages from those of the copy."""
+    events = checkout.root / "services" / "accounts" / "domain" / "events.py"
+    events.write_text(events.read_text().replace('"account.closed"', '"gift_card.closed"'))
+    before = checkout.files()
+    with pytest.raises(StageFailed, match="accounts has messages called gift_card"):
+        new_service(checkout.root, "wallets", "accounts")
+    assert checkout.files() == before
+
+
+def test_a_noun_of_two_words_is_one() -> None:
+    assert renaming._WIRE_NAME.findall('    TYPE = "gift_card.open"\n') == ["gift_card"]
+    rename = renaming.renaming({"cards": "wallets", "gift_card": "wallet"})
+    assert rename("OpenGiftCard gift_card.open GIFT_CARD") == "OpenWallet wallet.open WALLET"
 
 
 def test_a_file_that_is_no_text_is_copied_as_it_is(checkout: Checkout) -> None:

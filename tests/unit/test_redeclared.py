@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,6 +45,13 @@ def data_of(message: type[Message]) -> str:
 
 def named(message: type[Message]) -> str:
     return f"{message.__module__.split('.')[1]}-{message.TYPE}"
+
+
+def test_no_two_services_that_decide_have_a_message_of_the_same_type() -> None:
+    """Services of views may read the same facts of a pipeline."""
+    deciding = [service for service in SERVICES if [*declared(service, "commands")]]
+    types = Counter(kind.TYPE for service in deciding for kind in declared(service, "commands", "events"))
+    assert [name for name, times in types.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Event)], ids=named)
