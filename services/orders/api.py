@@ -38,7 +38,7 @@ class OrderView(BaseModel):
 
 
 class OrderList(ListQuery):
-    """order: by id, phase or customer_id; a list filtered by phase or customer_id is fastest in that field's order."""
+    """Sorted by id, phase or customer_id; a list filtered by one of the last two is fastest if it is sorted by that."""
 
     order: Literal["id", "phase", "customer_id"] = "id"
     phase: Phase | None = None
