@@ -141,9 +141,12 @@ def _today() -> date:
 
 def routes(node: Node, peers: Peers) -> list[APIRouter]:
     router = APIRouter(prefix="/sales", tags=["sales"])
-    skus, skus_listed = Queries(node, peers, SKUS, sku_view), Lists(node, peers, SKUS, sku_view, SkuList)
-    days, days_listed = Queries(node, peers, DAYS, day_view), Lists(node, peers, DAYS, day_view, ListQuery)
-    hours, hours_listed = Queries(node, peers, HOURS, hour_view), Lists(node, peers, HOURS, hour_view, ListQuery)
+    skus = Queries(node, peers, SKUS, sku_view)
+    skus_listed = Lists(node, peers, SKUS, sku_view, SkuList)
+    days = Queries(node, peers, DAYS, day_view)
+    days_listed = Lists(node, peers, DAYS, day_view, ListQuery)
+    hours = Queries(node, peers, HOURS, hour_view)
+    hours_listed = Lists(node, peers, HOURS, hour_view, ListQuery)
     insights = Queries(node, peers, INSIGHTS, insight_view)
     insights_listed = Lists(node, peers, INSIGHTS, insight_view, InsightList)
     customers_listed = Lists(node, peers, CUSTOMERS, customer_today, CustomerList)
