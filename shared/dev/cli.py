@@ -31,6 +31,7 @@ from shared.dev.worker import faust_command, free_port
 from shared.es.errors import OnefoldError
 from shared.es.ids import reference
 from shared.kafka.acls import create_principals, grant
+from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import lines
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.provision import (
@@ -196,7 +197,9 @@ def mirror(
     """Copy commands, events, timers and dead letters to a second cluster by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
-    if {*target.split(",")} & {*settings.bootstrap.split(",")}:
+    if {*target.split(",")} & {*settings.bootstrap.split(",")} or (
+        not show and _one_cluster(settings.bootstrap, target)
+    ):
         same = f"{target} is where the records come from: it would get all of them again and again"
         raise StageFailed(same, "name the second cluster, or the first one in ONEFOLD_BOOTSTRAP")
     topics = mirrored_topics(load_topologies())
@@ -210,6 +213,11 @@ def mirror(
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
         running.check()
+
+
+def _one_cluster(source: str, target: str) -> bool:
+    """Whether they name one cluster, perhaps by different addresses. Raises BrokersUnavailable."""
+    return Brokers(source).cluster_id() == Brokers(target).cluster_id()
 
 
 @cli.command()

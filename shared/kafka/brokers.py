@@ -67,6 +67,11 @@ class Brokers:
         self.bootstrap = bootstrap
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
+    def cluster_id(self) -> str:
+        """The same from every broker of a cluster, under whatever address."""
+        asked = self._admin.describe_cluster
+        return str(self._until_answered(lambda: asked(request_timeout=REQUEST_TIMEOUT_S).result()).cluster_id)
+
     def partitions(self, topic: str) -> int:
         if not (found := self._partitions(topic)):
             raise BrokersUnavailable(f"{self.bootstrap} has no topic {topic}. Run `provision`.")
