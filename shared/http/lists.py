@@ -31,7 +31,9 @@ log = structlog.get_logger(__name__)
 
 MAX_PAGE = 500
 MAX_CURSOR = 6000  # holds an indexed text of 4 KB; with `partitions`, a peer's request stays below MAX_TARGET_BYTES
-EXAMINED = 20_000  # rows a partition examines for one page; if few match, the page is short and its cursor goes on
+# Rows that a worker examines for one page, in all its partitions: within the time that a peer waits for it. If few of
+# them match, the page is short and its cursor goes on.
+EXAMINED = 20_000
 
 Place = tuple[bytes, bytes]
 """Where a row is in a list's order: its sortable value and its key."""
@@ -259,28 +261,29 @@ class Lists:
                 parts |= {partition: part for partition, part in answer.items() if partition in theirs}
         return parts
 
-    async def _read(self, partitions: Iterable[Covered], query: ListQuery) -> Parts:
+    async def _read(self, partitions: Collection[Covered], query: ListQuery) -> Parts:
         """Leaves out a partition that moves away meanwhile. Raises NotReady while personal texts can't be decrypted."""
         held = await asyncio.to_thread(self._held, partitions, query)
         shown = await self._sealer.unsealed([view for part in held for _, view in part.found])
         return await asyncio.to_thread(_as_parts, held, shown)
 
-    def _held(self, partitions: Iterable[Covered], query: ListQuery) -> list[_Held]:
+    def _held(self, partitions: Collection[Covered], query: ListQuery) -> list[_Held]:
         held: list[_Held] = []
+        share = max(query.limit, EXAMINED // max(1, len(partitions)))  # a list without filters has full pages
         for covered in partitions:
             with suppress(NotReady):
-                held.append(_Held(covered, *self._found(covered.partition, query)))
+                held.append(_Held(covered, *self._found(covered.partition, query, share)))
         return held
 
-    def _found(self, partition: int, query: ListQuery) -> tuple[list[tuple[Place, BaseModel]], Place | None]:
-        """The matching rows as views, and where the next page goes on, unless this is the last."""
+    def _found(self, partition: int, query: ListQuery, most: int) -> tuple[list[tuple[Place, BaseModel]], Place | None]:
+        """The matching rows of the first `most` as views, and where the next page goes on, unless this is the last."""
         found: list[tuple[Place, BaseModel]] = []
         bounds = _bounds(query, self._table.indexes)
         for examined, place in enumerate(self._places(partition, query, bounds), 1):
             view = self._matching(partition, place[1], bounds)
             if view is not None:
                 found.append((place, view))
-            if len(found) == query.limit or examined == EXAMINED:
+            if len(found) == query.limit or examined == most:
                 return found, place
         return found, None
 

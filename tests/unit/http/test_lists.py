@@ -24,6 +24,7 @@ from shared.es.message import Event
 from shared.es.row import Row
 from shared.es.state import State
 from shared.es.times import Day, Instant
+from shared.http import lists as lists_module
 from shared.http.api import create_api
 from shared.http.lists import EXAMINED, ListQuery, Lists
 from shared.http.node import Node
@@ -89,6 +90,13 @@ async def test_a_page_of_endless_rows_reads_no_more_than_a_page_of_each_partitio
 
 async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(endless: Endless) -> None:
     page = await listed(endless, phase="closed", partitions="3")
+    assert (page["items"], endless.reads) == ([], EXAMINED)
+    assert page["cursor"]
+
+
+async def test_partitions_share_what_a_worker_examines_for_a_page(endless: Endless) -> None:
+    """Else a worker with many of them answers too late for its peers."""
+    page = await listed(endless, phase="closed")
     assert (page["items"], endless.reads) == ([], EXAMINED)
     assert page["cursor"]
 
@@ -377,6 +385,22 @@ async def test_a_made_up_cursor_is_refused(made_up: bytes) -> None:
 async def test_a_partition_that_does_not_exist_is_refused(asked: str) -> None:
     """Without it the list would claim to be complete."""
     assert await refusal(LISTS[0], "partitions", asked) == "query.partitions: there are partitions 0 to 7"
+
+
+@pytest.mark.parametrize("order", ["id", "due", "-due"])
+async def test_short_pages_lead_to_every_match(billed: MemoryNode, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists_module, "EXAMINED", 1)
+    found, cursor, short = list[str](), dict[str, str](), 0
+    while True:
+        page = await page_of_bills(billed, order=order, paid="false", limit=1, **cursor)
+        found += [item["bill"] for item in page["items"]]
+        if page["cursor"] is None:
+            break
+        short += not page["items"]
+        assert page["cursor"] != cursor.get("cursor")
+        cursor = {"cursor": page["cursor"]}
+    assert found == sorted("ac", reverse=order.startswith("-"))
+    assert short
 
 
 @pytest.mark.parametrize("order", ["note", "-note"])
