@@ -248,6 +248,8 @@ class Settings(BaseSettings):
             yield "ONEFOLD_PEER_SECRET is the one everybody knows: prod needs its own"
         if "*" in self.peers.split(","):
             yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod needs networks or hosts"
+        if self.trusted_proxies == "*":
+            yield "ONEFOLD_TRUSTED_PROXIES=* lets a client make up the address it is counted by: prod needs networks"
         if self.rate_limit == 0:
             yield "ONEFOLD_RATE_LIMIT=0 lets one client take everything: prod needs a limit"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections import OrderedDict
 
@@ -125,7 +126,7 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and "onefold.peer" not in scope and not self._spares(scope):
-            wait_s = self.buckets.take(f"address {(scope.get('client') or ('unknown',))[0]}")
+            wait_s = self.buckets.take(f"address {_counted((scope.get('client') or ('unknown',))[0])}")
             if wait_s > 0:
                 await too_many(TooMany(wait_s))(scope, receive, send)
                 return
@@ -133,6 +134,17 @@ class RateLimit:
 
     def _spares(self, scope: Scope) -> bool:
         return scope["path"] in self.spared and not scope["query_string"]
+
+
+def _counted(address: str) -> str:
+    """The address that a client can't choose: of IPv6 it has a whole /64. Anything else counts as it is."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address):
+        return address
+    return str(known.ipv4_mapped or ipaddress.IPv6Network((int(known), 64), strict=False))
 
 
 class TargetLimit:

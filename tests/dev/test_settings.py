@@ -160,6 +160,10 @@ def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ONEFOLD_PEERS": "*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
         ({"ONEFOLD_PEERS": "10.0.0.0/8,*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
         ({"ONEFOLD_PEER_SECRET": DEV_PEER_SECRET}, "ONEFOLD_PEER_SECRET is the one everybody knows"),
+        (
+            {"ONEFOLD_TRUSTED_PROXIES": "*"},
+            "ONEFOLD_TRUSTED_PROXIES=* lets a client make up the address it is counted by",
+        ),
         ({"ONEFOLD_RATE_LIMIT": "0"}, "ONEFOLD_RATE_LIMIT=0 lets one client take everything"),
     ],
 )

@@ -252,6 +252,26 @@ async def test_a_client_that_asks_too_fast_is_429_and_no_other_is(
     assert await statuses("10.0.0.2", 10) == [status] * 10
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1:2:3", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::1", "::2", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("10.0.0.1", "10.0.0.2", False),
+    ],
+)
+async def test_a_client_is_one_ipv4_address_or_one_network_of_ipv6(first: str, second: str, together: bool) -> None:
+    """A client has a whole /64 to ask from."""
+    api = create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes)
+    async with client_of(api, first) as http:
+        assert 429 in [(await http.get("/accounts")).status_code for _ in range(20)]
+    async with client_of(api, second) as http:
+        assert ((await http.get("/accounts")).status_code == 429) is together
+
+
 async def test_a_probe_is_answered_however_many_requests_come_from_its_address() -> None:
     """Kubernetes ends a worker whose probe is refused; a node's address may also be that of clients."""
     async with client_of(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes)) as http:
