@@ -184,7 +184,7 @@ class Settings(BaseSettings):
                 f"ONEFOLD_MIN_ISR={self.min_isr} is above ONEFOLD_REPLICATION={self.replication}: "
                 "no write could succeed"
             )
-        if self.http_host in ("0.0.0.0", "::") and self.advertised_url is None:
+        if _is_unspecified(self.http_host) and self.advertised_url is None:
             yield f"ONEFOLD_HTTP_HOST={self.http_host} needs ONEFOLD_ADVERTISED_URL: others cannot call it"
         if self.data_dir == Path():
             yield "ONEFOLD_DATA_DIR is empty, or the working folder: name a folder for the stores alone"
@@ -331,6 +331,13 @@ def _plain(value: object) -> str:
 def _has_address(url: str) -> bool:
     try:
         return bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return host == "0" or ipaddress.ip_address(host).is_unspecified  # "0": to a socket the same as 0.0.0.0
     except ValueError:
         return False
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from mode import Service
+
+from shared.settings import SettingsError
 
 DRAIN_S = 5
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
@@ -43,16 +46,28 @@ class HttpServer(Service):
         self._serving = asyncio.ensure_future(self._server.serve())
         while not self._server.started:
             if self._serving.done():
-                raise RuntimeError(f"HTTP can't listen on port {self._server.config.port}: is it taken?")
+                await self._serving  # raises why
             await asyncio.sleep(0.01)
 
     async def on_stop(self) -> None:
         self._closing.set()
         self._server.should_exit = True
-        await self._serving
+        await asyncio.wait([self._serving])
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Raises SettingsError if it can't listen, where uvicorn ends the process."""
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:
+            reason = end.__context__
+            if not isinstance(reason, OSError):
+                raise RuntimeError("the HTTP side did not start: its reason is in the log") from None
+            where = f"ONEFOLD_HTTP_HOST={self.config.host}, ONEFOLD_HTTP_PORT={self.config.port}"
+            fix = "name an address of this machine, and a port that is free"
+            raise SettingsError(f"HTTP can't listen at {where}: {reason.strerror}; fix: {fix}") from None
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves signals to the worker."""

@@ -108,6 +108,8 @@ def test_every_wrong_variable_is_named_with_its_value_and_what_is_allowed(monkey
     [
         ({"ONEFOLD_MIN_ISR": "2"}, "ONEFOLD_MIN_ISR=2 is above ONEFOLD_REPLICATION=1"),
         ({"ONEFOLD_HTTP_HOST": "0.0.0.0"}, "ONEFOLD_HTTP_HOST=0.0.0.0 needs ONEFOLD_ADVERTISED_URL"),
+        ({"ONEFOLD_HTTP_HOST": "0"}, "ONEFOLD_HTTP_HOST=0 needs ONEFOLD_ADVERTISED_URL"),
+        ({"ONEFOLD_HTTP_HOST": "0:0::0"}, "ONEFOLD_HTTP_HOST=0:0::0 needs ONEFOLD_ADVERTISED_URL"),
         ({"ONEFOLD_AUTH": "on"}, "ONEFOLD_AUTH=on needs ONEFOLD_AUTH_ISSUER"),
         ({"ONEFOLD_BOOTSTRAP": "a:1,kafka:99999"}, "ONEFOLD_BOOTSTRAP=kafka:99999 is not an address"),
         ({"ONEFOLD_ADVERTISED_URL": "http://:8000"}, "ONEFOLD_ADVERTISED_URL=http://:8000 is not an address"),

@@ -1,0 +1,74 @@
+"""The HTTP server by real sockets: what it can't bind, and how long it waits for a request."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+
+import pytest
+
+from services.accounts.api import routes
+from services.accounts.topology import TOPOLOGY
+from shared.checkout import CHECKOUT
+from shared.dev.worker import free_port
+from shared.http.api import create_api
+from shared.http.server import HttpServer
+from shared.settings import SettingsError
+from shared.testing.node import MemoryNode
+
+pytestmark = pytest.mark.anyio
+
+
+def server_at(host: str, port: int) -> HttpServer:
+    return HttpServer(create_api(MemoryNode(TOPOLOGY, []), routes), host, port)
+
+
+async def refused(host: str, port: int) -> str:
+    server = server_at(host, port)
+    with pytest.raises(SettingsError) as found:
+        await server.on_start()
+    await server.on_stop()
+    return str(found.value)
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        said = await refused("127.0.0.1", port)
+    assert said.startswith(f"HTTP can't listen at ONEFOLD_HTTP_HOST=127.0.0.1, ONEFOLD_HTTP_PORT={port}: ")
+    assert "address already in use; fix: " in said
+
+
+async def test_a_host_that_is_not_this_machine_is_named() -> None:
+    assert "ONEFOLD_HTTP_HOST=nowhere.invalid, " in await refused("nowhere.invalid", free_port())
+
+
+@asynccontextmanager
+async def serving(server: HttpServer) -> AsyncIterator[None]:
+    await server.on_start()
+    try:
+        yield
+    finally:
+        await server.on_stop()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])
+async def test_a_container_asks_its_worker_whatever_it_binds(host: str) -> None:
+    if host == "::" and not has_ipv6():
+        pytest.skip("no IPv6 here")
+    port = free_port()
+    command = [sys.executable, "-IS", str(CHECKOUT / "deploy" / "ready")]
+    async with serving(server_at(host, port)):
+        environment = {"ONEFOLD_HTTP_HOST": host, "ONEFOLD_HTTP_PORT": str(port)}
+        asked = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, text=True)
+    assert (asked.returncode, asked.stderr) == (0, "")
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), closing(socket.create_server(("::1", 0), family=socket.AF_INET6)):
+        return True
+    return False
