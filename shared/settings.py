@@ -190,9 +190,16 @@ class Settings(BaseSettings):
             yield "ONEFOLD_DATA_DIR is empty, or the working folder: name a folder for the stores alone"
         yield from self._bad_addresses()
         yield from self._incomplete_principal()
+        if self.auth == "on":
+            yield from self._no_issuer()
+
+    def _no_issuer(self) -> Iterable[str]:
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):
-            if self.auth == "on" and getattr(self, name) is None:
+            if getattr(self, name) is None:
                 yield f"ONEFOLD_AUTH=on needs {PREFIX}{name.upper()}: {Settings.model_fields[name].description}"
+        keys = self.auth_jwks
+        if keys is not None and not keys.startswith(("https://", "http://")) and not Path(keys).is_file():
+            yield f"ONEFOLD_AUTH_JWKS={keys} is no file: name one, or a URL that begins with https://"
 
     def _bad_addresses(self) -> Iterable[str]:
         for broker in self.bootstrap.split(","):

@@ -128,6 +128,17 @@ def test_settings_that_cannot_work_are_refused(
     assert refusal(monkeypatch, variables)[0].startswith(named)
 
 
+@pytest.mark.parametrize("keys", ["nowhere.json", "HTTPS://issuer.example/keys", "issuer.example/keys"])
+def test_a_key_set_that_is_neither_a_file_nor_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    """Else every token would be answered 503."""
+    (line,) = refusal(monkeypatch, SAFE | {"ONEFOLD_AUTH_JWKS": keys})
+    assert line == f"ONEFOLD_AUTH_JWKS={keys} is no file: name one, or a URL that begins with https://"
+
+
+def test_without_auth_nobody_looks_for_its_key_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, {"ONEFOLD_AUTH_JWKS": "nowhere.json"}).auth_jwks == "nowhere.json"
+
+
 @pytest.mark.parametrize("proxies", ["", "*", "10.0.0.7, ::1", "10.0.0.0/8,fd00::/8"])
 def test_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch, proxies: str) -> None:
     assert load(monkeypatch, {"ONEFOLD_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies

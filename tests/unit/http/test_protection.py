@@ -45,7 +45,7 @@ PROD = Settings.model_validate(
         "auth": "on",
         "auth_issuer": "https://issuer.example",
         "auth_audience": "accounts",
-        "auth_jwks": "/keys.json",
+        "auth_jwks": "https://issuer.example/keys",
         "peers": "127.0.0.0/8",
         "peer_secret": DEV_PEER_SECRET + "-not",
         "rate_limit": 1000,

@@ -32,7 +32,7 @@ from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
-from shared.settings import DEV_ISSUER, Settings
+from shared.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
 
@@ -309,12 +309,10 @@ async def test_a_token_that_was_good_expires(
 
 
 async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -> None:
-    settings = Settings(auth="on", auth_issuer=DEV_ISSUER, auth_audience="accounts", auth_jwks=str(tmp_path / "none"))
-    answer = await asked(
-        api_of("accounts", settings),
-        Route("accounts", "GET", "/accounts/{id}"),
-        DevIssuer(tmp_path).token("accounts", ["accounts:read"], "ann"),
-    )
+    api, issuer = api_of("accounts", issuer_settings(tmp_path, "accounts")), DevIssuer(tmp_path)
+    token = issuer.token("accounts", ["accounts:read"], "ann")
+    issuer.key_set.unlink()
+    answer = await asked(api, Route("accounts", "GET", "/accounts/{id}"), token)
     assert answer.status_code == 503
 
 
