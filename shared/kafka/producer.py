@@ -4,7 +4,7 @@ SendError
 ├── ProducerBusy      too many sends are unanswered: nothing was written, try again in a moment
 ├── SendUncertain     no full acknowledgement came, so the record may be written or not: send the same command id again
 ├── SendRefused       the record can never be written: nothing was written, and trying again won't help
-└── ProducerFailed    this producer will never send again: the worker has to be restarted
+└── ProducerFailed    this producer will never send again, and the record may be written or not: send by a new one
 """
 
 from __future__ import annotations
@@ -69,12 +69,9 @@ class SendRefused(SendError):
 
 
 class ProducerFailed(SendError):
-    """The producer can't go on without risking order or repeats; whether the record was written is unknown.
+    """The producer can't go on without risking order or repeats; whether the record was written is unknown."""
 
-    Operator action: restart the worker.
-    """
-
-    retriable = False
+    retriable = True  # by a new producer
 
 
 def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:

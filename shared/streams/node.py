@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any
 
+import structlog
 from aiokafka import TopicPartition
 
 from shared.changes import Feed
 from shared.es.errors import NotReady
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.producer import CommandProducer
+from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.positions import Committed
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
@@ -26,6 +27,8 @@ from shared.streams.replicas import Replica
 from shared.streams.sources import Source
 from shared.topology import PARKED, Table, Topic, Topology
 
+log = structlog.get_logger(__name__)
+
 LOG_READERS = 4  # at once; each has its own connections and its own batch
 
 
@@ -33,7 +36,7 @@ class WorkerNode:
     def __init__(self, app: WorkerApp) -> None:
         self._app = app
         self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.all_tables()}
-        self._producer = CommandProducer(app.settings.bootstrap, [app.topology])
+        self._producer = self._new_producer()
         self._log_readers = asyncio.Semaphore(LOG_READERS)
 
     @property
@@ -94,8 +97,18 @@ class WorkerNode:
             return await read_at(self._app.new_consumer, TopicPartition(topic.name, partition), offsets)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
-        _, offset = await self._producer.send(topic.name, key, value, partition)
+        producer = self._producer
+        try:
+            _, offset = await producer.send(topic.name, key, value, partition)
+        except ProducerFailed as error:
+            if producer is self._producer:  # else another request has replaced it
+                log.warning("a new producer takes the place of one that failed", reason=str(error))
+                self._producer = self._new_producer()
+            raise
         return offset
+
+    def _new_producer(self) -> CommandProducer:
+        return CommandProducer(self.settings.bootstrap, [self.topology])
 
     def ready(self) -> bool:
         engine = self._app.engine

@@ -1,18 +1,21 @@
-"""What a worker reports about its replicas of a table, as their owner and after its lease has ended."""
+"""What a worker reports about its replicas, as their owner and after its lease has ended, and how it sends."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
+from confluent_kafka import KafkaError
 
 from shared.clock import elapsed_s
+from shared.kafka.producer import ProducerFailed
 from shared.settings import Settings
 from shared.streams import node as node_module
 from shared.streams.engine import Assignment, Engine
@@ -158,3 +161,41 @@ def test_a_worker_without_tables_says_who_owns_its_partitions(
     changelog = SHOP.changelog(SHOP.parked).name
     monkeypatch.setattr(node_module, "owners", lambda _, asked: {1: "http://w"} if asked == changelog else {})
     assert node.status().owners == {"parked": {1: "http://w"}}
+
+
+class FailsOnce:
+    """In place of librdkafka's producers: the first fails for ever with two records, later ones write at offset 7."""
+
+    made = 0
+
+    def __init__(self, _: object) -> None:
+        FailsOnce.made += 1
+        self._fails = FailsOnce.made == 1
+        self._reports: list[Callable[..., None]] = []
+
+    def produce(self, *_: object, on_delivery: Callable[..., None]) -> None:
+        self._reports.append(on_delivery)
+
+    def poll(self, _: float) -> None:
+        if self._fails and len(self._reports) < 2:
+            return
+        error = KafkaError(KafkaError._FATAL) if self._fails else None
+        while self._reports:
+            self._reports.pop()(error, SimpleNamespace(partition=lambda: 0, offset=lambda: 7))
+
+
+def test_a_producer_that_failed_is_replaced_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kafka.producer.Producer", FailsOnce)
+    monkeypatch.setattr(FailsOnce, "made", 0)
+    node = WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine)))
+
+    async def append() -> int:
+        return await node.append(SHOP.parking, b"key", b"value", partition=0)
+
+    async def test() -> None:
+        failed = await asyncio.gather(append(), append(), return_exceptions=True)
+        assert [type(each) for each in failed] == [ProducerFailed, ProducerFailed]
+        assert await append() == 7
+
+    asyncio.run(test())
+    assert FailsOnce.made == 2

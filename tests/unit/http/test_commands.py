@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Annotated
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from fastapi import Depends, FastAPI
 
 from services.accounts.topology import EVENTS
 from shared.http.commands import CommandHeaders, command_headers
+from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
 from shared.testing.node import MemoryNode
 from tests.unit.http.services import client_of
 
@@ -31,6 +33,16 @@ async def test_when_a_command_happened_is_kept_in_utc(http: httpx.AsyncClient, n
     assert (await http.post("/accounts/ann", headers={"Occurred-At": sent})).status_code == 201
     (event,) = node.logs[EVENTS.name, node.partition(b"ann")]
     assert json.loads(event)["occurred_at"] == "2026-11-20T10:00:00Z"
+
+
+@pytest.mark.parametrize(("error", "status"), [(SendUncertain, 503), (ProducerFailed, 503), (SendRefused, 500)])
+async def test_a_command_that_may_be_written_is_asked_for_again(
+    http: httpx.AsyncClient, node: MemoryNode, monkeypatch: pytest.MonkeyPatch, error: type[SendError], status: int
+) -> None:
+    monkeypatch.setattr(node, "append", AsyncMock(side_effect=error("no")))
+    answer = await http.post("/accounts/ann")
+    assert answer.status_code == status
+    assert ("Use the same Idempotency-Key again" in answer.json()["detail"]) is (status == 503)
 
 
 @pytest.mark.parametrize(
