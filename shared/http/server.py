@@ -11,10 +11,12 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from mode import Service
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from shared.settings import SettingsError
 
 DRAIN_S = 5
+HEAD_S = 10  # for the head of a request, from the first byte or the connection on; bodies have a limit of their own
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
 
@@ -29,7 +31,7 @@ class HttpServer(Service):
             host=host,
             port=port,
             loop="none",
-            http="h11",  # limits the size of a request's headers, which uvicorn with the faster httptools does not
+            http=_Connection,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -53,6 +55,39 @@ class HttpServer(Service):
         self._closing.set()
         self._server.should_exit = True
         await asyncio.wait([self._serving])
+
+
+class _Connection(H11Protocol):
+    """Limits the time for a request's head, which uvicorn waits for without an end.
+
+    h11 limits its size, too, which uvicorn with the faster httptools does not.
+    """
+
+    _head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn does not say that there is none at first
+        if cycle is not None and not cycle.response_complete:
+            self._forget_head()
+        elif self._head_due is None:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)
+
+    def _forget_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
 
 
 class _Server(uvicorn.Server):

@@ -15,6 +15,7 @@ from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
 from shared.checkout import CHECKOUT
 from shared.dev.worker import free_port
+from shared.http import server as server_module
 from shared.http.api import create_api
 from shared.http.server import HttpServer
 from shared.settings import SettingsError
@@ -66,6 +67,31 @@ async def test_a_container_asks_its_worker_whatever_it_binds(host: str) -> None:
         environment = {"ONEFOLD_HTTP_HOST": host, "ONEFOLD_HTTP_PORT": str(port)}
         asked = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("requests", "sent"), [(0, b""), (0, b"GET /heal"), (0, b"GET /healthz HTTP/1.1\r\nHost: a\r\n"), (1, b"G")]
+)
+async def test_a_connection_that_sends_no_whole_request_is_closed(
+    requests: int, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEAD_S", 0.3)
+    port = free_port()
+    async with serving(server_at("127.0.0.1", port)):
+        idle, stuck = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for connection in (idle, *[stuck] * requests):
+            await answered(*connection)
+        stuck[1].write(sent)
+        await asyncio.wait_for(stuck[0].read(), 30)  # to its end
+        await answered(*idle)  # one that only waits is kept
+        for _, writer in (idle, stuck):
+            writer.close()
+            await writer.wait_closed()
+
+
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"}"), 30)).startswith(b"HTTP/1.1 200 ")
 
 
 def has_ipv6() -> bool:
