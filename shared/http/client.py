@@ -37,7 +37,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 3.0
 _NO_WORKER = (502, 503, 504)  # 502 and 504 come from a gateway: the command may have been taken
 _UNANSWERED = (429, *_NO_WORKER)
-POSITIONS_KEPT = 40  # more would not fit into a request's min_position
+POSITION_CHARS = 2000  # a request's min_position takes no more
 
 
 class ClientError(OnefoldError):
@@ -136,8 +136,8 @@ class _Calls:
         """From now on, read nothing older than `position`."""
         for partition, offset in parse_positions(position).items():
             self._positions[partition] = max(offset, self._positions.pop(partition, -1))
-            if len(self._positions) > POSITIONS_KEPT:
-                self._positions.popitem(last=False)
+        while len(self.position) > POSITION_CHARS:
+            self._positions.popitem(last=False)
 
     def send_steps(self, path: str, command: BaseModel | None, key: str | None, at: datetime | None) -> _Steps[Decided]:
         key = key or str(uuid.uuid4())
@@ -243,7 +243,7 @@ class _Workers:
     """Chooses the worker to ask: the same one as long as it answers."""
 
     def __init__(self, urls: str | Sequence[str], token: str | Callable[[], str] | None) -> None:
-        self._urls = [urls] if isinstance(urls, str) else list(urls)
+        self._urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
         self._token = token
         self._turn = 0
 

@@ -138,11 +138,17 @@ def test_reads_are_never_older_than_what_was_seen(slept: list[float]) -> None:
 def test_positions_are_the_latest_seen_and_bounded() -> None:
     ours = client(Script())
     for number in range(1000):
-        ours.note(f"topic-{number}/0@{number}")
+        ours.note(f"{'a-long-name-of-a-service' * 4}.topic-{number}/0@{number}")
     ours.note("topic-999/0@5")
     ours.note("topic-999/0@7,topic-999/0@1000,topic-999/0@6")
     assert "topic-999/0@1000" in ours.position
-    assert len(ours.position) < 2000
+    assert 1000 < len(ours.position) <= 2000
+
+
+def test_a_workers_url_may_end_with_a_slash() -> None:
+    script = Script(ACCEPTED)
+    Client("http://a/", http=httpx.Client(transport=httpx.MockTransport(script))).send("/accounts/ann")
+    assert script.asked[0].url.path == "/accounts/ann"
 
 
 def test_a_token_is_requested_anew_for_each_request(slept: list[float]) -> None:
