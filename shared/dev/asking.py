@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ from shared.loopback import DIRECT
 
 _TOKEN_VARIABLE = "ONEFOLD_TOKEN"
 _TIMEOUT_S = 30.0
+_PATIENCE_S = 60.0  # with a worker that answers 429
+
+_TOO_MANY = httpx.codes.TOO_MANY_REQUESTS
 
 T = TypeVar("T")
 
@@ -26,9 +30,14 @@ def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) ->
     """The JSON object in the worker's answer. Raises StageFailed, and Silent when it does not answer."""
     token = os.environ.get(_TOKEN_VARIABLE, "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    give_up = time.monotonic() + _PATIENCE_S
     try:
         with httpx.Client(mounts=DIRECT, timeout=_TIMEOUT_S) as http:
-            answer = http.request(method, url, json=body, headers=headers)
+            while (answer := http.request(method, url, json=body, headers=headers)).status_code == _TOO_MANY:
+                wait_s = float(answer.headers.get("Retry-After", 1))
+                if time.monotonic() + wait_s > give_up:
+                    break
+                time.sleep(wait_s)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, ImportError, ValueError) as error:  # the third: SOCKS
         fix = f"correct the URL, {_TOKEN_VARIABLE}, or the proxy in ALL_PROXY or HTTP_PROXY"
         raise StageFailed(f"{url} cannot be asked: {error}", fix) from error
@@ -63,6 +72,8 @@ def _fix(status: int) -> str:
             f"set {_TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
             "its `aud` must hold the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
         )
+    if status == _TOO_MANY:
+        return "try again later, or raise the service's ONEFOLD_RATE_LIMIT"
     if status in (httpx.codes.CONFLICT, httpx.codes.UNPROCESSABLE_ENTITY):
         return "correct what it names"
     if status < httpx.codes.INTERNAL_SERVER_ERROR:

@@ -41,6 +41,8 @@ def retry(
     service: str, letter_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None, url: Url = None
 ) -> None:
     """Handle the records parked under ID, or under each, in order, up to the first that fails again."""
+    if letter_id:
+        _ask(service, url, letter_id)  # a worker takes any request, and looks for what is parked later
     for each in [letter_id] if letter_id else [letter["id"] for letter in _all(service, url)]:
         _ask(service, url, each, "retry")
     look = _command("show", service, url, letter_id) if letter_id else _command("list", service, url)
@@ -56,6 +58,7 @@ def discard(
     url: Url = None,
 ) -> None:
     """Drop the first record parked under ID for good."""
+    _ask(service, url, letter_id)
     _ask(service, url, letter_id, "discard", {"offset": offset, "reason": reason})
     look, again = (_command(verb, service, url, letter_id) for verb in ("show", "retry"))
     print(f"asked; {look} shows what is left, and {again} handles it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from pipelines import answers as spark
-from shared.dev import cli, dead_letters, up
+from shared.dev import asking, cli, dead_letters, up
 from shared.dev.asking import Silent, ask
 from shared.dev.issuer import DevIssuer
 from shared.dev.processes import identify
@@ -90,6 +91,31 @@ def test_a_refusal_is_reported_with_a_fix_that_fits_it(answers: dict[str, Answer
     with pytest.raises(StageFailed, match="says: fix `evolve` and retry") as refused:
         ask("http://worker/dead-letters/chapters%2F0%2Fa/discard", "POST")
     assert refused.value.fix.startswith(fix)
+
+
+def test_a_worker_that_answers_429_is_asked_again_when_it_says(
+    answers: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    many = httpx.Response(429, headers={"Retry-After": "2"}, json={"detail": "too many requests"})
+    script = iter([many, many, httpx.Response(200, json={"items": []}), *[many] * 9])
+    answers["worker"] = lambda _: next(script)
+    assert ask("http://worker/dead-letters") == {"items": []}
+    assert slept == [2.0, 2.0]
+    monkeypatch.setattr(asking, "_PATIENCE_S", 1.0)
+    with pytest.raises(StageFailed, match="says: too many requests") as refused:
+        ask("http://worker/dead-letters")
+    assert "ONEFOLD_RATE_LIMIT" in refused.value.fix
+
+
+@pytest.mark.parametrize("act", [dead_letters.retry, partial(dead_letters.discard, offset=7, reason="a test")])
+def test_nothing_is_asked_of_what_is_not_parked(answers: dict[str, Answer], act: Callable[..., None]) -> None:
+    answers["worker"] = lambda request: httpx.Response(
+        404 if request.method == "GET" else 202, json={"detail": "nothing"}
+    )
+    with pytest.raises(StageFailed, match="says: nothing"):
+        act("orders", "orders/3/mistyped", url="http://worker")
 
 
 def test_a_discard_does_not_claim_that_the_record_is_dropped(
