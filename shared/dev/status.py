@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -178,8 +178,10 @@ def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | 
     due = list(_due(finite_s, [cluster for cluster in clusters.values() if cluster]))
     unknown = [name for name, cluster in clusters.items() if finite_s and cluster is None]
     untold = f"; unknown for {', '.join(unknown)}, where no worker answers" if unknown else ""
+    unread = list(_of_unknown_age(finite_s, [cluster for cluster in clusters.values() if cluster]))
+    untold += f"; unknown of {', '.join(unread)}, where no record was handled yet" if unread else ""
     text = f"about to remove unread records of {', '.join(due) or 'no topic'}{untold}"
-    return Line("retention", text, bool(due or unknown))
+    return Line("retention", text, bool(due or unknown))  # a timer that is not due is of unknown age, too
 
 
 def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator[str]:
@@ -189,3 +191,11 @@ def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator
             lag_s = place.lag_seconds or 0.0
             if lag_s > _DUE * kept_s:
                 yield f"{topic}/{place.partition} in {max(kept_s - lag_s, 0.0):,.0f} s"
+
+
+def _of_unknown_age(topics: Iterable[str], clusters: Sequence[Cluster]) -> Iterator[str]:
+    """Partitions with unhandled records, whose worker has handled none since it started."""
+    for topic in topics:
+        for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
+            if place.lag_records and place.lag_seconds is None:
+                yield f"{topic}/{place.partition}"
