@@ -180,6 +180,7 @@ def _write(stack: Stack) -> None:
     settings = stack.settings.environment() if stack.bootstrap else {}
     record = Record(identify(os.getpid()), tuple(children()), settings, _services(stack))
     new = _file(stack.root).with_suffix(".new")
+    new.touch(mode=0o600)  # it has passwords
     new.write_text(json.dumps(asdict(record), indent=2) + "\n")
     new.replace(_file(stack.root))
 

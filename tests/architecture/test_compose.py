@@ -60,24 +60,30 @@ def test_compose_watch_covers_every_service() -> None:
 
 @pytest.mark.skipif(not which("timeout"), reason="macOS has no `timeout`; the image has one")
 @pytest.mark.parametrize(
-    ("run", "limit_s", "agreed"),
-    [("exit 0", "60", True), ("exit 1", "60", False), ("exec /bin/sleep 60", "0.2", False)],
+    ("run", "limit_s", "agreed", "pause"),
+    [
+        ("exit 0", "60", True, "3600"),
+        ("exit 1", "60", False, "3600"),
+        ("exit 2", "60", False, "30"),  # nothing could be compared, as before the broker is there
+        ("exec /bin/sleep 60", "0.2", False, "30"),
+    ],
 )
 def test_parity_counts_as_agreed_only_if_its_last_run_succeeded(
-    run: str, limit_s: str, agreed: bool, tmp_path: Path
+    run: str, limit_s: str, agreed: bool, pause: str, tmp_path: Path
 ) -> None:
     script = re.search(r"^  parity:\n(?:.*\n)*?      - >-\n((?: {8}.*\n)+)", COMPOSE.read_text(), re.MULTILINE)
     assert script is not None
     mark = tmp_path / "agreed"
     if not agreed:
         mark.touch()  # left by the run before
-    for name, does in {"spark-submit": run, "sleep": "kill $PPID"}.items():
+    for name, does in {"spark-submit": run, "sleep": f"echo $1 > {tmp_path}/pause; kill $PPID"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
-    loop = " ".join(script[1].split()).replace("/tmp/agreed", str(mark))
+    loop = " ".join(script[1].split()).replace("/tmp/agreed", str(mark)).replace("$$", "$")
     environment = {"PATH": f"{tmp_path}:{os.defpath}", "PARITY_LIMIT_S": limit_s}
     subprocess.run(["sh", "-c", loop], env=environment, timeout=30)
     assert mark.exists() is agreed
+    assert (tmp_path / "pause").read_text() == f"{pause}\n"
 
 
 def test_every_image_has_a_version() -> None:
