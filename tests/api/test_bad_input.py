@@ -117,7 +117,9 @@ def test_a_wrong_method_is_refused(workers: Sequence[Client], open_account: str)
 def test_a_client_that_disconnects_midway_changes_nothing(workers: Sequence[Client], open_account: str) -> None:
     for worker in workers:
         with _connected(worker) as connection:
-            connection.sendall(_head(f"{open_account}/charges", "Content-Length: 30") + b'{"amount_cents": 5')
+            connection.sendall(_head(f"{open_account}/charges", "Content-Length: 30") + b'{"amount_cents": 5}')
+        later = worker.ask("POST", f"{open_account}/charges", b'{"amount_cents": 0}', JSON)  # is decided after it
+        assert later.code == "account.amount_not_positive"
 
 
 def _send_without_end(worker: Client, path: str) -> tuple[int, int]:

@@ -178,6 +178,7 @@ def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
             "ONEFOLD_TRUSTED_PROXIES=* lets a client make up the address it is counted by",
         ),
         ({"ONEFOLD_RATE_LIMIT": "0"}, "ONEFOLD_RATE_LIMIT=0 lets one client take everything"),
+        ({"ONEFOLD_FAILPOINT": "after_store:kill:1"}, "ONEFOLD_FAILPOINT=after_store:kill:1 ends the worker"),
     ],
 )
 def test_prod_refuses_settings_that_lose_data_or_let_anybody_in_and_dev_does_not(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +69,7 @@ def prove(histories: Mapping[str, Sequence[AccountCommand]], spark: Any, root: P
         accounts.worker.kill()
         accounts.ask(third)
         accounts.start(failpoint="after_offsets:kill:1")
-        eventually(lambda: accounts.worker.exit_code is not None, deadline_s=DEADLINE_S)
+        eventually(lambda: accounts.worker.exit_code, lambda code: code == -signal.SIGKILL, DEADLINE_S)
         accounts.start()
         accounts.await_decided()
         accounts.worker.kill()

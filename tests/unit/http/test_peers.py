@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,23 +234,23 @@ def forged(secret: str = SECRET, **claims: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "token",
+    "token",  # made in the test, which may run after tokens of now have expired
     [
-        "",
-        "1",
-        good(target="/accounts/bob"),
-        good(target="/accounts/ann?wait=1"),
-        good("POST"),
-        forged("a secret that other workers alone know"),
-        forged(aud="orders"),
-        forged(iss="onefold-dev"),
-        forged(exp=time.time() - 1),
-        good().rsplit(".", 1)[0] + ".",
+        lambda: "",
+        lambda: "1",
+        lambda: good(target="/accounts/bob"),
+        lambda: good(target="/accounts/ann?wait=1"),
+        lambda: good("POST"),
+        lambda: forged("a secret that other workers alone know"),
+        lambda: forged(aud="orders"),
+        lambda: forged(iss="onefold-dev"),
+        lambda: forged(exp=time.time() - 1),
+        lambda: good().rsplit(".", 1)[0] + ".",
     ],
 )
-async def test_a_request_with_a_forged_peer_token_is_401(token: str) -> None:
+async def test_a_request_with_a_forged_peer_token_is_401(token: Callable[[], str]) -> None:
     settings = Settings.model_validate({"peer_secret": SECRET})
-    answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token)
+    answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token())
     assert (answer.status_code, answer.json()["code"]) == (401, "peer.unknown")
 
 
