@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -34,7 +35,6 @@ _EXAMPLES: dict[str, Json] = {
     "422": {"code": "request.invalid", "detail": "query.limit: Input should be less than or equal to 500"},
     "503": {"code": "not_ready", "detail": "the owner of this key is moving"},
 }
-_TITLES = {"404": "Not Found", "409": "Conflict", "422": "Unprocessable Entity", "503": "Service Unavailable"}
 _BEARER = {
     "type": "http",
     "scheme": "bearer",
@@ -98,5 +98,5 @@ def _never_null(schema: Json) -> Json:
 def _problem(status: str) -> Json:
     content: Json = {"schema": {"$ref": "#/components/schemas/Problem"}}
     if status in _EXAMPLES:
-        content["example"] = {"title": _TITLES[status], "status": int(status), **_EXAMPLES[status]}
+        content["example"] = {"title": HTTPStatus(int(status)).phrase, "status": int(status), **_EXAMPLES[status]}
     return content
