@@ -125,15 +125,19 @@ class RateLimit:
         self.spared = spared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = None
         if scope["type"] == "http" and "onefold.peer" not in scope and not self._spares(scope):
-            wait_s = self.buckets.take(f"address {_counted((scope.get('client') or ('unknown',))[0])}")
-            if wait_s > 0:
-                await too_many(TooMany(wait_s))(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
+            refusal = too_fast(scope, self.buckets)
+        await (refusal or self.app)(scope, receive, send)
 
     def _spares(self, scope: Scope) -> bool:
         return scope["path"] in self.spared and not scope["query_string"]
+
+
+def too_fast(scope: Scope, buckets: Buckets) -> JSONResponse | None:
+    """429 when the client's address asks too often; counts this request."""
+    wait_s = buckets.take(f"address {_counted((scope.get('client') or ('unknown',))[0])}")
+    return too_many(TooMany(wait_s)) if wait_s > 0 else None
 
 
 def _counted(address: str) -> str:

@@ -23,7 +23,7 @@ from yarl import URL
 
 from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of
-from shared.http.limits import Buckets, RateLimit
+from shared.http.limits import Buckets, too_fast
 from shared.http.problems import MEDIA_TYPE, problem
 from shared.settings import Settings
 
@@ -118,18 +118,16 @@ class PeerCalls:
             try:
                 call = self.tokens.verify(token.decode("latin-1"), scope["method"], _target(scope))
             except (jwt.InvalidTokenError, ValueError) as error:
-                await RateLimit(_refusal(f"{type(error).__name__}: {error}"), self.buckets)(scope, receive, send)
+                refusal = too_fast(scope, self.buckets) or _unknown(f"{type(error).__name__}: {error}")
+                await refusal(scope, receive, send)
                 return
             scope["onefold.peer"] = call
         await self.app(scope, receive, send)
 
 
-def _refusal(reason: str) -> ASGIApp:
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-        log.warning("a peer's token was not signed by a worker of ours", reason=reason)
-        await problem(401, "peer.unknown", "not a request from one of our workers")(scope, receive, send)
-
-    return refuse
+def _unknown(reason: str) -> Response:
+    log.warning("a peer's token was not signed by a worker of ours", reason=reason)
+    return problem(401, "peer.unknown", "not a request from one of our workers")
 
 
 class AllowedPeers:
