@@ -65,7 +65,7 @@ def test_compose_watch_covers_every_service() -> None:
         ("exit 0", "60", True, "3600"),
         ("exit 1", "60", False, "3600"),
         ("exit 2", "60", False, "30"),  # nothing could be compared, as before the broker is there
-        ("exec /bin/sleep 60", "0.2", False, "30"),
+        ("exec /bin/sleep 60", "0.2", False, "3600"),
     ],
 )
 def test_parity_counts_as_agreed_only_if_its_last_run_succeeded(
