@@ -86,7 +86,7 @@ def test_a_worker_that_was_idle_until_the_brokers_forgot_its_producer_goes_on(tm
         provision([TOPOLOGY], Settings(bootstrap=bootstrap))
         with _member(bootstrap, group) as member:
             producer, ours = TransactionalProducer(bootstrap, group), group_metadata(group, 1, str(member.memberid()))
-            _write(producer, {SOURCE: 1}, ours)
+            eventually(lambda: not _refusal(lambda: _write(producer, {SOURCE: 1}, ours)))
             reasons = (_refusal(lambda: producer.forget_pending([SOURCE], ours)) for _ in repeat(None))
             assert "INVALID_PRODUCER_ID_MAPPING" in next(filter(None, reasons))
             eventually(lambda: not _refusal(lambda: _write(producer, {SOURCE: 2}, ours)))
