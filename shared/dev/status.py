@@ -175,27 +175,21 @@ def _retention(topologies: Sequence[Topology], clusters: Mapping[str, Cluster | 
     """clusters: by service; None where no worker says which records are not handled yet."""
     kept_ms = {topic.name: topic.retention_ms for each in topologies for topic in each.all_topics()}
     finite_s = {name: kept / 1000 for name, kept in kept_ms.items() if kept != KEPT_FOR_EVER}
-    due = list(_due(finite_s, [cluster for cluster in clusters.values() if cluster]))
+    places = [
+        (name, place) for name in finite_s for each in clusters.values() if each for place in each.topics.get(name, ())
+    ]
+    due = list(_due(finite_s, places))
     unknown = [name for name, cluster in clusters.items() if finite_s and cluster is None]
     untold = f"; unknown for {', '.join(unknown)}, where no worker answers" if unknown else ""
-    unread = list(_of_unknown_age(finite_s, [cluster for cluster in clusters.values() if cluster]))
+    unread = [f"{name}/{place.partition}" for name, place in places if place.lag_records and place.lag_seconds is None]
     untold += f"; unknown of {', '.join(unread)}, where no record was handled yet" if unread else ""
     text = f"about to remove unread records of {', '.join(due) or 'no topic'}{untold}"
     return Line("retention", text, bool(due or unknown))  # a timer that is not due is of unknown age, too
 
 
-def _due(finite_s: Mapping[str, float], clusters: Sequence[Cluster]) -> Iterator[str]:
+def _due(finite_s: Mapping[str, float], places: Iterable[tuple[str, SourcePartition]]) -> Iterator[str]:
     """Partitions where retention is about to reach unhandled records, and when it will."""
-    for topic, kept_s in finite_s.items():
-        for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
-            lag_s = place.lag_seconds or 0.0
-            if lag_s > _DUE * kept_s:
-                yield f"{topic}/{place.partition} in {max(kept_s - lag_s, 0.0):,.0f} s"
-
-
-def _of_unknown_age(topics: Iterable[str], clusters: Sequence[Cluster]) -> Iterator[str]:
-    """Partitions with unhandled records, whose worker has handled none since it started."""
-    for topic in topics:
-        for place in (place for cluster in clusters for place in cluster.topics.get(topic, ())):
-            if place.lag_records and place.lag_seconds is None:
-                yield f"{topic}/{place.partition}"
+    for topic, place in places:
+        kept_s, lag_s = finite_s[topic], place.lag_seconds or 0.0
+        if lag_s > _DUE * kept_s:
+            yield f"{topic}/{place.partition} in {max(kept_s - lag_s, 0.0):,.0f} s"
