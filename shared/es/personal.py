@@ -69,7 +69,7 @@ def personal_fields(model: type[BaseModel]) -> frozenset[str]:
 
 def check_alike(types: Iterable[Any]) -> None:
     """Raises ValueError for a field that is personal in one of the models and not in another. types: may be unions."""
-    models = [model for type_ in types for model in _models(type_)]
+    models = [model for type_ in types for model in models_in(type_)]
     for model in models:
         for name in _personal(model):
             if bare := [other for other in models if name in other.model_fields and name not in _personal(other)]:
@@ -79,12 +79,12 @@ def check_alike(types: Iterable[Any]) -> None:
                 )
 
 
-def _models(type_: Any) -> Iterator[type[BaseModel]]:
+def models_in(type_: Any) -> Iterator[type[BaseModel]]:
     """The model that it is, or those of the union."""
     if isclass(type_) and issubclass(type_, BaseModel):
         yield type_
     for part in get_args(type_):
-        yield from _models(part)
+        yield from models_in(part)
 
 
 def _personal(model: type[BaseModel]) -> set[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from inspect import isclass
-from typing import Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
 from shared.changes import Feed
-from shared.es.personal import check_alike, personal_fields
+from shared.es.personal import check_alike, models_in, personal_fields
 from shared.es.row import Row
 from shared.persons import check_person_keys
 from shared.positions import Committed
@@ -36,8 +35,7 @@ def view_sealer(node: Node, present: Present) -> Sealer:
         hints = {}
     returned = hints.get("return")
     check_alike([returned, *(hint for hint in hints.values() if get_origin(hint) is Row)])
-    views = [each for each in (returned, *get_args(returned)) if isclass(each) and issubclass(each, BaseModel)]
-    if any(map(personal_fields, views)):
+    if any(map(personal_fields, models_in(returned))):
         check_person_keys(node.settings)
     return sealer(node.settings)
 
