@@ -18,6 +18,8 @@ from shared.dev.stack import Stack
 from shared.settings import Settings
 from tests.faults.run import SEEN, choose_seed, listed
 
+pytest.register_assert_rewrite("tests.shop.books")
+
 TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them; the usual run stays under half an hour on two cores."""

@@ -127,7 +127,7 @@ class Scenario:
         self.await_frozen(worker)
 
     def await_frozen(self, worker: Worker) -> None:
-        observe(lambda: _is_frozen(worker), f"{worker.name} is frozen")
+        observe(lambda: is_frozen(worker), f"{worker.name} is frozen")
         self._seen["freezes"] += 1
 
     def load_for(self, records: int) -> None:
@@ -268,7 +268,7 @@ def runs(worker: Worker) -> bool:
         return False
 
 
-def _is_frozen(worker: Worker) -> bool:
+def is_frozen(worker: Worker) -> bool:
     """Whether a signal has stopped its process. Linux only."""
     return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 

@@ -8,11 +8,13 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from services.accounts.topology import COMMANDS
 from shared.kafka.producer import producer_config
 
 TICK_S = 0.01
@@ -31,24 +33,22 @@ _OPEN: Intent = ("account.open", {})
 class Sent(NamedTuple):
     """A record that the broker acknowledged, and the place that it named; of a repeated batch it may name no offset."""
 
+    topic: str
     partition: int
     offset: int | None
     key: bytes | None
     value: bytes | None
 
 
-class Load(threading.Thread):
-    """Appends to the commands topic: all kinds of commands, some of them repeated, a few of them poisoned."""
+class Steady(threading.Thread, ABC):
+    """Sends records at a steady rate, some of them again later, and records every acknowledgement."""
 
-    def __init__(self, bootstrap: str, seed: int, accounts: int, per_s: int) -> None:
+    def __init__(self, bootstrap: str, seed: int, per_s: int) -> None:
         super().__init__(name="load", daemon=True)
         self.acknowledged: list[Sent] = []
         self.failures: list[str] = []
-        self._random = random.Random(seed)
-        self._names = _new_names("f", accounts)
-        self._unopened = list(self._names)
-        self._later: list[tuple[bytes, bytes]] = []
-        self._number = 0
+        self.random = random.Random(seed)
+        self._later: list[tuple[str, bytes, bytes]] = []
         self._per_s = per_s
         self._ending = threading.Event()
         self._producer = Producer(producer_config(bootstrap, linger_ms=5, delivery_timeout_ms=120_000))
@@ -58,11 +58,11 @@ class Load(threading.Thread):
         while not self._ending.wait(TICK_S):
             due = int((time.monotonic() - began) * self._per_s)
             for _ in range(sent, due):
-                self._send_next()
+                self.send_next()
             sent = max(sent, due)
             self._producer.poll(0)
-        for key, value in self._later:
-            self._produce(key, value)
+        for topic, key, value in self._later:
+            self.send(topic, key, value)
         self._producer.flush()
 
     def end(self) -> None:
@@ -70,28 +70,59 @@ class Load(threading.Thread):
         self._ending.set()
         self.join()
 
-    def _send_next(self) -> None:
+    @abstractmethod
+    def send_next(self) -> None: ...
+
+    def send_command(self, topic: str, key: bytes, value: bytes) -> None:
+        """One in ten is repeated later, once or twice."""
+        draw = self.random.random()
+        self.send(topic, key, value)
+        if draw < DUPLICATED:
+            self._later += [(topic, key, value)] * self.random.randint(1, 2)
+        elif self._later and draw > 1 - 2 * DUPLICATED:
+            self.send(*self._later.pop(0))
+
+    def send(self, topic: str, key: bytes | None, value: bytes) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.failures.append(error.str())
+            else:
+                self.acknowledged.append(Sent(topic, message.partition() or 0, message.offset(), key, value))
+
+        while True:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=delivered)
+                return
+            except BufferError:  # the queue is full, as while no broker is there
+                self._producer.poll(TICK_S)
+
+
+class Load(Steady):
+    """Appends to the commands topic: all kinds of commands, some of them repeated, a few of them poisoned."""
+
+    def __init__(self, bootstrap: str, seed: int, accounts: int, per_s: int) -> None:
+        super().__init__(bootstrap, seed, per_s)
+        self._names = new_names("f", accounts)
+        self._unopened = list(self._names)
+        self._number = 0
+
+    def send_next(self) -> None:
         key, value = self._command()
         if self._number % POISONED_EVERY == 0:
-            self._produce(*self._random.choice([*POISONS, _oversize])((key, value)))
-            return
-        draw = self._random.random()
-        self._produce(key, value)
-        if draw < DUPLICATED:
-            self._later += [(key, value)] * self._random.randint(1, 2)
-        elif self._later and draw > 1 - 2 * DUPLICATED:
-            self._produce(*self._later.pop(0))
+            self.send(COMMANDS.name, *self.random.choice([*POISONS, _oversize])((key, value)))
+        else:
+            self.send_command(COMMANDS.name, key, value)
 
     def _command(self) -> tuple[bytes, bytes]:
         if self._unopened:
             name, (kind, data) = self._unopened.pop(), _OPEN
         else:
-            name, (kind, data) = self._random.choice(self._names), self._intent()
+            name, (kind, data) = self.random.choice(self._names), self._intent()
         self._number += 1
         return name.encode(), command(name, f"c{self._number}", kind, data)
 
     def _intent(self) -> Intent:
-        draw, amount = self._random.random(), self._random.randint(1, 10_000)
+        draw, amount = self.random.random(), self.random.randint(1, 10_000)
         if draw < 0.6:
             return "account.charge", {"amount_cents": amount}
         if draw < 0.95:
@@ -99,20 +130,6 @@ class Load(threading.Thread):
         if draw < 0.97:
             return "account.charge", {"amount_cents": -amount}
         return _OPEN if draw < 0.99 else ("account.close", {})
-
-    def _produce(self, key: bytes | None, value: bytes) -> None:
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.failures.append(error.str())
-            else:
-                self.acknowledged.append(Sent(message.partition() or 0, message.offset(), key, value))
-
-        while True:
-            try:
-                self._producer.produce("accounts.commands.v1", value, key, on_delivery=delivered)
-                return
-            except BufferError:  # the queue is full, as while no broker is there
-                self._producer.poll(TICK_S)
 
 
 class Answered(NamedTuple):
@@ -136,7 +153,7 @@ class HttpLoad(threading.Thread):
         self._urls = urls
         self._silent: str | None = None
         self._random = random.Random(seed)
-        self._names = _new_names("h", HTTP_ACCOUNTS)
+        self._names = new_names("h", HTTP_ACCOUNTS)
         self._ending = threading.Event()
 
     def run(self) -> None:
@@ -186,13 +203,13 @@ class HttpLoad(threading.Thread):
             connection.close()
 
 
-def _new_names(kind: str, count: int) -> list[str]:
+def new_names(kind: str, count: int) -> list[str]:
     """Names that no scenario on the same topics has used."""
     run = uuid.uuid4().hex[:8]
     return [f"{kind}-{run}-{number}" for number in range(count)]
 
 
-def command(name: str, command_id: str, kind: str, data: dict[str, int]) -> bytes:
+def command(name: str, command_id: str, kind: str, data: Mapping[str, Any]) -> bytes:
     envelope = {
         "command_id": command_id,
         "type": kind,

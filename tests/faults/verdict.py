@@ -38,8 +38,8 @@ def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partiti
 def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
     """Acknowledged records that are not where the broker said, or not in their partition where it did not say."""
     there = {
-        Sent(partition, offset, record.key, record.value)
-        for (_, partition), records in inputs.items()
+        Sent(topic, partition, offset, record.key, record.value)
+        for (topic, partition), records in inputs.items()
         for record in records
         for offset in (record.offset, None)
     }

@@ -136,17 +136,17 @@ def story_of(order: str) -> str:
 
 def read(bootstrap: str, topic: str) -> list[Said]:
     """Every committed record of a topic, partition after partition."""
-    return _said(read_whole(bootstrap, topic))
+    return said_by_topic(read_whole(bootstrap, topic)).get(topic, [])
 
 
 def read_from(bootstrap: str, places: Mapping[Partition, int]) -> list[Said]:
     """Every record committed from these offsets on, partition after partition."""
-    return _said(read_all(bootstrap, places))
+    return [said for told in said_by_topic(read_all(bootstrap, places)).values() for said in told]
 
 
-def _said(records: Records) -> list[Said]:
-    return [
-        Said(topic, read.key or b"", read.value or b"", read.offset, partition)
-        for (topic, partition), reads in sorted(records.items())
-        for read in reads
-    ]
+def said_by_topic(records: Records) -> dict[str, list[Said]]:
+    """By topic, partition after partition."""
+    found: dict[str, list[Said]] = {topic: [] for topic, _ in records}
+    for (topic, partition), reads in sorted(records.items()):
+        found[topic] += [Said(topic, read.key or b"", read.value or b"", read.offset, partition) for read in reads]
+    return found
