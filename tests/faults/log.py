@@ -5,10 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -21,6 +29,7 @@ from shared.kafka.brokers import Brokers
 from shared.positions import Partition
 
 DEADLINE_S = 60.0
+LEADERS_S = 10.0
 
 
 class Read(NamedTuple):
@@ -135,6 +144,9 @@ def _reader(bootstrap: str, starts: Mapping[Partition, int]) -> Consumer:
             "auto.offset.reset": "error",
         }
     )
+    with suppress(KafkaException):  # librdkafka asks for leaders once a second, but for these at once
+        for topic in {topic for topic, _ in starts}:
+            consumer.list_topics(topic, LEADERS_S)
     consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
     return consumer
 

@@ -48,10 +48,7 @@ Written = Counter[tuple[str, bytes]]
 
 
 def settled(bootstrap: str, deadline_s: float = 90.0) -> Records:
-    """Every record of every topic, once they are what a replay would write. Raises AssertionError with the difference.
-
-    One reader for all: each waits a second until it knows its leaders.
-    """
+    """Every record of every topic, once they are what a replay would write; else fails with the difference."""
     found: Records = {}
 
     def left() -> tuple[Written, Written]:
