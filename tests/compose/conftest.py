@@ -13,6 +13,7 @@ import pytest
 from tests.compose.project import ROOT, Project
 
 FIRST_PORT = 28_100
+FIX = "fix: install Docker with `docker compose` and start it, or leave out --compose"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,15 +25,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def engine() -> None:
-    """Skips the test when no Docker engine answers or the client has no `compose`."""
+    """Fails the test when no Docker engine answers or the client has no `compose`: they run only if asked for."""
     for command in (["docker", "info", "--format", "{{.ServerVersion}}"], ["docker", "compose", "version"]):
         try:
             asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"no Docker engine answers: {error}")
+            pytest.fail(f"no Docker engine answers: {error}; {FIX}")
         if asked.returncode:
             said = (asked.stderr or asked.stdout).strip().splitlines()
-            pytest.skip(f"no Docker engine answers: {' '.join(command)}: {said[-1] if said else asked.returncode}")
+            pytest.fail(
+                f"no Docker engine answers: {' '.join(command)}: {said[-1] if said else asked.returncode}; {FIX}"
+            )
 
 
 Projects = Callable[..., Project]

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import subprocess
-import time
 
 import httpx
 import pytest
@@ -165,11 +164,9 @@ def test_the_other_replicas_take_over_from_a_lost_container(system: Project) -> 
 
 def test_a_stopped_replica_leaves_its_group_within_the_stop_time(system: Project) -> None:
     leaver = system.containers("accounts")[1]
-    began = time.monotonic()
     subprocess.run(["docker", "stop", "--time", str(STOP_S), leaver.id], check=True, capture_output=True)
-    took_s = time.monotonic() - began
     (stopped,) = [each for each in system.containers("accounts") if each.id == leaver.id]
-    assert (stopped.exit_code, took_s < STOP_S) == (0, True), took_s
+    assert stopped.exit_code == 0  # then Docker would have killed it, which is 137
     system.up("--scale", "accounts=1", "--no-recreate")
     eventually(lambda: owners(system), lambda seen: seen == [urls(system)])
     assert system.demo(4 * PURCHASES).startswith("verdict: ok")

@@ -55,6 +55,31 @@ def test_a_key_released_while_others_owned_it_is_not_parked_again() -> None:
     _with_engine(return_home)
 
 
+@pytest.mark.parametrize(
+    ("last", "keeps"),
+    [
+        pytest.param(3, False, id="it lacks a record that is gone"),
+        pytest.param(4, False, id="the records of all its rows are gone"),
+        pytest.param(5, True, id="it lacks records that are there"),
+        pytest.param(9, True, id="it lacks none"),
+        pytest.param(10, False, id="it has a record that is not there"),
+    ],
+)
+def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: int, keeps: bool) -> None:
+    """The changelog begins at 5 and ends before 10; the store has everything up to `last`."""
+
+    async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
+        changelog = TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, last)
+        engine.replicas.hold([changelog], standby=(), starts={changelog: 5}, ends={changelog: 10})
+        replica = engine.replicas.held[changelog]
+        assert (stores[ACCOUNTS.name].rows(0), replica.position) == (({b"a-1": b"row"}, last + 1) if keeps else ({}, 5))
+        assert replica.restored is (last == 9)
+
+    _with_engine(return_home)
+
+
 READS: dict[str, Callable[[Replicas], object]] = {
     "a row": lambda replicas: replicas.read(ACCOUNTS, 0, b"a-1"),
     "all rows": lambda replicas: list(replicas.scan(ACCOUNTS, 0)),

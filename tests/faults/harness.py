@@ -60,6 +60,10 @@ class Violated(AssertionError):
     """A promise was broken."""
 
 
+class Late(AssertionError):
+    """Something is not done yet: the machine may be too slow, or a promise broken."""
+
+
 class Scenario:
     """Starts load and readers on a healthy stack; at the end waits until it is healthy again, and judges."""
 
@@ -182,6 +186,9 @@ class Scenario:
         observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
         observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
         self.end_load()
+        ended = [
+            f"{worker.name} ended by itself with {worker.exit_code}" for worker in self.workers if has_ended(worker)
+        ]
         for worker in self.running():
             worker.await_ready(DEADLINE_S)
         self.await_decided()
@@ -192,6 +199,7 @@ class Scenario:
             outputs = uncompacted(self._follower.records, outputs)
         truth = truth_of(inputs)
         violations = [
+            *ended,
             *self._load.failures,
             *self._http.unanswered,
             *self._http.strange,
@@ -268,6 +276,11 @@ def runs(worker: Worker) -> bool:
         return False
 
 
+def has_ended(worker: Worker) -> bool:
+    """Whether it was neither stopped nor killed by the scenario, and yet runs no more."""
+    return worker.exit_code is not None
+
+
 def is_frozen(worker: Worker) -> bool:
     """Whether a signal has stopped its process. Linux only."""
     return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -293,7 +306,7 @@ def _await(holds: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not holds():
         if time.monotonic() > deadline:
-            raise Violated(f"not so within {DEADLINE_S:.0f} s: {what}")
+            raise Late(f"not so within {DEADLINE_S:.0f} s: {what}")
         time.sleep(TICK_S)
 
 

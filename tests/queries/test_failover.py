@@ -29,10 +29,8 @@ class Seen:
     right: int = 0
     refused: int = 0
     wrong: list[str] = field(default_factory=list)
-    slowest_s: float = 0.0
 
-    def note(self, answer: httpx.Response, expected: int, took_s: float) -> None:
-        self.slowest_s = max(self.slowest_s, took_s)
+    def note(self, answer: httpx.Response, expected: int) -> None:
         match answer.status_code:
             case 200 if answer.json()["balance_cents"] == expected:
                 self.right += 1
@@ -46,15 +44,13 @@ class Seen:
 async def steady_reads(
     http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int], **query: str
 ) -> AsyncIterator[Seen]:
-    """Reads every key through every URL, as long as the block lasts."""
+    """Reads every key through every URL, as long as the block lasts. Raises TimeoutException for a slow answer."""
     seen, stop = Seen(), asyncio.Event()
 
     async def read(url: str) -> None:
         while not stop.is_set():
             for account_id, cents in balances.items():
-                began = time.monotonic()
-                answer = await http.get(url + path_of(account_id), params=query)
-                seen.note(answer, cents, time.monotonic() - began)
+                seen.note(await http.get(url + path_of(account_id), params=query, timeout=LONGEST_ANSWER_S), cents)
             await asyncio.sleep(0.05)
 
     readers = [asyncio.ensure_future(read(url)) for url in urls]
@@ -73,13 +69,11 @@ async def test_keys_of_a_lost_owner_are_503_until_their_rows_are_right_again(clu
     async with client() as http:
         await fill(http, victim.url, balances)
         async with steady_reads(http, [worker.url for worker in others], balances) as seen:
-            await asyncio.sleep(0.5)
+            await asyncio.to_thread(eventually, lambda: seen.right, lambda right: right >= 4 * len(keys))
             assert seen.refused == 0
             await asyncio.to_thread(getattr(victim, how))
             await _all_right(http, [worker.url for worker in others], balances)
     assert seen.wrong == []
-    assert seen.right > 0
-    assert seen.slowest_s < LONGEST_ANSWER_S
 
 
 async def test_other_partitions_answer_while_one_owner_is_gone(cluster: Stack) -> None:
@@ -102,10 +96,8 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
         await fill(http, frozen.url, dict.fromkeys(keys, 10))
         frozen.pause()
         try:
-            began = time.monotonic()
-            refused = await http.get(other.url + path_of(keys[0]))
+            refused = await http.get(other.url + path_of(keys[0]), timeout=LONGEST_ANSWER_S)
             assert refused.status_code == 503
-            assert time.monotonic() - began < LONGEST_ANSWER_S
             for key in keys:
                 await post(http, f"{third.url}{path_of(key)}/charges", {"amount_cents": 5})
         finally:

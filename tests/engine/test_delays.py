@@ -1,0 +1,27 @@
+"""A delayed source hands out its records in their order in the log, each when it is old enough."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka import TopicPartition
+
+from shared.kafka.reader import ReadRecord
+from shared.streams.processors import Delay
+from shared.streams.sources import Source
+from shared.topology import Topic
+
+TIMERS = Topic("shop.timers.v1")
+DELAY = Delay(source=TIMERS, target=Topic("shop.commands.v1"), delay_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "due", "next_at"),
+    [(14.9, [], 15.0), (15.0, [0], 17.0), (16.9, [0], 17.0), (17.0, [0, 1, 2], 0.0)],
+)
+def test_a_record_waits_for_its_time_and_for_the_records_before_it(now: float, due: list[int], next_at: float) -> None:
+    """Record 2 is older than record 1, as when the clocks of two workers differ."""
+    written = enumerate((10.0, 12.0, 11.0))
+    records = [ReadRecord(TIMERS.name, 0, offset, b"o-1", b"", int(at * 1000)) for offset, at in written]
+    source = Source(TopicPartition(TIMERS.name, 0), [DELAY], position=0, end=3)
+    assert [record.offset for record in source.due(records, now)] == due
+    assert source.due_at == next_at
