@@ -87,6 +87,7 @@ def new_service(
     """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
     made = scaffold.new_service(CHECKOUT, name, like, singular)
     print("\n".join(f"created  {folder}" for folder in made.folders))
+    print(f"renamed  {', '.join(f'{old} to {new}' for old, new in made.words.items())}")
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
     print(f"try      python3 dev.py {f'test {made.folders[-1]}' if len(made.folders) > 1 else 'check'}")
 

@@ -29,10 +29,11 @@ _MADE = re.compile(r"\.|__pycache__$")
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The new folders, and what was added to existing files, by file."""
+    """The new folders, their words by those that they replace, and what was added to existing files, by file."""
 
     folders: tuple[str, ...]
-    additions: dict[str, str]
+    words: Mapping[str, str]
+    additions: Mapping[str, str]
 
 
 def new_service(root: Path, name: str, like: str, singular: str | None = None) -> Created:
@@ -60,7 +61,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
         _tidy(root, staged)
         made = tuple(map(rename, folders))
         _move(staged, root, made, {root / each.file: each.text for each in added})
-    return Created(made, {each.file: each.what for each in added})
+    return Created(made, words, {each.file: each.what for each in added})
 
 
 def _files(folder: Path) -> list[Path]:

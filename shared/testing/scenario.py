@@ -1,28 +1,33 @@
-"""A decider's test as a sentence: given the past, when a command comes, then these events follow.
+"""Tests of deciders and read models as sentences: given the past, when a command comes, then these events follow.
 
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-Every event is folded. The sentence fails if `decide` or `evolve` changes the state it is given, if a state or a message
-is not read from its JSON as it was, and if the decider does not declare a message.
+sku = ViewScenario(READ_MODELS, SKUS)
+sku("abba", happened(OrderConfirmed(…))).shows(Totals(orders=1, …))
+
+Every event is folded. A sentence fails if `decide`, `evolve` or `project` changes the state it is given, if a state or
+a message is not read from its JSON as it was, and if the decider or the read model does not declare a message.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic
 
-from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from shared.es.decider import Decider, fold
-from shared.es.envelope import C, E
-from shared.es.errors import DomainError, first_problem
-from shared.es.message import Message
-from shared.es.row import Row, S
+from shared.es.envelope import C, E, EventEnvelope
+from shared.es.errors import DomainError
+from shared.es.ids import derived_id
+from shared.es.row import S
+from shared.read_model import ReadModel
+from shared.testing.checks import check_message, check_unchanged, next_state
+from shared.topology import Table
 
-_READ_AS = "is read from its JSON as"
-_FIX = "fix: declare the type that was given, such as tuple instead of Sequence, or give a union a discriminator"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,14 @@ class Given(Generic[C, E, S]):
     state: S
 
     def when(self, command: C) -> "Decided[E]":
-        _check_message(command, self.decider.commands, "commands")
+        check_message(command, self.decider.commands, "the `commands` of the Decider")
         before = to_json(self.state)
         try:
             events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
             return Decided((), refusal)
         finally:
-            _check_unchanged(self.state, before, "decide", command)
+            check_unchanged(self.state, before, "decide", command)
         _folded(self.decider, events, self.state)
         return Decided(events, None)
 
@@ -94,57 +99,51 @@ def history(decider: Decider[C, E, S], commands: Iterable[C]) -> list[E]:
 
 def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
     def evolve(state: S, event: E) -> S:
-        _check_message(event, decider.events, "events")
-        before = to_json(state)
-        after = decider.evolve(state, event)
-        _check_unchanged(state, before, "evolve", event)
-        _check_names(after, event)
-        try:
-            read = decider.row_codec.decode_whole(decider.row_codec.encode(Row(0, after, {}, -1))).state
-        except ValidationError as error:
-            raise AssertionError(
-                f"no row can hold the state after {event!r}: {first_problem(error)}; fix: let `decide` refuse the "
-                f"command, or widen the type"
-            ) from None
-        assert _same(read, after), f"the state after {event!r} is {after!r}, and {_READ_AS} {read!r}; {_FIX}"
-        return after
+        check_message(event, decider.events, "the `events` of the Decider")
+        return next_state(decider.row_codec, "evolve", state, event, partial(decider.evolve, state, event))
 
     return fold(evolve, events, start)
 
 
-def _check_unchanged(state: object, before: bytes, function: str, given: Message) -> None:
-    fix = "fix: make new lists and dicts, as in [*old, new]"
-    assert to_json(state) == before, f"{function} changed the state it was given ({given!r}); {fix}"
+@dataclass(frozen=True, slots=True)
+class ViewScenario:
+    """Called with a key and its events so far, starts a sentence about the one of `models` that fills `table`."""
+
+    models: Sequence[ReadModel[Any, Any]]
+    table: Table
+
+    def __call__(self, key: str, *events: EventEnvelope[Any]) -> "Viewed":
+        (model,) = [each for each in self.models if each.table == self.table]
+        view = model.initial
+        for event in events:
+            check_message(event.data, model.events, "the `events` of the ReadModel")
+            change = partial(model.project, view, event, key)
+            view = next_state(model.row_codec, "project", view, event.data, change)
+        return Viewed(view)
 
 
-def _check_names(state: object, event: Message) -> None:
-    if isinstance(state, BaseModel):
-        kind = type(state)
-        others = vars(state).keys() - kind.model_fields.keys()
-        unknown = [name for name in others if not isinstance(getattr(kind, name, None), cached_property)]
-        assert not unknown, f"the state after {event!r} has no field {unknown[0]}; fix: correct the name in model_copy"
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What the row of a key shows."""
+
+    view: Any
+
+    def shows(self, expected: object) -> None:
+        """Raises AssertionError unless it is so."""
+        assert self.view == expected, f"{self.view!r} instead of {expected!r}"
 
 
-def _check_message(message: Message, declared: Iterable[type[Message]], where: str) -> None:
-    name = type(message).__name__
-    assert type(message) in declared, f"a worker would refuse {name}; fix: add it to the `{where}` of the Decider"
-    try:
-        read = type(message).model_validate_json(to_json(message))
-    except ValidationError as error:
-        raise AssertionError(f"nobody can read {message!r}: {first_problem(error)}; {_FIX}") from None
-    assert _same(read, message), f"{message!r} {_READ_AS} {read!r}; {_FIX}"
-
-
-def _same(read: Any, written: Any) -> bool:
-    """Whether they are equal and of the same types at every depth; `==` takes a StrEnum for a str, and 1 for 1.0."""
-    if type(read) is not type(written):
-        return False
-    match written:
-        case BaseModel():
-            return all(_same(getattr(read, name), getattr(written, name)) for name in type(written).model_fields)
-        case dict():
-            return bool(read.keys() == written.keys()) and all(_same(read[key], written[key]) for key in written)
-        case list() | tuple():
-            return len(read) == len(written) and all(map(_same, read, written))
-        case _:
-            return bool(read == written)
+def happened(
+    fact: E, *, aggregate_id: str = "a-1", sequence: int = 1, occurred_at: datetime = NOON
+) -> EventEnvelope[E]:
+    """The event as a read model gets it."""
+    return EventEnvelope(
+        event_id=derived_id(aggregate_id, str(sequence)),
+        type=fact.TYPE,
+        schema_version=fact.VERSION,
+        aggregate_id=aggregate_id,
+        sequence=sequence,
+        occurred_at=occurred_at,
+        correlation_id="story",
+        data=fact,
+    )

@@ -1,6 +1,6 @@
 """Given-when-then sentences fail when they are not true."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -15,11 +15,14 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.errors import Overpaid
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from shared.es.decider import Decider
+from shared.es.envelope import EventEnvelope
 from shared.es.errors import DomainError
 from shared.es.message import Command, Event, Part
 from shared.es.state import State
 from shared.es.times import Day, Instant
-from shared.testing.scenario import Scenario, history
+from shared.read_model import ReadModel
+from shared.testing.scenario import Scenario, ViewScenario, happened, history
+from shared.topology import Table, Topic
 
 given = Scenario(DECIDER)
 
@@ -139,7 +142,7 @@ def test_a_state_that_no_row_can_hold_is_found() -> None:
         )
     )
     at_shelf().when(Store(item="lamp")).then(Stored(item="lamp"))
-    with pytest.raises(AssertionError, match=r"the state after Stored\(item='bed'\): state\.free: .*; fix: let"):
+    with pytest.raises(AssertionError, match=r"the state after Stored\(item='bed'\): state\.free: .*; fix: widen"):
         at_shelf(Stored(item="lamp")).when(Store(item="bed"))
 
 
@@ -275,9 +278,54 @@ class Fetched(Event):
 def test_a_message_that_is_not_declared_is_found() -> None:
     """A worker parks it."""
     at_depot = Scenario(replace(DECIDER, decide=lambda *_: [Fetched()]))
-    with pytest.raises(AssertionError, match="refuse Fetch; fix: add it to the `commands` of the Decider"):
+    with pytest.raises(AssertionError, match="not handle Fetch; fix: add it to the `commands` of the Decider"):
         at_depot().when(Fetch())  # type: ignore[arg-type]
-    with pytest.raises(AssertionError, match="refuse Fetched; fix: add it to the `events` of the Decider"):
+    with pytest.raises(AssertionError, match="not handle Fetched; fix: add it to the `events` of the Decider"):
         at_depot().when(Pay(amount_cents=1))
-    with pytest.raises(AssertionError, match="refuse Fetched"):
+    with pytest.raises(AssertionError, match="not handle Fetched"):
         at_depot(Fetched())  # type: ignore[arg-type]
+
+
+BEDS = Table("beds", source=Topic("depot.events.v1"))
+Beds = dict[str, int]
+
+
+def beds(project: Callable[[Beds, EventEnvelope[Stored], str], Beds]) -> ViewScenario:
+    return ViewScenario([ReadModel(BEDS, project, initial={}, events=(Stored,), state=Beds)], BEDS)
+
+
+def counted(view: Beds, event: EventEnvelope[Stored], key: str) -> Beds:
+    return {**view, key: view.get(key, 0) + event.sequence}
+
+
+def test_a_sentence_about_a_view_that_is_true_passes() -> None:
+    first, second = (happened(Stored(item="bed"), sequence=number) for number in (1, 2))
+    beds(counted)("hall", first, second).shows({"hall": 3})
+    beds(counted)("hall").shows({})
+
+
+def test_a_view_that_shows_something_else_is_shown() -> None:
+    with pytest.raises(AssertionError, match=r"\{'hall': 1\} instead of \{\}"):
+        beds(counted)("hall", happened(Stored(item="bed"))).shows({})
+
+
+def test_a_project_that_changes_the_view_it_is_given_is_found() -> None:
+    """All new rows share `initial`."""
+
+    def project(view: Beds, event: EventEnvelope[Stored], key: str) -> Beds:
+        view[key] = 1
+        return dict(view)
+
+    with pytest.raises(AssertionError, match=r"project changed the state it was given \(Stored\(.*; fix: make new"):
+        beds(project)("hall", happened(Stored(item="bed")))
+
+
+def test_a_view_that_is_read_as_another_is_found() -> None:
+    with pytest.raises(AssertionError, match="no row can hold the state after Stored"):
+        beds(lambda *_: {"hall": 0.5})("hall", happened(Stored(item="bed")))
+
+
+def test_an_event_that_the_read_model_does_not_declare_is_found() -> None:
+    """A worker passes over it."""
+    with pytest.raises(AssertionError, match="not handle Fetched; fix: add it to the `events` of the ReadModel"):
+        beds(counted)("hall", happened(Fetched()))

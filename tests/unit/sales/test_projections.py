@@ -4,25 +4,20 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
 from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.rfm import Rfm, score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import GRACE
-from services.sales.projections import (
-    READ_MODELS,
-    by_customer,
-    by_day,
-    by_hour,
-    by_sku,
-    customer_profile,
-    day_sales,
-    hour_sales,
-    latest,
-    sku_sales,
-)
-from services.sales.topology import INSIGHTS
+from services.sales.projections import READ_MODELS, by_customer, by_day, by_hour, by_sku
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.es.envelope import EventEnvelope
+from shared.testing.scenario import ViewScenario, happened
+
+sku, day, hour, customer, insight = (
+    ViewScenario(READ_MODELS, each) for each in (SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS)
+)
 
 SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 DAY_ENDS = datetime(1997, 1, 19, tzinfo=UTC)
@@ -31,16 +26,8 @@ BACH = Line(sku="bach", quantity=1, amount_cents=999)
 
 
 def confirmed(placed_at: datetime = SATURDAY, told_at: datetime | None = None) -> EventEnvelope[OrderConfirmed]:
-    return EventEnvelope(
-        event_id="e-1",
-        type=OrderConfirmed.TYPE,
-        schema_version=1,
-        aggregate_id="o-1",
-        sequence=3,
-        occurred_at=told_at or placed_at,
-        correlation_id="story",
-        data=OrderConfirmed(customer_id="ann", lines=(ABBA, BACH), placed_at=placed_at),
-    )
+    order = OrderConfirmed(customer_id="ann", lines=(ABBA, BACH), placed_at=placed_at)
+    return happened(order, aggregate_id="o-1", sequence=3, occurred_at=told_at or placed_at)
 
 
 def test_an_order_counts_for_each_of_its_skus_and_once_for_its_day_hour_and_customer() -> None:
@@ -52,40 +39,36 @@ def test_an_order_counts_for_each_of_its_skus_and_once_for_its_day_hour_and_cust
 
 
 def test_a_sku_counts_its_own_line_only() -> None:
-    view = sku_sales(Totals(orders=1, units=1, revenue_cents=1), confirmed(), "abba")
-    assert view == Totals(orders=2, units=3, revenue_cents=2001)
-    assert sku_sales(Totals(), confirmed(), "bach") == Totals(orders=1, units=1, revenue_cents=999)
+    sku("abba", confirmed()).shows(Totals(orders=1, units=2, revenue_cents=2000))
+    sku("bach", confirmed(), confirmed()).shows(Totals(orders=2, units=2, revenue_cents=1998))
 
 
 def test_an_hour_of_the_week_counts_the_whole_order_however_late() -> None:
     later = confirmed(told_at=SATURDAY + timedelta(days=100))
-    assert hour_sales(Totals(), later, "sat-09") == Totals(orders=1, units=3, revenue_cents=2999)
+    hour("sat-09", later).shows(Totals(orders=1, units=3, revenue_cents=2999))
 
 
 @pytest.mark.parametrize("told_at", [SATURDAY - timedelta(days=1), SATURDAY, DAY_ENDS, DAY_ENDS + GRACE])
 def test_inside_the_grace_an_order_changes_its_day(told_at: datetime) -> None:
-    day = day_sales(DaySales(), confirmed(told_at=told_at), "1997-01-18")
-    assert day == DaySales(orders=1, units=3, revenue_cents=2999)
+    day("1997-01-18", confirmed(told_at=told_at)).shows(DaySales(orders=1, units=3, revenue_cents=2999))
 
 
 def test_after_the_grace_an_order_is_counted_as_late() -> None:
     late = confirmed(told_at=DAY_ENDS + GRACE + timedelta(microseconds=1))
-    day = day_sales(DaySales(orders=1, units=3, revenue_cents=2999), late, "1997-01-18")
-    assert day == DaySales(orders=1, units=3, revenue_cents=2999, late=Totals(orders=1, units=3, revenue_cents=2999))
+    day("1997-01-18", confirmed(), late).shows(
+        DaySales(orders=1, units=3, revenue_cents=2999, late=Totals(orders=1, units=3, revenue_cents=2999))
+    )
 
 
 @pytest.mark.parametrize("placed_at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
 def test_the_first_and_the_last_day_there_are_have_an_end_too(placed_at: datetime) -> None:
-    day = day_sales(DaySales(), confirmed(placed_at), "a day")
-    assert day == DaySales(orders=1, units=3, revenue_cents=2999)
+    day("a day", confirmed(placed_at)).shows(DaySales(orders=1, units=3, revenue_cents=2999))
 
 
 def test_a_customers_first_and_last_day_do_not_depend_on_the_order_of_events() -> None:
-    view: Customer | None = None
-    for days in (3, 0, 7):
-        view = customer_profile(view, confirmed(SATURDAY + timedelta(days=days)), "ann")
-    assert view == Customer(
-        orders=3, total_cents=3 * 2999, first_order_on=date(1997, 1, 18), last_order_on=date(1997, 1, 25)
+    told = [confirmed(SATURDAY + timedelta(days=days)) for days in (3, 0, 7)]
+    customer("ann", *told).shows(
+        Customer(orders=3, total_cents=3 * 2999, first_order_on=date(1997, 1, 18), last_order_on=date(1997, 1, 25))
     )
 
 
@@ -101,20 +84,15 @@ def test_a_customers_first_and_last_day_do_not_depend_on_the_order_of_events() -
     ],
 )
 def test_a_customer_is_scored_from_1_to_5(days: int, orders: int, total_cents: int, expected: Rfm) -> None:
-    day = date(1997, 1, 18)
-    customer = Customer(orders=orders, total_cents=total_cents, first_order_on=day, last_order_on=day)
-    assert score(customer, day + timedelta(days=days)) == expected
+    on = date(1997, 1, 18)
+    profile = Customer(orders=orders, total_cents=total_cents, first_order_on=on, last_order_on=on)
+    assert score(profile, on + timedelta(days=days)) == expected
 
 
 def test_the_latest_figures_are_shown() -> None:
-    codec = next(model.event_codec for model in READ_MODELS if model.table == INSIGHTS)
-    written = b"""{"event_id":"e","type":"insights.counted","schema_version":1,"aggregate_id":"segment:lost",
-        "sequence":1,
-        "occurred_at":"1998-07-01T00:00:00.000Z","correlation_id":"e",
-        "data":{"kind":"segment","figures":{"segment":"lost","customers":9,"share":0.5}}}"""
-    before = Insight(kind="segment", figures={"segment": "lost"}, counted_at=SATURDAY)
+    before = happened(Counted(kind="segment", figures={"segment": "lost"}))
     figures: dict[str, str | int | float] = {"segment": "lost", "customers": 9, "share": 0.5}
     july = datetime(1998, 7, 1, tzinfo=UTC)
-    assert latest(before, codec.decode(written), "segment:lost") == Insight(
-        kind="segment", figures=figures, counted_at=july
+    insight("segment:lost", before, happened(Counted(kind="segment", figures=figures), occurred_at=july)).shows(
+        Insight(kind="segment", figures=figures, counted_at=july)
     )
