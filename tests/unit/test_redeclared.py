@@ -77,8 +77,10 @@ def readers(module: str, name: str) -> list[Any]:
 
 
 def versions(types: Iterable[str]) -> list[bytes]:
-    """The golden records of all versions."""
-    return [path.read_bytes() for name, path in RECORDS.items() if name.rpartition(".v")[0] in types]
+    """The golden records of all versions of each type."""
+    found = {type_: [path for name, path in RECORDS.items() if name.rpartition(".v")[0] == type_] for type_ in types}
+    assert all(found.values()), f"a type without a golden record: {found}"
+    return [path.read_bytes() for paths in found.values() for path in paths]
 
 
 @pytest.mark.parametrize("model", readers("projections", "READ_MODELS"), ids=lambda model: model.table.name)
