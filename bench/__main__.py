@@ -58,7 +58,10 @@ def bench(
     json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
     plots: Annotated[Path | None, typer.Option(help="A folder for the figures as SVG.")] = None,
 ) -> None:
-    """Measure this checkout on this machine, beside its peers. Without WHAT: all but spark, failover and load."""
+    """Measure this checkout on this machine, beside its peers. Without WHAT: all but spark, failover and load.
+
+    If one fails, the figures of those before it are kept.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     begin = numbered()
@@ -71,11 +74,13 @@ def bench(
         sys.exit(_INTERRUPTED)
     except (OnefoldError, StageFailed) as error:
         sys.exit(str(error))
-    print(f"\n{report}")
-    if json:
-        report.write(json)
-    if plots:
-        draw(report, plots)
+    finally:
+        if report.results:
+            print(f"\n{report}")
+            if json:
+                report.write(json)
+            if plots:
+                draw(report, plots)
 
 
 if __name__ == "__main__":

@@ -96,9 +96,9 @@ def _sizes(lab: Lab, topic: str) -> list[int]:
 
 
 def _restored(log: Path, start: int) -> Iterator[float]:
-    """The seconds that each line about a restored partition states."""
+    """The seconds that each line about a restored partition states; the last line may not be complete yet."""
     with log.open() as lines:
         lines.seek(start)
         for line in lines:
-            if '"event": "restored"' in line:
+            if '"event": "restored"' in line and line.endswith("\n"):
                 yield json.JSONDecoder().raw_decode(line, line.index("{"))[0]["took_s"]  # Faust has its own beginning

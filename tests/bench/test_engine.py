@@ -2,20 +2,25 @@
 
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bench import __main__ as bench_main
 from bench import race
 from bench.begin import numbered
 from bench.lab import Lab
 from bench.peers import PeerMissing
 from bench.progress import Group, Sample, steady
-from bench.report import Report
+from bench.report import Report, Result
 from bench.speed import Load, engine
+from shared.dev.stages import StageFailed
 
 WHAT = ("engine", "decide", "restore", "http", "growth", "scale", "parts")
 ENGINE_RATIOS = {
@@ -33,6 +38,20 @@ OTHER_RATIOS = {
     "most_events_vs_fewest",
     "two_workers_vs_one",
 }
+
+
+def test_the_figures_of_before_a_failure_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object) -> Report:
+        raise StageFailed("a side has ended", "see its log")
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # not this process's
+    monkeypatch.setattr(bench_main, "Lab", nullcontext)
+    monkeypatch.setitem(bench_main.BENCHMARKS, "engine", lambda *_: Report([Result("engine", {"events_per_s": 7})]))
+    monkeypatch.setitem(bench_main.BENCHMARKS, "http", fails)
+    ran = CliRunner().invoke(bench_main.cli, ["engine", "http", "--json", str(tmp_path / "figures.json")])
+    assert "a side has ended" in ran.output
+    assert ran.exit_code != 0
+    assert json.loads((tmp_path / "figures.json").read_text())["results"] == [{"name": "engine", "events_per_s": 7}]
 
 
 def missing() -> list[str]:
