@@ -11,7 +11,13 @@ from bench.report import Report, Result
 
 _SIZE = (8, 3)
 _OURS, _THEIRS = "#3b6ea5", "#b8b8b8"
-_SIDES = ("stock_faust", "quix_eos", "kafka_streams_eos", "engine_raw", "engine")
+_SIDES = {
+    "stock_faust": "stock Faust",
+    "quix_eos": "Quix Streams",
+    "kafka_streams_eos": "Kafka Streams",
+    "engine_raw": "the engine, raw",
+    "engine": "the engine, typed",
+}
 
 
 def draw(report: Report, folder: Path) -> None:
@@ -46,12 +52,27 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
     axes = picture.subplots()
     values = [_number(result, figure) for result in results]
     colours = [_OURS if "engine" in result.name else _THEIRS for result in results]
-    bars = axes.barh([result.name for result in results], values, color=colours)
+    bars = axes.barh([_label(result) for result in results], values, color=colours)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values], padding=4)
     axes.set_xlim(0, max(values) * 1.15)
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     picture.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
+def _label(result: Result) -> str:
+    """Its name, in words."""
+    figures = result.figures
+    if result.name.startswith("part_"):
+        return result.name.removeprefix("part_").replace("_", " ")
+    if result.name.startswith("restore_"):
+        side = result.name.removeprefix("restore_").partition("_beside_")[0]
+        return f"{_SIDES[side]}, {figures['records']:,} records"
+    if "_events_" in result.name:
+        return f"{figures['events']:,} events, {figures['keys']:,} keys"
+    return _SIDES[result.name.removesuffix("_wide")]
 
 
 def _growth(results: Sequence[Result], figures: Sequence[str], file: Path) -> None:
