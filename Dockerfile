@@ -34,7 +34,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 COPY shared/__init__.py shared/
 COPY shared/es/__init__.py shared/es/errors.py shared/es/
 COPY shared/kafka/__init__.py shared/kafka/jars.py shared/kafka/java.py shared/kafka/
-COPY pipelines/__init__.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
+COPY pipelines/__init__.py pipelines/progress.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
 RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
     python -c "from pipelines.session import JARS, fetch_jars, java_home; fetch_jars(JARS); java_home()" \
     && mkdir /opt/jars && find /opt/cache -name '*.jar' -exec mv {} /opt/jars \; \

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
-from shutil import which
 
 import pytest
 
@@ -53,12 +54,27 @@ def test_starting_any_spark_container_builds_the_spark_image_exactly_once() -> N
     assert [name for name in spark if builder not in with_needs(name)] == []
 
 
+@pytest.mark.parametrize("stage", ["spark-packages", "mirror-packages"])
+def test_a_stage_that_fetches_jars_has_every_module_that_it_imports(stage: str, tmp_path: Path) -> None:
+    """It copies single files, so that an edit of any other fetches nothing again."""
+    (block,) = re.findall(rf"^FROM \S+ AS {stage}\n((?:.+\n)+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for files, folder in re.findall(r"^COPY (.+) (\S+/)$", block, re.MULTILINE):
+        for pattern in files.split():
+            for file in ROOT.glob(pattern):
+                (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, tmp_path / folder)
+    (imports,) = re.findall(r'python -c "(from \S+ import [\w, ]+);', block)
+    command = [sys.executable, "-P", "-c", imports]
+    ran = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_compose_watch_covers_every_service() -> None:
     watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
     assert sorted(watched) == found_services()
 
 
-@pytest.mark.skipif(not which("timeout"), reason="macOS has no `timeout`; the image has one")
+@pytest.mark.skipif(not shutil.which("timeout"), reason="macOS has no `timeout`; the image has one")
 @pytest.mark.parametrize(
     ("run", "limit_s", "agreed", "pause"),
     [
