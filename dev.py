@@ -16,6 +16,7 @@ if sys.version_info < (3, 11) or os.name != "posix":
 
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 from shared.dev import locks
 from shared.dev.environment import Checkout, ensure, explain_os_error
@@ -98,15 +99,20 @@ def module_and_arguments(arguments: list[str]) -> list[str]:
     return ["shared.dev.cli", *(arguments[1:] if arguments[0] == "cli" else arguments)]
 
 
+def give_up(why: StageFailed) -> NoReturn:
+    print(why, file=sys.stderr)
+    sys.exit(2)  # 1 is for what was done and found something wrong
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main(sys.argv[1:])
     except StageFailed as failure:
-        sys.exit(str(failure))
+        give_up(failure)
     except BrokenPipeError:
         os._exit(128 + signal.SIGPIPE)  # `| head` has read enough
     except OSError as error:
-        sys.exit(str(explain_os_error(error)))
+        give_up(explain_os_error(error))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -30,7 +30,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines import folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, table_in
+from pipelines.catalog import FoldedTable, reactions_in, table_in
 from pipelines.events import records_below
 from pipelines.folds import Folded, advance_of
 from pipelines.sinks import refuse_unshared, to_topic
@@ -68,7 +68,8 @@ class BadSource(OnefoldError):
 
 
 class NotBegun(OnefoldError):
-    """This version has no position: its tables were not filled from history yet, and a rebuild folds all events.
+    """The group has no position: this version's tables were not filled from history yet, and a rebuild folds all
+    events; or the service has policies, and its workers would take the position for one that brokers have forgotten.
 
     Operator action: `rebuild` the service; on a new cluster start its workers once, and stop them.
     """
@@ -182,7 +183,8 @@ class Backfill:
         for group in (replace(topology, version=version).group for version in range(1, topology.version + 1)):
             if self._brokers.members(group):
                 raise GroupIsLive(f"workers of {group} are running: stop them first")
-        if topology.version > 1 and not self._brokers.positions(topology.group):
+        needs_positions = topology.version > 1 or reactions_in(self._table.package)
+        if needs_positions and not self._brokers.positions(topology.group):
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 
     def _append(self, records: DataFrame, topic: str) -> None:

@@ -65,8 +65,8 @@ class NothingBefore(OnefoldError):
 class HistoryBroken(OnefoldError):
     """Some key's events cannot be folded, or do not explain its row; nothing was written.
 
-    Operator action: read the places, and what `parity` says of these keys. Discard what a view cannot fold from its
-    dead letters first; if it is not among them, fix the view so that it can fold it.
+    Operator action: read the places, put `version` back, and read what `parity` says of these keys. Discard what a view
+    cannot fold from its dead letters first; if it is not among them, fix the view so that it can fold it.
     """
 
 

@@ -198,6 +198,10 @@ def mirror(
     """Copy commands, events, timers and dead letters to a second cluster by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
+    if settings.principal is not None and not show:
+        raise StageFailed(
+            "the mirror started here signs in nowhere", "run one with what --show prints, and credentials"
+        )
     if {*target.split(",")} & {*settings.bootstrap.split(",")} or (
         not show and _one_cluster(settings.bootstrap, target)
     ):

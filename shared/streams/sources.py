@@ -58,7 +58,8 @@ def first_position(tp: TopicPartition, committed: int | None, start: int, end: i
     if committed < start:
         raise SourceGone(
             f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read; fix: "
-            f"restore them from the archive, or accept the loss by resetting the group's offsets in it"
+            f"accept the loss by resetting the group's offset in it to {start}; if a view reads it, then raise "
+            f"`version` in topology.py and `rebuild` with `--archive`"
         )
     if committed > end:
         raise SourceGone(

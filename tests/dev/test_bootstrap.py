@@ -116,7 +116,7 @@ def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeChe
     lock = checkout.lock.read_text()
     checkout.write_lock("0" * 64)
     code, _, complained = checkout.run("demo")
-    assert code == 1
+    assert code == 2
     assert "not the one that was locked" in complained
     assert f"log: {checkout.root}/.onefold/logs/packages-worker.log" in complained
     assert "fix: restore requirements/" in complained
@@ -130,5 +130,5 @@ def test_an_environment_that_is_linked_to_is_left_alone(checkout: FakeCheckout, 
     theirs.mkdir()
     (checkout.root / ".venv").symlink_to(theirs)
     code, _, complained = checkout.run("demo")
-    assert (code, theirs.exists()) == (1, True)
+    assert (code, theirs.exists()) == (2, True)
     assert f"{checkout.root}/.venv was not made by dev.py" in complained

@@ -169,7 +169,7 @@ def test_reading_resumes_where_the_group_has_committed(committed: int | None, po
 @pytest.mark.parametrize(
     ("committed", "reason"),
     [
-        (2, "offsets 2 to 2 were removed .*; fix: restore them from the archive"),
+        (2, "offsets 2 to 2 were removed .*; fix: accept the loss by"),
         (10, "the log ends at 9: was it recreated.* fix: .* or reset the group's offsets in it, raise `version`"),
     ],
 )

@@ -406,6 +406,16 @@ def test_a_version_that_was_not_rebuilt_is_not_filled(ledger: Any, fill_next: Ba
     assert events(ledger) == {}
 
 
+def test_a_service_with_policies_is_filled_only_after_it_has_run(
+    ledger: Any, fill: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers would not start: they would take its position for one that the brokers have forgotten."""
+    monkeypatch.setattr(backfill, "reactions_in", lambda package: [package])
+    with pytest.raises(NotBegun, match="has no position: rebuild it first, or on a new cluster start it once"):
+        fill.run(purchases, "nowhere")
+    assert events(ledger) == {}
+
+
 @pytest.mark.usefixtures("executors_elsewhere")
 def test_nothing_is_imported_if_only_executors_would_have_the_rejected_rows(
     fill: Backfill, purchases: Any, ledger: Any, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import certifi
 from typer.testing import CliRunner
 
 from shared.dev import cli
@@ -42,3 +43,15 @@ def test_a_cluster_is_not_mirrored_onto_itself() -> None:
     error = CliRunner().invoke(cli.cli, ["mirror", "second-2:9092", "--show"], env=environment).exception
     assert isinstance(error, StageFailed)
     assert "second-2:9092 is where the records come from" in error.problem
+
+
+def test_a_mirror_that_would_sign_in_nowhere_is_refused() -> None:
+    """MirrorMaker's properties have no credentials; brokers that ask for them would refuse it again and again."""
+    signing_in = {"ONEFOLD_KAFKA_USER": "mirror", "ONEFOLD_KAFKA_PASSWORD": "secret"}
+    environment = signing_in | {"ONEFOLD_KAFKA_CA": certifi.where()}
+    error = CliRunner().invoke(cli.cli, ["mirror", "second:9092"], env=environment).exception
+    assert isinstance(error, StageFailed)
+    assert "--show" in error.fix
+    shown = CliRunner().invoke(cli.cli, ["mirror", "second:9092", "--show"], env=environment)
+    assert "second.bootstrap.servers=second:9092" in shown.stdout
+    assert "secret" not in shown.stdout
