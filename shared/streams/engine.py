@@ -12,7 +12,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ from shared.streams.processors import Processor, by_source
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
-from shared.streams.versions import VersionGuard, VersionRefused
+from shared.streams.versions import MixedReleases, VersionGuard, VersionRefused
 from shared.streams.waiting import Waiting
 from shared.streams.wishes import Wishes
 from shared.topology import Table, Topology
@@ -580,6 +580,7 @@ class Engine(Service):
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
         self._refuse_added(sources)
+        self._refuse_strays(sources, assignment.active)
         try:
             await self._version.refuse_if_superseded()
             committed = await self._ask(self._committed, sources, assignment.member)
@@ -615,6 +616,19 @@ class Engine(Service):
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
         declared = self.topology.partitions
         require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
+
+    def _refuse_strays(self, sources: Iterable[TopicPartition], active: Set[TopicPartition]) -> None:
+        """Raises MixedReleases for a source whose processors' rows are not assigned with it."""
+        for tp in sources:
+            tables = [each.table for each in self._processors[tp.topic] if each.table is not None]
+            for table in (*tables, self.topology.parked):
+                rows = TopicPartition(self.replicas.changelog(table), tp.partition)
+                if rows not in active:
+                    raise MixedReleases(
+                        f"{tp.topic}/{tp.partition} was assigned without {rows.topic}, which workers of an older "
+                        f"release in the group don't know; fix: stop all workers of {self.topology.service}, then "
+                        f"start those of this release"
+                    )
 
     def _committed(self, sources: Sequence[Partition], member: bytes) -> Mapping[Partition, int | None]:
         """What the group has committed, once no aborted offsets of ours are pending: our next commit could commit them.

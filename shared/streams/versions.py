@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -49,6 +50,14 @@ class TableChanged(VersionRefused):
     """A table has another name or source than before: its aggregates would begin again, or records would be skipped.
 
     Operator action: do what the message says after `fix:`.
+    """
+
+
+class MixedReleases(VersionRefused):
+    """A source was assigned without rows that its processors need, because workers of an older release don't know them.
+
+    Faust assigns the topics that some workers of a group have apart from those that all have.
+    Operator action: stop all workers of the service, then start those of this release.
     """
 
 
@@ -120,16 +129,20 @@ class VersionGuard:
         return facts
 
     async def _refuse_to_act_anew(self) -> None:
-        """Raises NotRebuilt where the previous version has acted, whatever is in the tables."""
-        topology, before = self._topology, self._topology.previous_version
-        if before is None or not self.acts_without_a_row or not await self._has_begun(before.group):
+        """Raises NotRebuilt where an earlier version has acted, whatever is in the tables."""
+        topology = self._topology
+        if not self.acts_without_a_row or await self._has_begun(topology.group):
             return
-        if not await self._has_begun(topology.group):
-            rebuilt = f"`rebuild {topology.service}`, then start the worker again"
-            raise NotRebuilt(
-                f"{topology.group} has no position, and {before.group} has: it would send or copy everything again; "
-                f"fix: {rebuilt if topology.tables else f'put `version` back to {before.version}: it has no tables'}"
-            )
+        for version in range(topology.version - 1, 0, -1):
+            before = replace(topology, version=version).group
+            if await self._has_begun(before):
+                rebuilt = f"`rebuild {topology.service}`, then start the worker again"
+                if version + 1 < topology.version:
+                    rebuilt = f"lower `version` to {version + 1} in its topology.py, then {rebuilt}"
+                raise NotRebuilt(
+                    f"{topology.group} has no position, and {before} has: it would send or copy everything again; "
+                    f"fix: {rebuilt if topology.tables else f'put `version` back to {version}: it has no tables'}"
+                )
 
     async def refuse_changed_tables(
         self, committed: Mapping[Partition, int | None], starts: Mapping[Partition, int], ends: Mapping[Partition, int]

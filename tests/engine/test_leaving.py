@@ -101,7 +101,8 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
     await engine.start()
     try:
-        assignment = Assignment(frozenset({PLACE}), frozenset(), membership(broker, "w"), 0, "w")
+        places = frozenset({PLACE, TopicPartition(SHOP.changelog(SHOP.parked).name, PLACE.partition)})
+        assignment = Assignment(places, frozenset(), membership(broker, "w"), 0, "w")
         taking = asyncio.create_task(engine.assign(assignment))
         await asyncio.to_thread(asked.asked.wait, DEADLINE_S)
         yield engine, asked

@@ -21,7 +21,7 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
-from shared.streams.versions import NotRebuilt, PositionsForgotten, Superseded, TableChanged
+from shared.streams.versions import MixedReleases, NotRebuilt, PositionsForgotten, Superseded, TableChanged
 from shared.topology import Table, Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
@@ -35,7 +35,7 @@ TABLELESS = Topology("accounts", (COMMANDS, COPIED), partitions=2)
 ROWS_ONLY = replace(NEXT, version=1)
 RENAMED = replace(COPYING, tables=(Table("customers", source=COMMANDS),))
 OTHER_SOURCE = replace(COPYING, tables=(Table(ACCOUNTS.name, source=COPIED),))
-DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE)
+DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE, replace(COPYING, version=3))
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
@@ -123,6 +123,18 @@ def test_a_first_commit_that_fails_does_not_stop_a_next_version(broker: Broker) 
     assert events(broker) == 1
 
 
+def test_a_worker_that_is_given_records_without_their_rows_stops(broker: Broker) -> None:
+    """Faust assigns a new table's changelog apart from its source while workers that don't know it are in the group."""
+    worker, changelog = Worker(broker, "new", 0, 1), NEXT.changelog(ACCOUNTS).name
+    given = worker.engine.assignment
+    assert given is not None
+    worker.engine.assignment = replace(given, active=given.active - {TopicPartition(changelog, 1)})
+    with pytest.raises(
+        MixedReleases, match=f"commands.v1/1 was assigned without {changelog}, .* fix: stop all workers"
+    ):
+        asyncio.run(worker.start())
+
+
 @pytest.mark.parametrize("number", range(NEXT.partitions))
 def test_a_next_version_with_a_past_in_any_partition_waits_for_rebuild(broker: Broker, number: int) -> None:
     broker.append(EVENTS.name, OPEN, None)
@@ -157,19 +169,20 @@ def test_views_may_start_after_their_next_version_took_over(broker: Broker) -> N
 
 
 @pytest.mark.parametrize(
-    ("topology", "processors", "fix"),
+    ("version", "topology", "processors", "fix"),
     [
-        (TABLELESS, [SENDER], "put `version` back to 1: it has no tables"),
-        (COPYING, [AGGREGATE, SENDER], "`rebuild accounts`, then"),
+        (2, TABLELESS, [SENDER], "put `version` back to 1: it has no tables"),
+        (2, COPYING, [AGGREGATE, SENDER], "`rebuild accounts`, then"),
+        (3, COPYING, [AGGREGATE, SENDER], "lower `version` to 2 in its topology.py, then `rebuild accounts`, then"),
     ],
 )
-def test_a_next_version_without_events_does_not_send_again_what_the_last_one_sent(
-    broker: Broker, topology: Topology, processors: Sequence[Processor], fix: str
+def test_a_later_version_without_events_does_not_send_again_what_an_earlier_one_sent(
+    broker: Broker, version: int, topology: Topology, processors: Sequence[Processor], fix: str
 ) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     broker.others["accounts"] = {(COMMANDS.name, 1): 1}
-    later = replace(topology, version=2)
-    with pytest.raises(NotRebuilt, match=f"accounts-v2 has no position, and accounts has: .* fix: {fix}"):
+    later = replace(topology, version=version)
+    with pytest.raises(NotRebuilt, match=f"accounts-v{version} has no position, and accounts has: .* fix: {fix}"):
         asyncio.run(Worker(broker, "w", 0, 1, topology=later, processors=processors).work())
     assert events(broker, COPIED) == 0
 
