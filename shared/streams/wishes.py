@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from shared.parking import Failure, Parked, Wish, noted_id
+from shared.streams.batch import FULL_RECORDS
 from shared.streams.log import records_at
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
@@ -19,6 +20,7 @@ from shared.topology import Topology
 log = structlog.get_logger(__name__)
 
 REREAD_S = 5.0  # at most, for the engine does nothing else meanwhile
+REREAD_BYTES = 16 * 1024 * 1024
 TURN_RECORDS = 50  # tried without a break: about a millisecond's work
 
 NOT_REACHED_AGAIN = Failure("unread", "its source is being read again and has not reached this record yet, retry later")
@@ -94,6 +96,7 @@ class Wishes:
         """The parked records in the log, by offset, and the reason if some are missing."""
         tp = TopicPartition(parked.topic, parked.partition)
         found: dict[int, ConsumerRecord] = {}
+        size_bytes = 0
         missing = Failure("gone", "the record is no longer there")
         reader = self._new_consumer()
         try:
@@ -102,6 +105,10 @@ class Wishes:
                 reader.assign([tp])
                 async for record in records_at(reader, tp, parked.offsets):
                     found[record.offset] = record
+                    size_bytes += len(record.value or b"")
+                    if size_bytes > REREAD_BYTES or len(found) >= FULL_RECORDS:
+                        missing = Failure("unread", "no more are read at once, retry")
+                        break
         except OffsetOutOfRangeError as error:
             log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
         except (KafkaError, TimeoutError) as error:

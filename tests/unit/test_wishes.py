@@ -130,6 +130,14 @@ def test_a_leader_that_freezes_is_waited_for_once_and_records_read_before_are_ha
     assert log.stopped
 
 
+def test_no_more_is_read_at_once_than_a_worker_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wishes_module, "REREAD_BYTES", len(fact(0).value))
+    left, handled = _retry(Log())
+    assert left is not None
+    assert (left.offsets, left.code, left.reason) == ((2, 3, 4), "unread", "no more are read at once, retry")
+    assert handled == [0, 1]
+
+
 def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     many, breaks_at = 1_000, 990
     turns = 0
