@@ -26,6 +26,10 @@ _ALL_BITS = 2**64 - 1
 _KINDS = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
 
+NOT_NULL = b"1"
+"""Not greater than any sortable value but null's."""
+
+
 def prefix(field: str) -> bytes:
     """The prefix of all entries of a field."""
     return b"\x01" + field.encode() + b"\x00"
@@ -48,6 +52,15 @@ def sortable(value: Value) -> bytes:
         bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")  # + 0.0 turns -0.0 into 0.0
         return b"4" + (bits ^ (_ALL_BITS if bits & _SIGN else _SIGN)).to_bytes(_NUMBER_BYTES, "big")
     raise TypeError(f"an index holds null, booleans, numbers or text, not a {type(value).__name__}")
+
+
+def indexed(state: Any, field: str) -> Value:
+    """The value by which a state, as from JSON, is found.
+
+    Null for a field that the state lacks, and for a list or an object: a committed row always has entries.
+    """
+    value = state.get(field) if isinstance(state, dict) else None
+    return None if isinstance(value, (list, dict)) else value
 
 
 def entry(field: str, value: Value, key: bytes) -> bytes:
@@ -89,16 +102,12 @@ class Indexes:
         self.declared = to_json({each: _shapes(_schema(state_type), each) for each in fields}) if fields else b""
 
     def entries(self, key: bytes, row: bytes | None) -> Iterator[bytes]:
-        """The entries of an encoded row; none for a deleted one.
-
-        Null stands for a field that the state lacks, and for a list or an object: a committed row always has entries.
-        """
+        """The entries of an encoded row; none for a deleted one."""
         if row is None or not self._fields:
             return
         state = self._state(row)
         for field in self._fields:
-            value = state.get(field) if isinstance(state, dict) else None
-            yield entry(field, None if isinstance(value, (list, dict)) else value, key)
+            yield entry(field, indexed(state, field), key)
 
     def _state(self, row: bytes) -> Any:
         try:

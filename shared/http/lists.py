@@ -23,7 +23,7 @@ from shared.es.errors import NotReady
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
-from shared.indexing import entry_at, kinds, place_of, prefix, sortable
+from shared.indexing import NOT_NULL, entry_at, indexed, kinds, place_of, prefix, sortable
 from shared.positions import format_positions
 from shared.topology import Table
 
@@ -315,7 +315,7 @@ class Lists:
             return None
         state = to_jsonable_python(row.state)
         for field, (low, high) in bounds.items():
-            value = sortable(state.get(field))
+            value = sortable(indexed(state, field))
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
         return self._present(key.decode(), row)
@@ -382,7 +382,9 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
         value = asked.get(field, asked.get(f"{field}_{which}"))
         return None if value is None else sortable(value)
 
-    return {field: (end(field, "min"), end(field, "max")) for field in fields}
+    ends = {field: (end(field, "min"), end(field, "max")) for field in fields}
+    # null sorts before every value, and is neither below a bound nor above one
+    return {field: (NOT_NULL if low is None and high else low, high) for field, (low, high) in ends.items()}
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import count
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -25,7 +25,7 @@ from shared.es.row import Row
 from shared.es.state import State
 from shared.es.times import Day, Instant
 from shared.http import lists as lists_module
-from shared.http.api import create_api
+from shared.http.api import Routes, create_api
 from shared.http.lists import EXAMINED, ListQuery, Lists
 from shared.http.node import Node
 from shared.http.peers import Peers
@@ -33,6 +33,7 @@ from shared.indexing import entry
 from shared.read_model import ReadModel
 from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
+from shared.testing.scenario import happened
 from shared.topology import Table, Topic, Topology
 from tests.unit.http.services import SERVICES, api_of, client_of
 from tests.unit.http.test_peers import recording
@@ -180,7 +181,11 @@ def billing(node: Node, peers: Peers) -> list[APIRouter]:
 
 
 async def page_of_bills(node: MemoryNode, **query: Any) -> dict[str, Any]:
-    api = create_api(node, billing)
+    return await page_of(billing, node, **query)
+
+
+async def page_of(service: Routes, node: MemoryNode, **query: Any) -> dict[str, Any]:
+    api = create_api(node, service)
     async with client_of(api) as http, api.router.lifespan_context(api):
         answer = await http.get("/bills", params=query)
     assert answer.status_code == 200, answer.text
@@ -401,6 +406,73 @@ async def test_short_pages_lead_to_every_match(billed: MemoryNode, order: str, m
         cursor = {"cursor": page["cursor"]}
     assert found == sorted("ac", reverse=order.startswith("-"))
     assert short
+
+
+class Noted(Event):
+    TYPE = "task.noted"
+
+    due: Day | None = None
+    tag: str | list[str] = ""
+    gone: bool = False
+
+
+class Task(State):
+    due: Day | None
+    tag: str | list[str]
+
+
+class TaskList(ListQuery):
+    order: Literal["id", "due", "-due"] = "id"
+    due_min: Day | None = None
+    due_max: Day | None = None
+
+
+NOTED = Topic("tasks.events.v1")
+TASKS = Table("tasks", source=NOTED, indexes=("due", "tag"))
+TASK_MODEL: ReadModel[Noted, Task | None] = ReadModel(
+    TASKS,
+    lambda _view, event, _key: None if event.data.gone else Task(due=event.data.due, tag=event.data.tag),
+    initial=None,
+    events=(Noted,),
+    state=Task | None,
+)
+
+
+def tasking(node: Node, peers: Peers) -> list[APIRouter]:
+    router = APIRouter()
+    lists = Lists(node, peers, TASKS, lambda task, row: BillView(bill=task, due=date(2026, 5, 1)), TaskList)
+
+    @router.get("/bills")
+    async def list_tasks(request: Request, query: Annotated[TaskList, Query()]) -> Response:
+        return await lists.page(request, query)
+
+    return [router]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, "abcd"),
+        ({"order": "due"}, "bdac"),
+        ({"order": "-due"}, "cadb"),
+        ({"due_max": "2026-05-01"}, "a"),
+        ({"due_max": "2026-05-01", "order": "due"}, "a"),
+        ({"due_max": "2026-05-02", "order": "-due"}, "ca"),
+        ({"due_min": "2026-05-02"}, "c"),
+    ],
+)
+async def test_rows_without_a_value_are_listed_and_in_no_range(query: dict[str, str], expected: str) -> None:
+    """b has no date, d no state at all; a has several tags, which no index can sort."""
+    node = MemoryNode(Topology("tasks", topics=(NOTED,), tables=(TASKS,)), [Projection(TASK_MODEL)])
+    told = {
+        "a": Noted(due=date(2026, 5, 1), tag=["home", "work"]),
+        "b": Noted(),
+        "c": Noted(due=date(2026, 5, 2)),
+        "d": Noted(gone=True),
+    }
+    for task, event in told.items():
+        await node.append(NOTED, task.encode(), TASK_MODEL.event_codec.encode(happened(event, aggregate_id=task)))
+    assert [item["bill"] for item in (await page_of(tasking, node, **query))["items"]] == list(expected)
 
 
 @pytest.mark.parametrize("order", ["note", "-note"])
