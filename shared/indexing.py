@@ -23,6 +23,7 @@ _INT_END = 2**63
 _SIGN = 2**63
 _ALL_BITS = 2**64 - 1
 
+_PROSE = frozenset({"title", "description", "examples"})
 _KINDS = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
 
@@ -99,7 +100,8 @@ class Indexes:
     def __init__(self, fields: Sequence[str], state_type: Any = Any) -> None:
         self._fields = fields
         self._read = json_reader({"state": state_type})
-        self.declared = to_json({each: _shapes(_schema(state_type), each) for each in fields}) if fields else b""
+        whole = _schema(state_type) if fields else {}
+        self.declared = to_json({each: _without_prose(_shapes(whole, each)) for each in fields}) if fields else b""
 
     def entries(self, key: bytes, row: bytes | None) -> Iterator[bytes]:
         """The entries of an encoded row; none for a deleted one."""
@@ -168,6 +170,17 @@ def _cases(schema: JsonSchemaValue, definitions: JsonSchemaValue) -> Iterator[Js
             yield from _cases(case, definitions)
     else:
         yield schema
+
+
+def _without_prose(schema: Any) -> Any:
+    """The schema without what says nothing of the values."""
+    match schema:
+        case dict():
+            return {name: _without_prose(part) for name, part in schema.items() if name not in _PROSE}
+        case list():
+            return [_without_prose(part) for part in schema]
+        case _:
+            return schema
 
 
 def _fields(phase: JsonSchemaValue, field: str) -> Iterator[JsonSchemaValue]:

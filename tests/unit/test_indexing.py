@@ -110,6 +110,16 @@ def test_what_is_declared_differs_where_other_entries_are_made_of_the_same_rows(
     assert Indexes((), Rated).declared == b""
 
 
+def test_what_is_declared_stays_when_only_a_description_changes() -> None:
+    class Told(State):
+        rating: Annotated[float | None, Field(title="Stars", description="from 1 to 5", examples=[5])] = None
+
+    class Silent(State):
+        rating: float | None = None
+
+    assert Indexes(("rating",), Told).declared == Indexes(("rating",), Silent).declared
+
+
 def test_a_value_without_an_order_cannot_be_looked_for() -> None:
     with pytest.raises(TypeError, match="an index holds null, booleans, numbers or text, not a list"):
         sortable(cast(Any, []))
