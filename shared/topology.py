@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
+PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
 CHAPTERS = "chapters"
 ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
@@ -87,8 +88,8 @@ class Topology:
 
     def __post_init__(self) -> None:
         _check_name(self.service)
-        if self.partitions < 1:
-            raise ValueError(f"{self.service}: {self.partitions} partitions")
+        if not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise ValueError(f"{self.service}: {self.partitions} partitions; fix: 1 to {PARTITIONS_MAX}")
         if self.version < 1:
             raise ValueError(f"{self.service}: version {self.version}")
         for topic in self.topics:

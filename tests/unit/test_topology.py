@@ -50,9 +50,10 @@ def test_a_topic_declared_twice_is_refused() -> None:
         Topology("accounts", topics=(EVENTS, EVENTS))
 
 
-def test_a_topology_has_at_least_one_partition() -> None:
-    with pytest.raises(ValueError, match="0 partitions"):
-        Topology("accounts", topics=(EVENTS,), partitions=0)
+@pytest.mark.parametrize("partitions", [0, 501])
+def test_a_topology_has_one_partition_or_up_to_as_many_as_workers_can_name(partitions: int) -> None:
+    with pytest.raises(ValueError, match=f"{partitions} partitions; fix: 1 to 500"):
+        Topology("accounts", topics=(EVENTS,), partitions=partitions)
 
 
 def test_the_next_version_has_changelogs_and_positions_of_its_own() -> None:
