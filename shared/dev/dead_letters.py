@@ -41,9 +41,9 @@ def retry(
     service: str, letter_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None, url: Url = None
 ) -> None:
     """Handle the records parked under ID, or under each, in order, up to the first that fails again."""
-    if letter_id:
+    if letter_id is not None:
         _ask(service, url, letter_id)  # a worker takes any request, and looks for what is parked later
-    for each in [letter_id] if letter_id else [letter["id"] for letter in _all(service, url)]:
+    for each in [letter["id"] for letter in _all(service, url)] if letter_id is None else [letter_id]:
         _ask(service, url, each, "retry")
     look = _command("show", service, url, letter_id) if letter_id else _command("list", service, url)
     print(f"asked; {look} shows what is left")
@@ -87,6 +87,8 @@ def _command(verb: str, service: str, url: str | None, *ids: str) -> str:
 def _ask(
     service: str, url: str | None, letter_id: str, action: str = "", body: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any]:
+    if not letter_id:
+        raise StageFailed("nothing has an empty ID", f"`dead-letters list {service}` shows those there are")
     path = f"/dead-letters/{quote(letter_id, safe='')}" + (f"/{action}" if action else "")
     method = "POST" if action else "GET"
     return first_answer(_workers(service, url), lambda worker: ask(f"{worker}{path}", method, body))

@@ -19,9 +19,9 @@ from shared.settings import Settings
 
 def reprocess(view: str, settings: Settings, dry_run: bool) -> None:
     """Computes SERVICE/TABLE, or all views of SERVICE, from their start. Raises NotReplayable, GroupIsLive …"""
-    service, _, table = view.partition("/")
+    service, slash, table = view.partition("/")
     app = _app(service)
-    replay = replay_of(app.topology, app.processors, table or None)
+    replay = replay_of(app.topology, app.processors, table if slash else None)
     brokers = Reprocessing(settings.bootstrap)
     if not dry_run:
         brokers.refuse_members(app.topology.group)
