@@ -34,7 +34,7 @@ from shared.settings import Settings, SettingsError
 
 log = structlog.get_logger(__name__)
 
-_EXAMPLE = "postgresql+psycopg://user:password@host/name?connect_timeout=3"
+_EXAMPLE = "postgresql+psycopg://user:password@host/name?connect_timeout=3&tcp_user_timeout=3000&keepalives_idle=3"
 
 _AT_ONCE = 1_000  # persons in a query: databases limit its parameters, and a page of many partitions has thousands
 KEY_BYTES = 64  # AES-SIV takes half of it to authenticate, half to encrypt

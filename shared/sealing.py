@@ -7,7 +7,6 @@ The same text of the same person gives the same secret, so a repeated command is
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from pydantic import BaseModel
 
+from shared.clock import elapsed_s
 from shared.es.errors import NotReady
 from shared.es.personal import SEALED, personal_fields
 from shared.persons import PersonKeys, url_of
@@ -89,8 +89,8 @@ class Sealer:
         return kept
 
     def _recent(self) -> dict[str, bytes | None]:
-        if time.monotonic() - self._kept_since > KEPT_S:
-            self._kept, self._kept_since = {}, time.monotonic()
+        if elapsed_s() - self._kept_since > KEPT_S:
+            self._kept, self._kept_since = {}, elapsed_s()
         return self._kept
 
 
