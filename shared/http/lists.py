@@ -290,12 +290,12 @@ class Lists:
     def _places(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
         after = query.after
-        field, descending = query.order.removeprefix("-"), query.order.startswith("-")
-        if field not in bounds:
-            for key, _ in self._node.scan(self._table, partition, after[1] if after else b""):
+        if query.order == "id":
+            for key in self._node.keys(self._table, partition, after[1] if after else b""):
                 yield b"", key
             return
-        low, high = bounds[field]
+        field, descending = query.order.removeprefix("-"), query.order.startswith("-")
+        low, high = bounds.get(field, (None, None))
         first = high if descending else low
         start = b""
         if after is not None:
@@ -313,7 +313,7 @@ class Lists:
         row = self._node.read(self._table, partition, key)
         if row is None:
             return None
-        state = to_jsonable_python(row.state)
+        state = to_jsonable_python(row.state) if bounds else None
         for field, (low, high) in bounds.items():
             value = sortable(indexed(state, field))
             if (low is not None and value < low) or (high is not None and value > high):
@@ -384,7 +384,7 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
 
     ends = {field: (end(field, "min"), end(field, "max")) for field in fields}
     # null sorts before every value, and is neither below a bound nor above one
-    return {field: (NOT_NULL if low is None and high else low, high) for field, (low, high) in ends.items()}
+    return {field: (low or NOT_NULL, high) for field, (low, high) in ends.items() if low or high}
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

@@ -86,8 +86,8 @@ class Node(Protocol):
         None for an owner's, too: it is served, or others may have written since, and how much is not known here.
         """
 
-    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        """Committed rows of a partition held here, in key order, starting after `after`."""
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        """The keys of committed rows of a partition held here, in order, starting after `after`."""
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False

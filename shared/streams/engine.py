@@ -427,7 +427,7 @@ class Engine(Service):
     def parked_keys(self, partition: int) -> int:
         """How many keys are parked. Raises NotReady if the partition is not held here."""
         known = self._parked.get(partition)  # once a record of the partition was handled
-        return len(known) if known is not None else sum(1 for _ in self.replicas.scan(self.topology.parked, partition))
+        return len(known) if known is not None else sum(1 for _ in self.replicas.keys(self.topology.parked, partition))
 
     def _parking(self, partition: int) -> Parking:
         rows = self._rows(self.topology.parked, partition)

@@ -80,8 +80,8 @@ class WorkerNode:
     def standby_lag(self, table: Table, partition: int) -> int | None:
         return self._app.engine.standby_lag(table, partition)
 
-    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        return self._app.engine.replicas.scan(table, partition, after)
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        return self._app.engine.replicas.keys(table, partition, after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False

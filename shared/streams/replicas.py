@@ -119,12 +119,10 @@ class Replicas:
             value = store.get(partition, key)
         return None if value is None else self._codecs[table.name].decode(value)
 
-    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        """Committed rows in key order, starting behind `after`."""
-        decode = self._codecs[table.name].decode
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        """The keys of committed rows in order, starting behind `after`."""
         with self._reading(table, partition) as store:
-            for key, value in store.scan(partition, after):
-                yield key, decode(value)
+            yield from (key for key, _ in store.scan(partition, after))
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False

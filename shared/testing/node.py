@@ -103,9 +103,8 @@ class MemoryNode:
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
         return self._waiting.watch(table.name, key)
 
-    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        rows = sorted(self._rows[table.name][partition].items())
-        yield from ((key, self._codecs[table.name].decode(value)) for key, value in rows if key > after)
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        return (key for key in sorted(self._rows[table.name][partition]) if key > after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False

@@ -82,7 +82,7 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
 
 READS: dict[str, Callable[[Replicas], object]] = {
     "a row": lambda replicas: replicas.read(ACCOUNTS, 0, b"a-1"),
-    "all rows": lambda replicas: list(replicas.scan(ACCOUNTS, 0)),
+    "all keys": lambda replicas: list(replicas.keys(ACCOUNTS, 0)),
 }
 
 

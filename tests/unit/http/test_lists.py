@@ -51,10 +51,8 @@ class Endless(MemoryNode):
         super().__init__(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
         self.reads = 0
 
-    def scan(self, table: Table, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, Row[Any]]]:
-        for key in _keys(partition):
-            if key > after:
-                yield key, Row(1, Open(), {}, 0)
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        return (key for key in _keys(partition) if key > after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
