@@ -202,12 +202,12 @@ def mirror(
         raise StageFailed(
             "the mirror started here signs in nowhere", "run one with what --show prints, and credentials"
         )
+    topics = mirrored_topics(load_topologies())
     if {*target.split(",")} & {*settings.bootstrap.split(",")} or (
-        not show and _one_cluster(settings.bootstrap, target)
+        not show and _one_cluster(settings.bootstrap, target, topics)
     ):
         same = f"{target} is where the records come from: it would get all of them again and again"
         raise StageFailed(same, "name the second cluster, or the first one in ONEFOLD_BOOTSTRAP")
-    topics = mirrored_topics(load_topologies())
     properties = mirror_properties(topics, settings.bootstrap, target, settings.replication)
     if show:
         print(lines(properties), end="")
@@ -220,9 +220,12 @@ def mirror(
         running.check()
 
 
-def _one_cluster(source: str, target: str) -> bool:
-    """Whether they name one cluster, perhaps by different addresses. Raises BrokersUnavailable."""
-    return Brokers(source).cluster_id() == Brokers(target).cluster_id()
+def _one_cluster(source: str, target: str, topics: Sequence[str]) -> bool:
+    """Whether they name one cluster, perhaps by different addresses. Raises BrokersUnavailable or StageFailed."""
+    here = Brokers(source).topic_ids(topics)
+    if not here:
+        raise StageFailed(f"{source} has none of the topics that are mirrored", "`provision` there first")
+    return not here.isdisjoint(Brokers(target).topic_ids(topics))
 
 
 @cli.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -67,10 +68,12 @@ class Brokers:
         self.bootstrap = bootstrap
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
 
-    def cluster_id(self) -> str:
-        """The same from every broker of a cluster, under whatever address."""
-        asked = self._admin.describe_cluster
-        return str(self._until_answered(lambda: asked(request_timeout=REQUEST_TIMEOUT_S).result()).cluster_id)
+    def topic_ids(self, topics: Collection[str]) -> set[str]:
+        """The ids of those topics that exist: the same under whatever address, and others on any other cluster.
+
+        Two clusters may have the same id of their own, as containers of one image do.
+        """
+        return self._until_answered(lambda: set(self._topic_ids(topics)))
 
     def partitions(self, topic: str) -> int:
         if not (found := self._partitions(topic)):
@@ -157,6 +160,15 @@ class Brokers:
                 return ()
             raise
         return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
+
+    def _topic_ids(self, topics: Collection[str]) -> Iterator[str]:
+        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+        for future in asked.values():
+            try:
+                yield str(future.result().topic_id)
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
 
     def _committed(self, group: str) -> Sequence[TopicPartition]:
         future = self._admin.list_consumer_group_offsets(

@@ -23,7 +23,7 @@ def start(mirror):
     mirror._process = Child(["sh", "-c", maker], mirror.log)
     eventually(lambda: "copying" in mirror.log.read_text())
 
-cli.Brokers.cluster_id = lambda brokers: brokers.bootstrap
+cli.Brokers.topic_ids = lambda brokers, topics: {brokers.bootstrap}
 Mirror.start, cli.stays.ROOT = start, Path(sys.argv.pop()) / "up"
 cli.main()
 """
