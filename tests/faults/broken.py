@@ -12,24 +12,42 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from faust.cli.faust import cli
 
-from services.accounts.topology import COMMANDS
+from services.accounts import processors, topology
+from services.accounts.domain.events import AccountOpened
+from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared import failpoints
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.positions import Partition
+from shared.read_model import ReadModel
 from shared.streams import engine as engine_module
 from shared.streams import guards, internals, store
 from shared.streams.batch import Batch
 from shared.streams.engine import Engine
 from shared.streams.guards import GapGuard
+from shared.streams.processors import Projection
 from shared.streams.replicas import Replica, Replicas
+from shared.topology import Table
 
 FULL_BYTES = 32 * 1024
+TOTALS = Table("totals", source=EVENTS)
+WITH_TOTALS = replace(TOPOLOGY, tables=(*TOPOLOGY.tables, TOTALS))
+"""A later release's: with a view that the present one does not have."""
+
+
+def keeps_totals() -> None:
+    """The later release."""
+    model: ReadModel[Any, int] = ReadModel(
+        TOTALS, lambda total, *_: total + 1, initial=0, events=(AccountOpened,), state=int
+    )
+    topology.TOPOLOGY = WITH_TOTALS
+    processors.PROCESSORS = (*processors.PROCESSORS, Projection(model))  # type: ignore[assignment]
 
 
 def drops_first_batches() -> None:
@@ -178,6 +196,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         stores_before_it_commits,
         decides_before_it_is_restored,
         counts_what_it_fetched_as_done,
+        keeps_totals,
     )
 }
 
