@@ -113,7 +113,8 @@ class ViewScenario:
     table: Table
 
     def __call__(self, key: str, *events: EventEnvelope[Any]) -> "Viewed":
-        (model,) = [each for each in self.models if each.table == self.table]
+        model = next((each for each in self.models if each.table == self.table), None)
+        assert model is not None, f"no read model fills {self.table.name}; fix: add one to READ_MODELS"
         view = model.initial
         for event in events:
             check_message(event.data, model.events, "the `events` of the ReadModel")

@@ -309,6 +309,11 @@ def test_a_view_that_shows_something_else_is_shown() -> None:
         beds(counted)("hall", happened(Stored(item="bed"))).shows({})
 
 
+def test_a_table_that_no_read_model_fills_is_found() -> None:
+    with pytest.raises(AssertionError, match="no read model fills beds; fix: add one to READ_MODELS"):
+        ViewScenario([], BEDS)("hall")
+
+
 def test_a_project_that_changes_the_view_it_is_given_is_found() -> None:
     """All new rows share `initial`."""
 
