@@ -25,7 +25,6 @@ from pydantic_core import from_json
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
-from shared.es.row import Row
 from shared.http.auth import Authority, caller_of
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node, Present, as_json, view_sealer
@@ -37,8 +36,8 @@ log = structlog.get_logger(__name__)
 RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
 
-Shown = Callable[[str, Row[Any]], Awaitable[BaseModel | None]]
-"""A row as it is sent; None to send nothing."""
+Shown = Callable[[Sequence[Change]], Awaitable[Sequence[BaseModel | None]]]
+"""What is sent of each row; None to send nothing of it."""
 
 _ID = re.compile(r"([a-z0-9.-]{1,249}):(\d{1,6}@(-1|\d{1,18})(,\d{1,6}@(-1|\d{1,18}))*)", re.ASCII)
 
@@ -98,9 +97,10 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool) ->
     router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
     secrets = view_sealer(node, present)
 
-    async def shown(key: str, row: Row[Any]) -> BaseModel | None:
-        view = present(key, row)
-        return None if view is None else (await secrets.unsealed([view]))[0]
+    async def shown(changes: Sequence[Change]) -> Sequence[BaseModel | None]:
+        views = [None if change.row is None else present(change.key.decode(), change.row) for change in changes]
+        texts = iter(await secrets.unsealed([view for view in views if view is not None]))
+        return [None if view is None else next(texts) for view in views]
 
     async def opened(
         request: Request,
@@ -164,20 +164,20 @@ async def _events(
     wanted = key.encode() if key is not None else None
     try:
         async for changes in _until(ended, feed.changes):
+            views = iter(await shown([change for change in changes if wanted in (None, change.key)]))
             for change in changes:
                 sent[change.partition] = change.offset
-                if wanted in (None, change.key) and (event := await _event(change, shown, at(sent))):
+                if wanted in (None, change.key) and (event := _event(change, next(views), at(sent))):
                     yield event
     except NotReady as failure:
         log.warning("a stream of changes ends: a row can't be shown", reason=str(failure))
 
 
-async def _event(change: Change, shown: Shown, event_id: str) -> ServerSentEvent | None:
+def _event(change: Change, view: BaseModel | None, event_id: str) -> ServerSentEvent | None:
     key = change.key.decode()
     if change.row is None:
         data = ChangedRow(key=key, sequence=None, row=None)
         return ServerSentEvent(event="deleted", id=event_id, data=data)
-    view = await shown(key, change.row)
     if view is None:
         return None
     data = ChangedRow(key=key, sequence=change.row.sequence, row=from_json(as_json(view)))

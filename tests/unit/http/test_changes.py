@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from starlette.types import Message
 from services.accounts.api import account_view, routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared import sealing
 from shared.dev.issuer import DevIssuer
 from shared.es.errors import NotReady
 from shared.http.api import Routes, create_api
@@ -294,6 +295,27 @@ async def test_a_stream_ends_when_it_cannot_decrypt_and_resumes_at_the_row_it_co
     assert told(stream.events()) == [("ann", 1, 0)]
     resumed = await api.follow(last_event_id=stream.last_id)
     assert told(await resumed.until(1)) == [("zoe", 1, 0)]
+
+
+async def test_the_keys_for_all_changes_that_come_together_are_asked_for_at_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a rebuild, when a stream sends every row again."""
+    for key, holder in (("ann", "Ann"), ("bob", "Bob"), ("zoe", "Zoe")):
+        await api.post(f"/accounts/{key}", json.dumps({"holder": holder}).encode())
+    asked: list[list[str]] = []
+    of = PersonKeys.of
+
+    def noted(keys: PersonKeys, persons: Collection[str]) -> dict[str, bytes | None]:
+        asked.append(sorted(persons))
+        return of(keys, persons)
+
+    monkeypatch.setattr(sealing, "KEPT_S", 0)
+    monkeypatch.setattr(PersonKeys, "of", noted)
+    stream = await api.follow(last_event_id=f"{CHANGELOG}:{EVERYWHERE}")
+    events = await stream.until(3)
+    assert sorted(event["data"]["row"]["holder"] for event in events) == ["Ann", "Bob", "Zoe"]
+    assert asked == [["accounts:ann", "accounts:bob", "accounts:zoe"]]
 
 
 async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
