@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import __main__ as bench_main
-from bench import race
+from bench import cli, race
 from bench.begin import numbered
 from bench.lab import Lab
 from bench.peers import PeerMissing
@@ -45,10 +44,10 @@ def test_the_figures_of_before_a_failure_are_kept(monkeypatch: pytest.MonkeyPatc
         raise StageFailed("a side has ended", "see its log")
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # not this process's
-    monkeypatch.setattr(bench_main, "Lab", nullcontext)
-    monkeypatch.setitem(bench_main.BENCHMARKS, "engine", lambda *_: Report([Result("engine", {"events_per_s": 7})]))
-    monkeypatch.setitem(bench_main.BENCHMARKS, "http", fails)
-    ran = CliRunner().invoke(bench_main.cli, ["engine", "http", "--json", str(tmp_path / "figures.json")])
+    monkeypatch.setattr(cli, "Lab", nullcontext)
+    monkeypatch.setitem(cli.BENCHMARKS, "engine", lambda *_: Report([Result("engine", {"events_per_s": 7})]))
+    monkeypatch.setitem(cli.BENCHMARKS, "http", fails)
+    ran = CliRunner().invoke(cli.cli, ["engine", "http", "--json", str(tmp_path / "figures.json")])
     assert "a side has ended" in ran.output
     assert ran.exit_code != 0
     assert json.loads((tmp_path / "figures.json").read_text())["results"] == [{"name": "engine", "events_per_s": 7}]
