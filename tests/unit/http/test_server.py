@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 
+import httpx
 import pytest
 
 from services.accounts.api import routes
@@ -18,7 +19,7 @@ from shared.dev.worker import free_port
 from shared.http import server as server_module
 from shared.http.api import create_api
 from shared.http.server import HttpServer
-from shared.settings import SettingsError
+from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +27,11 @@ pytestmark = pytest.mark.anyio
 
 def server_at(host: str, port: int) -> HttpServer:
     return HttpServer(create_api(MemoryNode(TOPOLOGY, []), routes), host, port)
+
+
+def behind(proxies: str, port: int) -> HttpServer:
+    """Answers one request a second and address."""
+    return HttpServer(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes), "127.0.0.1", port, proxies)
 
 
 async def refused(host: str, port: int) -> str:
@@ -87,6 +93,28 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
         for _, writer in (idle, stuck):
             writer.close()
             await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("proxies", "believed"), [("", False), ("10.0.0.0/8", False), ("127.0.0.1", True), ("10.0.0.1, 127.0.0.0/8", True)]
+)
+async def test_only_a_trusted_proxy_tells_who_asks(proxies: str, believed: bool) -> None:
+    port = free_port()
+    async with serving(behind(proxies, port)), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+        async def status(address: str) -> int:
+            return (await http.get("/accounts", headers={"X-Forwarded-For": address})).status_code
+
+        assert 429 in [await status("192.0.2.1") for _ in range(20)]
+        assert (await status("192.0.2.2") == 200) is believed
+
+
+async def test_a_client_cannot_choose_its_address_by_what_a_trusted_proxy_passes_on() -> None:
+    """A proxy appends the address it saw to what the client sent."""
+    port = free_port()
+    async with serving(behind("127.0.0.1", port)), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        sent = [{"X-Forwarded-For": f"198.51.100.{number}, 192.0.2.1"} for number in range(20)]
+        assert 429 in [(await http.get("/accounts", headers=each)).status_code for each in sent]
 
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
