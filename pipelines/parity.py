@@ -108,7 +108,8 @@ def audit(
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     first = dict(sorted(reasons.items())[:_DIFFERENCES_SHOWN])
     divergences = first_divergences(table, events.frame, changelog.frame, first) if first else ()
-    return Verdict(table.table.name, agree, differ, len(answers), len(parked), divergences)
+    keys = sum(not each.is_page for each in parked)
+    return Verdict(table.table.name, agree, differ, len(answers), keys, divergences)
 
 
 def _settled(brokers: Brokers, table: FoldedTable) -> Positions:

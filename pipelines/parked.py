@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 
 def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
-    """The parked keys whose records are missing from `table`. The engine parks under the table's name."""
+    """The parked keys whose records are missing from `table`, and their pages. The engine parks under its name."""
     states = (parked_in(record) for record in parked_records(brokers, table.topology))
     place = (table.table.name, table.table.source.name)
     return [parked for parked in states if (parked.processor, parked.topic) == place]

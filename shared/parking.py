@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from shared.es.row import RowCodec
 
 _NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
+
+PAGE_CODE = "page"
+_PAGE = "\x02"  # begins the ids of pages, and no other
 
 
 class Failure(NamedTuple):
@@ -21,9 +24,10 @@ class Failure(NamedTuple):
 
 
 class Parked(BaseModel):
-    """All parked records of one key for one processor.
+    """The parked records of one key for one processor: all of them, or one page of many.
 
     offset, code, reason: of the first record, which was tried `attempts` times. behind: the offsets that follow it.
+    pages: the first offset of each further page, in rows of their own, with `paged` records in all.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,10 +40,23 @@ class Parked(BaseModel):
     reason: str
     attempts: int
     behind: tuple[int, ...] = ()
+    pages: tuple[int, ...] = ()
+    paged: int = 0
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it continues another row, which nobody sees or retries by itself."""
+        return self.code == PAGE_CODE
 
     @property
     def offsets(self) -> tuple[int, ...]:
+        """Without those on further pages."""
         return (self.offset, *self.behind)
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait behind the first."""
+        return len(self.behind) + self.paged
 
     def with_behind(self, offset: int) -> Parked:
         """The same with this record added, once. A record that is read again may lie between two parked ones."""
@@ -48,14 +65,35 @@ class Parked(BaseModel):
             return self
         return self.model_copy(update={"behind": (*self.behind[:at], offset, *self.behind[at:])})
 
-    def without(self, first: int) -> Parked | None:
-        """What is left when the first `first` records are handled or dropped; the next one was not tried yet."""
-        if not first:
-            return self
-        if first > len(self.behind):
-            return None
-        rest = {"offset": self.behind[first - 1], "behind": self.behind[first:]}
-        return self.model_copy(update={**rest, "code": "behind", "reason": "", "attempts": 0})
+    def without(self, first: int) -> Parked:
+        """What is left when the first `first` of `offsets` are handled or dropped; the next one was not tried yet."""
+        return self._from(first, "behind") if first else self
+
+    def halves(self) -> tuple[Parked, Parked]:
+        """The first half of `offsets`, with the pages, and a page of the others."""
+        middle = len(self.offsets) // 2
+        page = self._from(middle, PAGE_CODE).model_copy(update={"pages": (), "paged": 0})
+        return self.model_copy(update={"behind": self.behind[: middle - 1]}), page
+
+    def with_page(self, first: int) -> Parked:
+        """The same with one more page, whose records `with_paged` counts."""
+        pages = list(self.pages)
+        insort(pages, first)
+        return self.model_copy(update={"pages": tuple(pages)})
+
+    def with_paged(self, more: int) -> Parked:
+        return self.model_copy(update={"paged": self.paged + more})
+
+    def turned_to(self, page: Parked) -> Parked:
+        """The first of its pages, in its place."""
+        left = {"pages": self.pages[1:], "paged": self.paged - len(page.offsets)}
+        return page.model_copy(update={**left, "code": "behind"})
+
+    def _from(self, first: int, code: str) -> Parked:
+        rest = self.offsets[first:]
+        return self.model_copy(
+            update={"offset": rest[0], "behind": rest[1:], "code": code, "reason": "", "attempts": 0}
+        )
 
     def failed(self, failure: Failure) -> Parked:
         """The same after one more failed attempt at the first record."""
@@ -114,9 +152,14 @@ def processor_of_id(text: str) -> str:
     return text.split("/", 1)[0]
 
 
+def page_id(text: str, first: int) -> str:
+    """The id of a page's row, which no scan of the store lists."""
+    return f"{_PAGE}{text}\x00{first}"
+
+
 def partition_of_id(text: str) -> int:
-    """Raises ValueError."""
+    """Raises ValueError, also for the id of a page."""
     part = f"{text}/".split("/", 2)[1]
-    if not part.isdecimal():
+    if text.startswith(_PAGE) or not part.isdecimal():
         raise ValueError(f"{text!r} names no partition")
     return int(part)

@@ -48,7 +48,7 @@ class Discard(BaseModel):
 
 def letter_view(key: str, row: Row[Parked]) -> DeadLetter:
     parked = row.state
-    return DeadLetter(id=key, **parked.model_dump(exclude={"behind"}), behind=len(parked.behind))
+    return DeadLetter(id=key, **parked.model_dump(exclude={"behind", "pages", "paged"}), behind=parked.waiting)
 
 
 def router(node: Node, peers: Peers) -> APIRouter:

@@ -6,12 +6,16 @@ transactions as everything else, so parking and releasing survive whatever happe
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from hashlib import sha256
 
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.parking import Failure, Parked
+from shared.parking import Failure, Parked, page_id
 from shared.streams.batch import Rows, SourceRecord
+
+PAGE_RECORDS = 1_000  # a row is written with every batch that adds to it, and has to fit its topic
 
 
 class Parking:
@@ -32,7 +36,7 @@ class Parking:
         id_ = self._id(processor, record)
         before = self.get(id_)
         if before is not None and before.offset <= record.offset:
-            self.keep(id_, before.with_behind(record.offset))
+            self._add(id_, before, record.offset)
             return
         parked = Parked(
             processor=processor,
@@ -43,22 +47,79 @@ class Parking:
             reason=failure.reason,
             attempts=1,
             behind=() if before is None else before.offsets,
+            pages=() if before is None else before.pages,
+            paged=0 if before is None else before.paged,
         )
         self.keep(id_, parked)
 
     def get(self, id_: str) -> Parked | None:
+        """The first page of what is parked under `id_`."""
         row: Row[Parked] | None = self._rows.get(id_.encode())
         return None if row is None else row.state
 
-    def keep(self, id_: str, parked: Parked | None) -> None:
-        """Park exactly this under `id_`; None: nothing any more."""
+    def offsets(self, id_: str) -> Iterator[int]:
+        """Of all records that are parked under `id_`, in order."""
+        parked = self.get(id_)
+        if parked is not None:
+            yield from parked.offsets
+            for first in parked.pages:
+                yield from self._page(id_, first).offsets
+
+    def keep(self, id_: str, parked: Parked) -> None:
+        """Park exactly this, and the pages that it names, under `id_`."""
+        if len(parked.offsets) > PAGE_RECORDS:
+            parked, page = parked.halves()
+            self._write(page_id(id_, page.offset), page)
+            parked = parked.with_page(page.offset).with_paged(len(page.offsets))
+        self._write(id_, parked)
+        self._ids.add(id_)
+
+    def drop(self, id_: str, count: int) -> Parked | None:
+        """Let the first `count` records go. Returns the first page of those that stay parked."""
+        parked = self.get(id_)
+        while parked is not None and count >= len(parked.offsets):
+            count -= len(parked.offsets)
+            parked = self._next(id_, parked)
         if parked is None:
             self._rows.put(id_.encode(), None)
             self._ids.discard(id_)
-        else:
-            offsets = parked.offsets
-            self._rows.put(id_.encode(), Row(len(offsets), parked, {}, offsets[-1]))
-            self._ids.add(id_)
+            return None
+        left = parked.without(count)
+        self.keep(id_, left)
+        return left
+
+    def _add(self, id_: str, parked: Parked, offset: int) -> None:
+        at = bisect_right(parked.pages, offset)
+        if not at:
+            self.keep(id_, parked.with_behind(offset))
+            return
+        page = self._page(id_, parked.pages[at - 1])
+        longer = page.with_behind(offset)
+        if longer is page:
+            return  # the record is read again
+        if len(longer.offsets) > PAGE_RECORDS:
+            longer, rest = longer.halves()
+            self._write(page_id(id_, rest.offset), rest)
+            parked = parked.with_page(rest.offset)
+        self._write(page_id(id_, longer.offset), longer)
+        self._write(id_, parked.with_paged(1))
+
+    def _next(self, id_: str, parked: Parked) -> Parked | None:
+        """The next page, which has no row of its own any more."""
+        if not parked.pages:
+            return None
+        page = self._page(id_, parked.pages[0])
+        self._rows.put(page_id(id_, page.offset).encode(), None)
+        return parked.turned_to(page)
+
+    def _page(self, id_: str, first: int) -> Parked:
+        page = self.get(page_id(id_, first))
+        assert page is not None, f"{id_}: the page at {first} is missing"
+        return page
+
+    def _write(self, id_: str, parked: Parked) -> None:
+        offsets = parked.offsets
+        self._rows.put(id_.encode(), Row(len(offsets), parked, {}, offsets[-1]))
 
     def _id(self, processor: str, record: SourceRecord) -> str:
         """The id of a parked key: its processor, its partition and the key, or the record's place if it has no key.

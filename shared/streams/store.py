@@ -45,6 +45,7 @@ MAX_LOG_BYTES = 2**20
 # Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
 INDEXES_KEY = b"\x00indexes"
+FIRST_ROW = b"\x02"  # behind the entries of indexes; rows before FIRST_KEY are read by their key only
 FIRST_KEY = b"\x20"
 
 RELEASE_S = 2.0  # a closed store stays in use until its reader asks for the next row
@@ -103,7 +104,7 @@ class RowStore(SerializedStore[bytes, bytes]):
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
     def get(self, partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
-        if key < FIRST_KEY:
+        if key < FIRST_ROW:
             return None  # at most one of the store's own entries
         try:
             value: bytes | None = self._dbs[partition].get(key)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -24,6 +25,7 @@ REREAD_BYTES = 16 * 1024 * 1024
 TURN_RECORDS = 50  # tried without a break: about a millisecond's work
 
 NOT_REACHED_AGAIN = Failure("unread", "its source is being read again and has not reached this record yet, retry later")
+NO_MORE_AT_ONCE = Failure("unread", "no more are read at once, retry")
 
 Attempt = Callable[[Processor, ConsumerRecord], Failure | None]
 """Handles one record in the batch that is being filled."""
@@ -49,7 +51,7 @@ class Wishes:
         if parked is None:
             return None  # done before
         if wish.action == "retry":
-            parking.keep(wish.id, await self._retried(parked, attempt, bury))
+            await self._retry(wish.id, parking, parked, attempt, bury)
         elif wish.action == "discard" and wish.offset == parked.offset:
             return self._discard(wish, parked, parking)
         return None
@@ -63,38 +65,49 @@ class Wishes:
             parking.keep(wish.id, parked.failed(NOT_REACHED_AGAIN))
             return None
         log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
-        parking.keep(wish.id, parked.without(1))
+        parking.drop(wish.id, 1)
         return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic)})
 
-    async def _retried(self, parked: Parked, attempt: Attempt, bury: Bury) -> Parked | None:
-        """Handle the parked records in order, up to the first that fails again. Returns what stays parked."""
+    async def _retry(self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury) -> None:
+        """Handle the parked records in order, up to the first that fails again."""
         source = self._source(parked)
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
         if source is None or processor is None:
-            return parked.failed(Failure("gone", f"{parked.processor} does not read {parked.topic} in this release"))
-        records, missing = await self._reread(parked)
-        for done, offset in enumerate(parked.offsets):
-            if done % TURN_RECORDS == 0:
-                await asyncio.sleep(0)  # heartbeats and HTTP get their turn
+            lacking = Failure("gone", f"{parked.processor} does not read {parked.topic} in this release")
+            parking.keep(id_, parked.failed(lacking))
+            return
+        offsets = list(islice(parking.offsets(id_), FULL_RECORDS))
+        records, missing = await self._reread(source.partition, offsets)
+
+        def failure_at(offset: int, is_first: bool) -> Failure | None:
             record = records.get(offset)
             if _will_be_reread(source, offset):
-                return _remaining(parked, done, NOT_REACHED_AGAIN)
+                return NOT_REACHED_AGAIN
             if record is None:
-                return _remaining(parked, done, missing)
-            if failure := attempt(processor, record):
-                if done or failure.code != parked.code:  # else it has a dead letter already
-                    bury(record, failure.code, failure.reason)
-                return _remaining(parked, done, failure)
-        return None
+                return missing
+            failure = attempt(processor, record)
+            if failure and not (is_first and failure.code == parked.code):  # else it has a dead letter already
+                bury(record, failure.code, failure.reason)
+            return failure
+
+        for done, offset in enumerate(offsets):
+            if done % TURN_RECORDS == 0:
+                await asyncio.sleep(0)  # heartbeats and HTTP get their turn
+            if failure := failure_at(offset, is_first=not done):
+                break
+        else:
+            done, failure = len(offsets), NO_MORE_AT_ONCE
+        left = parking.drop(id_, done)
+        if left is not None:
+            parking.keep(id_, left.failed(failure))
 
     def _source(self, parked: Parked) -> Source | None:
         """None when this release no longer reads the topic."""
         return self._sources.get(TopicPartition(parked.topic, parked.partition))
 
-    async def _reread(self, parked: Parked) -> tuple[Mapping[int, ConsumerRecord], Failure]:
-        """The parked records in the log, by offset, and the reason if some are missing."""
-        tp = TopicPartition(parked.topic, parked.partition)
+    async def _reread(self, tp: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, ConsumerRecord], Failure]:
+        """The records at these offsets, by offset, and the reason if some are missing."""
         found: dict[int, ConsumerRecord] = {}
         size_bytes = 0
         missing = Failure("gone", "the record is no longer there")
@@ -103,11 +116,11 @@ class Wishes:
             async with asyncio.timeout(REREAD_S):
                 await reader.start()
                 reader.assign([tp])
-                async for record in records_at(reader, tp, parked.offsets):
+                async for record in records_at(reader, tp, offsets):
                     found[record.offset] = record
                     size_bytes += len(record.value or b"")
-                    if size_bytes > REREAD_BYTES or len(found) >= FULL_RECORDS:
-                        missing = Failure("unread", "no more are read at once, retry")
+                    if size_bytes > REREAD_BYTES:
+                        missing = NO_MORE_AT_ONCE
                         break
         except OffsetOutOfRangeError as error:
             log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
@@ -117,12 +130,6 @@ class Wishes:
         finally:
             await reader.stop()
         return found, missing
-
-
-def _remaining(parked: Parked, done: int, failure: Failure) -> Parked | None:
-    """What stays parked when the first `done` records are handled and the next one has failed."""
-    remaining = parked.without(done)
-    return remaining and remaining.failed(failure)
 
 
 def _will_be_reread(source: Source, offset: int) -> bool:

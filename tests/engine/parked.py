@@ -17,8 +17,8 @@ from tests.waiting import eventually
 DEADLINE_S = 60.0
 
 
-def send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None) -> int:
-    """Appends a record to the commands topic, and returns its offset."""
+def send(bootstrap: str, partition: int, key: bytes | None, *values: bytes | None) -> int:
+    """Appends records to the commands topic, and returns the offset of the last."""
     offsets: list[int] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -26,9 +26,10 @@ def send(bootstrap: str, partition: int, key: bytes | None, value: bytes | None)
         offsets.append(message.offset() or 0)
 
     producer = Producer(producer_config(bootstrap))
-    producer.produce(COMMANDS.name, value, key, partition, on_delivery=delivered)
+    for value in values:
+        producer.produce(COMMANDS.name, value, key, partition, on_delivery=delivered)
     assert producer.flush(DEADLINE_S) == 0
-    return offsets[0]
+    return offsets[-1]
 
 
 def letter(stack: Stack, letter_id: str) -> dict[str, Any] | None:

@@ -15,8 +15,10 @@ from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
+from shared.kafka.spans import read_all
 from shared.kafka.wishes import wishes
 from shared.parking import Wish
+from shared.streams.parking import PAGE_RECORDS
 from tests.engine.parked import ask, await_letter, letter, release, send
 from tests.faults.load import command
 
@@ -85,6 +87,24 @@ def test_parked_records_outlive_their_workers_and_are_released_once(stack: Stack
     assert _counted(stack) == counted - 1
 
 
+def test_more_records_of_a_key_than_fit_a_row_wait_on_pages(stack: Stack) -> None:
+    account, times = _account(stack), 2 * PAGE_RECORDS + 500
+    offset = _poison(stack, account)
+    counted = _counted(stack)
+    _charge(stack, account, times)
+    await_letter(stack, _id(account), offset=offset, behind=times)
+    assert _counted(stack) == counted
+    assert len(_rows_of(stack, account)) > times / PAGE_RECORDS
+    assert max(map(len, _rows_of(stack, account))) < 20 * PAGE_RECORDS
+    for worker in stack.workers[:2]:
+        worker.kill()
+    for worker in stack.workers[:2]:
+        worker.spawn()
+    release(stack, _id(account), offset, behind=times)
+    assert _balance(stack, account) == times * (times + 1) // 2
+    assert not _rows_of(stack, account)
+
+
 def test_an_operator_does_the_same_from_the_command_line(stack: Stack) -> None:
     account = _account(stack)
     offset = _poison(stack, account)
@@ -124,6 +144,15 @@ def _account(stack: Stack) -> str:
     return name
 
 
+def _rows_of(stack: Stack, account: str) -> list[bytes]:
+    """What is parked of the account, in the changelog by now."""
+    changelog = TOPOLOGY.changelog(TOPOLOGY.parked).name
+    rows = {
+        key: row for _, key, row in read_all(Brokers(stack.bootstrap), changelog) if account.encode() in (key or b"")
+    }
+    return [row for row in rows.values() if row is not None]
+
+
 def _partition(name: str) -> int:
     return partition_of(name.encode(), TOPOLOGY.partitions)
 
@@ -138,9 +167,11 @@ def _poison(stack: Stack, name: str) -> int:
 
 def _charge(stack: Stack, name: str, times: int) -> str:
     """Charges 1, 2, 3 … cents, so that the balance shows which were made; returns the position of the last charge."""
-    for amount in range(1, times + 1):
-        body = command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": amount})
-        offset = send(stack.bootstrap, _partition(name), name.encode(), body)
+    bodies = [
+        command(name, f"charge-{uuid.uuid4()}", "account.charge", {"amount_cents": amount})
+        for amount in range(1, times + 1)
+    ]
+    offset = send(stack.bootstrap, _partition(name), name.encode(), *bodies)
     return f"{COMMANDS.name}/{_partition(name)}@{offset}"
 
 

@@ -23,7 +23,7 @@ from shared.kafka.transactions import (
     group_metadata,
 )
 from shared.positions import Partition
-from shared.streams.store import RowStore, StoreFailed
+from shared.streams.store import FIRST_KEY, RowStore, StoreFailed
 from tests.faults.log import Read, Records
 
 TRANSACTION_STEPS = STEPS[:4]
@@ -389,7 +389,8 @@ class FakeStore:
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         self._fail_if(partition in self.broken, partition)
-        return iter(sorted((key, value) for key, value in self._rows[partition].items() if key > after))
+        begin = max(after + b"\x00", FIRST_KEY)
+        return iter(sorted((key, value) for key, value in self._rows[partition].items() if key >= begin))
 
     def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
         self._fail_if(partition in self.full, partition)

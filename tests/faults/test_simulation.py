@@ -31,6 +31,7 @@ from shared.kafka.transactions import TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
+from shared.streams import parking as parking_module
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import GapGuard
@@ -426,6 +427,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
     monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
     monkeypatch.setattr(engine_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(parking_module, "PAGE_RECORDS", 2)
     configured = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield

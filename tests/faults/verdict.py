@@ -8,6 +8,7 @@ from typing import Any
 
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.kafka.murmur2 import partition_of
+from shared.parking import page_id
 from shared.positions import Partition
 from shared.streams.engine import BEGUN
 from tests.faults.load import Answered, Sent
@@ -125,15 +126,22 @@ def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
 
 def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
     """The parked records have to be the bad ones and, in order, the later ones of their keys."""
-    states: dict[bytes | None, Any] = {}
+    states: dict[str, Any] = {}
     for _, record in _records(outputs, PARKED):
         if record.key != BEGUN:
-            states[record.key] = json.loads(record.value or b"")["state"]
-    found = sorted((state["partition"], [state["offset"], *state["behind"]]) for state in states.values())
+            states[(record.key or b"").decode()] = record.value and json.loads(record.value)["state"]
+    listed = {id_: state for id_, state in states.items() if state and not id_.startswith("\x02")}
+    found = sorted((state["partition"], list(_offsets(id_, states))) for id_, state in listed.items())
     keyed = [(partition, offsets) for (partition, _), offsets in truth.parked.items()]
     keyless = [(partition, [offset]) for partition, offset in truth.dead - _heads(truth)]
     if found != sorted(keyed + keyless):
         yield f"parked: {_first_difference(found, sorted(keyed + keyless))}"
+
+
+def _offsets(id_: str, states: Mapping[str, Any]) -> Iterator[int]:
+    """All that is parked under the id, page by page."""
+    for page in (states[id_], *(states[page_id(id_, first)] for first in states[id_]["pages"])):
+        yield from (page["offset"], *page["behind"])
 
 
 def _heads(truth: Truth) -> set[tuple[int, int]]:

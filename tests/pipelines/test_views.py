@@ -22,7 +22,7 @@ from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.kafka.reprocess import HistoryIsCut, Reprocessing
 from shared.kafka.wishes import wishes
-from shared.parking import PARKED_CODEC, Parked, Wish, noted_id
+from shared.parking import PAGE_CODE, PARKED_CODEC, Parked, Wish, noted_id, page_id
 from shared.replay import Replay
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
@@ -69,10 +69,17 @@ class View:
         self.put(self.topology.changelog(self.table.table), key, row)
 
     def park(self, key: str, offset: int, *behind: int) -> None:
+        """Each record on a page of its own."""
         place = {"processor": "totals", "topic": self.source.name, "partition": 0}
-        parked = Parked(**place, offset=offset, behind=behind, code="message.bad", reason="not JSON", attempts=1)
-        row = PARKED_CODEC.encode(Row(1 + len(behind), parked, {}, offset))
-        self.put(self.topology.changelog(self.topology.parked), f"totals/0/{key}", row)
+        parked = Parked(**place, offset=offset, code="message.bad", reason="not JSON", attempts=1)
+        self._put_parked(f"totals/0/{key}", parked.model_copy(update={"pages": behind, "paged": len(behind)}))
+        for first in behind:
+            page = parked.model_copy(update={"offset": first, "code": PAGE_CODE})
+            self._put_parked(page_id(f"totals/0/{key}", first), page)
+
+    def _put_parked(self, id_: str, parked: Parked) -> None:
+        row = PARKED_CODEC.encode(Row(1, parked, {}, parked.offset))
+        self.put(self.topology.changelog(self.topology.parked), id_, row)
 
     def release(self, key: str) -> None:
         self.put(self.topology.changelog(self.topology.parked), f"totals/0/{key}", None)

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.es.decider import Decider
 from shared.es.envelope import EventCodec
@@ -16,6 +18,7 @@ from shared.es.row import Row
 from shared.parking import PARKED_CODEC, Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
+from shared.streams import parking as parking_module
 from shared.streams import processors
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
@@ -63,6 +66,28 @@ def test_when_read_again_a_parked_record_holds_back_only_the_records_behind_it()
     assert processor.handled == [0, 2, 0, 2]
     assert parking.get("fragile/0/a") == parked
     assert batch.records == letters
+
+
+@given(st.lists(st.integers(0, 60) | st.integers(1, 9).map(str), max_size=80))
+def test_however_many_records_wait_they_stay_in_order_on_pages_of_a_limited_size(steps: list[int | str]) -> None:
+    """A number parks the record at that offset, which may be read again; a text lets go as many as it says."""
+    rows, waiting = Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set[int]()
+    parking = Parking(rows, set())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parking_module, "PAGE_RECORDS", 4)
+        for step in steps:
+            if isinstance(step, int):
+                parking.park("fragile", Said(FACTS.name, b"a", b"", step), processors.BEHIND)
+                waiting.add(step)
+            elif waiting:
+                parking.drop("fragile/0/a", int(step))
+                waiting -= set(sorted(waiting)[: int(step)])
+            first = parking.get("fragile/0/a")
+            assert list(parking.offsets("fragile/0/a")) == sorted(waiting)
+            assert first is None or first.waiting == len(waiting) - 1
+            kept = [row.state for row in rows.changed.values() if row is not None]
+            assert sorted(offset for page in kept for offset in page.offsets) == sorted(waiting)
+            assert all(len(page.offsets) <= 4 for page in kept)
 
 
 class Mute(Exception):
@@ -122,7 +147,7 @@ def test_a_key_that_is_parked_in_another_topic_is_parked_anew_with_its_own_offse
     Fragile(breaks_at=0).process(LOG, None, batch, parking)
     log = [Said("stall.events.v1", b"a", b"", offset) for offset in range(5)]
     moved.process(log[:4], None, batch, parking)
-    parking.keep("fragile/0/a", None)
+    parking.drop("fragile/0/a", 4)
     moved.process(log[4:], None, batch, parking)
     assert moved.handled == [0, 1]
     parked = parking.get("fragile/0/a@stall.events.v1")

@@ -142,8 +142,8 @@ def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch:
     many, breaks_at = 1_000, 990
     turns = 0
 
-    async def read(_self: Wishes, parked: Parked) -> tuple[Mapping[int, Said], Failure]:
-        return {offset: fact(offset) for offset in parked.offsets}, Failure("gone", "")
+    async def read(_: Wishes, __: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, Said], Failure]:
+        return {offset: fact(offset) for offset in offsets}, Failure("gone", "")
 
     def attempt(_: Processor, record: SourceRecord) -> Failure | None:
         return Failure("processor.failed", "too heavy") if record.offset == breaks_at else None
