@@ -28,7 +28,7 @@ python3 dev.py VERB [ARGUMENTS]
   demo     a shop of four services and 69,659 real purchases; a worker is killed midway; Ctrl-C ends it
   test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones,
            --compose runs those in containers instead
-  check    format, lint, types, doors and the tests that need no broker
+  check    format, lint, types, doors and the fast tests that need no broker
   bench    measurements, such as `bench engine --json FILE`
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`

@@ -22,7 +22,7 @@ pytest.register_assert_rewrite("tests.shop.books")
 
 TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
-"""These take minutes each. `dev.py test --long` runs them; the usual run stays under half an hour on two cores."""
+"""These take minutes each. `dev.py test --long` runs them."""
 
 SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's partitions move after this time
 WORKER_SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")

@@ -180,7 +180,7 @@ def grant_(
 def _password(file: Path) -> str:
     if found := file.read_text().strip():
         return found
-    raise StageFailed(f"{file} is empty", "write the password into it, for example by `secrets`")
+    raise StageFailed(f"{file} is empty", "write the password into it, or delete it and run `secrets`")
 
 
 @cli.command("secrets")

@@ -71,7 +71,7 @@ def check_types(messages: Sequence[type[Message]]) -> None:
         raise ValueError(f"messages that share a TYPE: {alike}: give each its own")
     for each in messages:
         check_roundtrip(each)
-        with suppress(PydanticUserError):  # not complete yet, as above
+        with suppress(PydanticUserError):  # not complete yet: as in `check_roundtrip`
             personal_fields(each)
 
 

@@ -75,7 +75,7 @@ class Node(Protocol):
         """Offset of the last source record that rows read here include; -1 while there is none."""
 
     async def progress(self) -> None:
-        """Returns after the next commit here, or when partitions move."""
+        """Returns when a source has advanced here, or when partitions move."""
 
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""

@@ -1,7 +1,7 @@
 """One hop to the worker that can answer: only to allowed peers, and with nothing but the caller's verified authority.
 
 The caller's own token stays here. A peer learns who the caller is from a token that this worker signs with the workers'
-shared secret, valid for one method and target and for seconds; docs/adr says why.
+shared secret, valid for one method and target and for seconds; docs/adr/0006 says why.
 """
 
 from __future__ import annotations

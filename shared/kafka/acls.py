@@ -53,7 +53,9 @@ def create_principals(passwords: Mapping[str, str], bootstrap: str) -> None:
 
 
 def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:
-    """Read and write its own topics, write its neighbours' commands, read their facts; use its group and producers."""
+    """Read and write its own topics, write its neighbours' commands, read their facts; use its group and producers;
+    see the positions of the versions before and after its own.
+    """
     for topic in topology.all_topics():
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.READ)
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.WRITE)

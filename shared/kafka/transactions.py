@@ -238,7 +238,7 @@ def producer_id(group: str, instance: str) -> str:
 def group_metadata(group: str, generation: int, member_id: str, instance_id: str | None = None) -> bytes:
     """The bytes that librdkafka's consumer_group_metadata() gives for this member of the group.
 
-    The broker refuses a transaction of any generation but the current one: that is the fence of promise 1.
+    The broker refuses a transaction of any generation but the current one, and so fences a former owner.
     Taken when partitions are assigned, so that a batch of an earlier assignment can't use a later generation.
     Raises ValueError for the values of a consumer outside any group, for which the broker would fence nothing.
     """

@@ -50,7 +50,7 @@ class Waiting:
 
     @contextmanager
     def watch(self, changelog: str, key: bytes) -> Iterator[asyncio.Event]:
-        """An event that is set after each commit that changed the row of `key` here."""
+        """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
         changed = asyncio.Event()
         self._rows.setdefault((changelog, key), set()).add(changed)
         try:

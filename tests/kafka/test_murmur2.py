@@ -22,7 +22,7 @@ PARTITIONS = 7
 
 
 @pytest.mark.parametrize(("partitions", "partition"), [(3, 1), (4, 2), (8, 6)])
-def test_the_golden_vector_of_the_architecture(partitions: int, partition: int) -> None:
+def test_the_golden_vector(partitions: int, partition: int) -> None:
     assert partition_of(b"order-1", partitions) == partition
 
 
