@@ -17,6 +17,7 @@ from faust.auth import SASLCredentials
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
+from shared.es.row import RowCodec
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.provision import require_topics
@@ -26,8 +27,9 @@ from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings, SettingsError
 from shared.streams.engine import Engine
 from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, keep_alive
-from shared.streams.processors import Processor, with_history
+from shared.streams.processors import Processor
 from shared.streams.store import RowStore
+from shared.streams.wiring import codecs_of, wired
 from shared.topology import Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
@@ -105,9 +107,10 @@ class WorkerApp(faust.App):
         self.topology = topology
         self.settings = settings
         self.processors = tuple(processors)
-        self._working = with_history(topology, self.processors)
+        self._working = wired(topology, self.processors)
+        codecs = codecs_of(topology, self._working)
         self.row_tables: Mapping[str, RowTable] = {
-            table.name: self._row_table(table) for table in topology.all_tables()
+            table.name: self._row_table(table, codecs.get(table.name)) for table in topology.all_tables()
         }
         sources = {topology.parking.name, *(processor.source.name for processor in self._working)}
         self.engine_topics = frozenset(sources.union(topology.changelog(each).name for each in topology.all_tables()))
@@ -115,12 +118,11 @@ class WorkerApp(faust.App):
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self._http = http
 
-    def _row_table(self, table: Table) -> RowTable:
+    def _row_table(self, table: Table, codec: RowCodec[Any] | None) -> RowTable:
         """A new table that is registered with Faust."""
         made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
         made.indexes = table.indexes
-        codecs = (each.codec for each in self._working if each.table == table and each.codec is not None)
-        made.state_type = next((codec.state_type for codec in codecs), Any)
+        made.state_type = Any if codec is None else codec.state_type
         self.tables.add(made)
         return made
 

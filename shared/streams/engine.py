@@ -24,7 +24,6 @@ from mode import Service
 from shared import failpoints
 from shared.clock import elapsed_s
 from shared.es.errors import REASON_MAX_CHARS
-from shared.es.row import RowCodec
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.provision import TopologyMismatch, require_partitions
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
@@ -34,17 +33,18 @@ from shared.kafka.transactions import (
     TransactionalProducer,
     TransactionRefused,
 )
-from shared.parking import PARKED_CODEC, Wish
+from shared.parking import Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
 from shared.streams.guards import GapGuard, GrowthGuard, Standstill, Watchdog
 from shared.streams.parking import Parking
-from shared.streams.processors import Processor, by_source
+from shared.streams.processors import Processor
 from shared.streams.replicas import Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
 from shared.streams.versions import MixedReleases, VersionGuard, VersionRefused
 from shared.streams.waiting import Waiting
+from shared.streams.wiring import by_source, codecs_of
 from shared.streams.wishes import Wishes
 from shared.topology import Table, Topology
 
@@ -103,7 +103,7 @@ class Engine(Service):
         super().__init__(**kwargs)
         self.topology = topology
         self.sources: dict[TopicPartition, Source] = {}
-        self.replicas = Replicas(topology, stores, _codecs(topology, processors))
+        self.replicas = Replicas(topology, stores, codecs_of(topology, processors))
         self.waiting = Waiting()
         self.assignment: Assignment | None = None
         self.handled = 0
@@ -727,9 +727,3 @@ class Engine(Service):
             await asyncio.wait([self._committing])
         await self._reader.stop()
         self._thread.shutdown()
-
-
-def _codecs(topology: Topology, processors: Sequence[Processor]) -> dict[str, RowCodec[Any]]:
-    """By the table's name."""
-    declared = {p.table.name: p.codec for p in processors if p.table is not None and p.codec is not None}
-    return {topology.parked.name: PARKED_CODEC, **declared}

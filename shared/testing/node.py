@@ -18,18 +18,18 @@ from uuid import uuid4
 
 from shared import indexing
 from shared.changes import Change, Feed
-from shared.es.row import Row, RowCodec
+from shared.es.row import Row
 from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
-from shared.parking import PARKED_CODEC
 from shared.positions import Committed, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Processor, by_source, with_history
+from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.waiting import Waiting
+from shared.streams.wiring import by_source, codecs_of, wired
 from shared.topology import Table, Topic, Topology
 
 LONGEST = 10_000  # chain of records that one leads to
@@ -61,10 +61,9 @@ class MemoryNode:
         self.logs: dict[Partition, list[bytes]] = defaultdict(list)
         self.removed: dict[Partition, int] = {}
         """How many records retention has removed of a log."""
-        working = with_history(topology, processors) if processors else ()
+        working = wired(topology, processors) if processors else ()
         self._processors = by_source(topology, working)
-        self._codecs: dict[str, RowCodec[Any]] = {topology.parked.name: PARKED_CODEC}
-        self._codecs |= {p.table.name: p.codec for p in working if p.table is not None and p.codec is not None}
+        self._codecs = codecs_of(topology, working)
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }

@@ -20,8 +20,9 @@ from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
-from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey, with_history
+from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
 from shared.streams.versions import MixedReleases, NotRebuilt, PositionsForgotten, Superseded, TableChanged
+from shared.streams.wiring import wired
 from shared.topology import Table, Topic, Topology
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
@@ -40,7 +41,7 @@ TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()}
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
 SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
-DECIDES = with_history(NEXT, [AGGREGATE])
+DECIDES = wired(NEXT, [AGGREGATE])
 VIEW_MODEL: ReadModel[Any, int] = ReadModel(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
 )
@@ -322,7 +323,7 @@ def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
     moved = replace(ROWS_ONLY, topics=(COMMANDS, COPIED), history=COPIED)
-    processors = with_history(moved, [Aggregate(DECIDER, table=ACCOUNTS, events=COPIED)])
+    processors = wired(moved, [Aggregate(DECIDER, table=ACCOUNTS, events=COPIED)])
     later = Worker(broker, "later", 0, 1, topology=moved, processors=processors)
     with pytest.raises(
         TableChanged, match=r"accounts/chapters has rows, .* fix: .* or raise `version` in its topology"

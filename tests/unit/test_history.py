@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -18,14 +17,11 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
-from shared.es.personal import Personal
 from shared.es.row import Row, RowCodec
-from shared.es.state import State
 from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.policy import Reaction
-from shared.read_model import ReadModel
-from shared.streams.processors import Aggregate, Delay, Policy, Projection, with_history
-from shared.topology import KEPT_FOR_EVER, Table, Topic, Topology
+from shared.streams.processors import Aggregate, Policy
+from shared.streams.wiring import wired
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -98,12 +94,12 @@ def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
     policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1.* fix: move it"):
-        with_history(TOPOLOGY, [aggregate, policy])
+        wired(TOPOLOGY, [aggregate, policy])
 
 
 def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="no aggregate writes its history"):
-        with_history(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=COMMANDS)])
+        wired(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=COMMANDS)])
 
 
 def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None:
@@ -112,113 +108,4 @@ def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None
     with pytest.raises(
         ValueError, match=r"^accounts: its initial state is None, which means unknown in a history; fix:"
     ):
-        with_history(TOPOLOGY, [Aggregate(decider, table=ACCOUNTS, events=EVENTS)])
-
-
-def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
-    with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
-        with_history(TOPOLOGY, [])
-
-
-def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
-    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
-    with pytest.raises(ValueError, match=r"its topology lacks the table others, .*; fix: add it to `tables`"):
-        with_history(replace(TOPOLOGY, history=None), [aggregate, view_in(Table("others", source=EVENTS))])
-
-
-def test_a_second_aggregate_is_refused_at_start_up() -> None:
-    """Their events would follow each other's under one id, and each would be folded with the other's decider."""
-    tables = (ACCOUNTS, Table("wallets", source=COMMANDS))
-    aggregates = [Aggregate(DECIDER, table=table, events=EVENTS) for table in tables]
-    with pytest.raises(
-        ValueError, match=r"^accounts has several aggregates, accounts, wallets, .*; fix: put each of the others into a"
-    ):
-        with_history(replace(TOPOLOGY, tables=tables), aggregates)
-
-
-@pytest.mark.parametrize("compacted", [COMMANDS, EVENTS], ids=lambda topic: topic.kind)
-def test_commands_and_events_that_are_compacted_are_refused_at_start_up(compacted: Topic) -> None:
-    """Brokers would remove a command that no worker has read, or an event that history and `rebuild` need."""
-    lossy = replace(compacted, cleanup="compact")
-    commands, events = (lossy if topic == compacted else topic for topic in (COMMANDS, EVENTS))
-    accounts = replace(ACCOUNTS, source=commands)
-    topology = replace(TOPOLOGY, topics=(commands, events), tables=(accounts,), history=events)
-    with pytest.raises(ValueError, match=rf"^accounts: {compacted.name} is compacted, .*; fix: leave out its"):
-        with_history(topology, [Aggregate(DECIDER, table=accounts, events=events)])
-
-
-def test_a_view_may_read_a_compacted_topic() -> None:
-    results = Topic("accounts.results.v1", cleanup="compact")
-    table = Table("latest", source=results)
-    model = ReadModel(table, lambda view, *_: view, initial=None, events=(AccountOpened,), state=Basket | None)
-    with_history(Topology("accounts", (results,), (table,)), [Projection(model)])
-
-
-def set_timers(kept_ms: int) -> None:
-    timers = Topic("accounts.timers.v1", retention_ms=kept_ms)
-    with_history(Topology("accounts", (timers,)), [Delay(source=timers, target=COMMANDS, delay_s=3600)])
-
-
-@pytest.mark.parametrize("kept_ms", [1000, 3_600_000])
-def test_timers_that_their_topic_does_not_keep_until_they_are_due_are_refused_at_start_up(kept_ms: int) -> None:
-    with pytest.raises(ValueError, match=rf"waits 3600 s, .* for {kept_ms // 1000} s; fix: raise its retention_ms"):
-        set_timers(kept_ms)
-
-
-@pytest.mark.parametrize("kept_ms", [KEPT_FOR_EVER, 3_600_001])
-def test_timers_that_are_kept_longer_than_they_wait_are_accepted(kept_ms: int) -> None:
-    set_timers(kept_ms)
-
-
-def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
-    table = replace(ACCOUNTS, indexes=("phase", "balance"))
-    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
-    with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
-        with_history(replace(TOPOLOGY, tables=(table,)), [aggregate])
-
-
-class Basket(State):
-    lines: tuple[str, ...] = ()
-    inner: State | None = None
-    label: str | list[str] = ""
-    name: Personal = None
-    price: Decimal | None = None
-    waited: timedelta = timedelta()
-    nothing: None = None
-    anything: Any = None
-
-
-def view_in(table: Table) -> Projection:
-    return Projection(
-        ReadModel(table, lambda view, *_: view, initial=Basket(), events=(AccountOpened,), state=Basket | None)
-    )
-
-
-def index_baskets(field: str) -> None:
-    table = Table("baskets", source=EVENTS, indexes=(field,))
-    with_history(replace(TOPOLOGY, tables=(table,), history=None), [view_in(table)])
-
-
-@pytest.mark.parametrize(
-    ("field", "kind"), [("lines", "array"), ("inner", "null or object"), ("name", "encrypted or null")]
-)
-def test_an_index_on_what_has_no_order_is_refused_at_start_up(field: str, kind: str) -> None:
-    """Otherwise the first row with a value would stop the worker."""
-    with pytest.raises(
-        ValueError, match=rf"{field!r} in the table baskets is {kind} in JSON, and an index holds null, .*; fix: index"
-    ):
-        index_baskets(field)
-
-
-@pytest.mark.parametrize(("field", "kind"), [("price", "decimal"), ("waited", "duration")])
-def test_an_index_on_what_would_sort_as_text_is_refused_at_start_up(field: str, kind: str) -> None:
-    """11900.00 would come before 1190.00."""
-    with pytest.raises(
-        ValueError, match=rf"{field!r} in the table baskets is a {kind}, .* as text; fix: index a whole"
-    ):
-        index_baskets(field)
-
-
-@pytest.mark.parametrize("field", ["label", "nothing", "anything"])
-def test_an_index_on_what_may_have_an_order_is_accepted(field: str) -> None:
-    index_baskets(field)
+        wired(TOPOLOGY, [Aggregate(decider, table=ACCOUNTS, events=EVENTS)])

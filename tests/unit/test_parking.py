@@ -22,8 +22,9 @@ from shared.streams import parking as parking_module
 from shared.streams import processors
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.parking import Parking
-from shared.streams.processors import Aggregate, Policy, Processor, Projection, Rekey, by_source
+from shared.streams.processors import Aggregate, Policy, Processor, Projection, Rekey
 from shared.streams.store import RowStore
+from shared.streams.wiring import by_source
 from shared.testing.conversation import Said
 from shared.topology import Table, Topic, Topology
 

@@ -21,7 +21,8 @@ from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
 from shared.policy import Reaction, Send
 from shared.streams import processors
-from shared.streams.processors import Aggregate, Delay, Policy, Processor, by_source
+from shared.streams.processors import Aggregate, Delay, Policy, Processor
+from shared.streams.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology

@@ -1,0 +1,129 @@
+"""Processors that do not fit each other or the topology are refused at start-up, with the fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountOpened
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.es.personal import Personal
+from shared.es.state import State
+from shared.read_model import ReadModel
+from shared.streams.processors import Aggregate, Delay, Projection
+from shared.streams.wiring import wired
+from shared.topology import KEPT_FOR_EVER, Table, Topic, Topology
+
+
+def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
+    with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
+        wired(TOPOLOGY, [])
+
+
+def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
+    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    with pytest.raises(ValueError, match=r"its topology lacks the table others, .*; fix: add it to `tables`"):
+        wired(replace(TOPOLOGY, history=None), [aggregate, view_in(Table("others", source=EVENTS))])
+
+
+def test_a_second_aggregate_is_refused_at_start_up() -> None:
+    """Their events would follow each other's under one id, and each would be folded with the other's decider."""
+    tables = (ACCOUNTS, Table("wallets", source=COMMANDS))
+    aggregates = [Aggregate(DECIDER, table=table, events=EVENTS) for table in tables]
+    with pytest.raises(
+        ValueError, match=r"^accounts has several aggregates, accounts, wallets, .*; fix: put each of the others into a"
+    ):
+        wired(replace(TOPOLOGY, tables=tables), aggregates)
+
+
+@pytest.mark.parametrize("compacted", [COMMANDS, EVENTS], ids=lambda topic: topic.kind)
+def test_commands_and_events_that_are_compacted_are_refused_at_start_up(compacted: Topic) -> None:
+    """Brokers would remove a command that no worker has read, or an event that history and `rebuild` need."""
+    lossy = replace(compacted, cleanup="compact")
+    commands, events = (lossy if topic == compacted else topic for topic in (COMMANDS, EVENTS))
+    accounts = replace(ACCOUNTS, source=commands)
+    topology = replace(TOPOLOGY, topics=(commands, events), tables=(accounts,), history=events)
+    with pytest.raises(ValueError, match=rf"^accounts: {compacted.name} is compacted, .*; fix: leave out its"):
+        wired(topology, [Aggregate(DECIDER, table=accounts, events=events)])
+
+
+def test_a_view_may_read_a_compacted_topic() -> None:
+    results = Topic("accounts.results.v1", cleanup="compact")
+    table = Table("latest", source=results)
+    model = ReadModel(table, lambda view, *_: view, initial=None, events=(AccountOpened,), state=Basket | None)
+    wired(Topology("accounts", (results,), (table,)), [Projection(model)])
+
+
+def set_timers(kept_ms: int) -> None:
+    timers = Topic("accounts.timers.v1", retention_ms=kept_ms)
+    wired(Topology("accounts", (timers,)), [Delay(source=timers, target=COMMANDS, delay_s=3600)])
+
+
+@pytest.mark.parametrize("kept_ms", [1000, 3_600_000])
+def test_timers_that_their_topic_does_not_keep_until_they_are_due_are_refused_at_start_up(kept_ms: int) -> None:
+    with pytest.raises(ValueError, match=rf"waits 3600 s, .* for {kept_ms // 1000} s; fix: raise its retention_ms"):
+        set_timers(kept_ms)
+
+
+@pytest.mark.parametrize("kept_ms", [KEPT_FOR_EVER, 3_600_001])
+def test_timers_that_are_kept_longer_than_they_wait_are_accepted(kept_ms: int) -> None:
+    set_timers(kept_ms)
+
+
+def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
+    table = replace(ACCOUNTS, indexes=("phase", "balance"))
+    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
+    with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
+        wired(replace(TOPOLOGY, tables=(table,)), [aggregate])
+
+
+class Basket(State):
+    lines: tuple[str, ...] = ()
+    inner: State | None = None
+    label: str | list[str] = ""
+    name: Personal = None
+    price: Decimal | None = None
+    waited: timedelta = timedelta()
+    nothing: None = None
+    anything: Any = None
+
+
+def view_in(table: Table) -> Projection:
+    return Projection(
+        ReadModel(table, lambda view, *_: view, initial=Basket(), events=(AccountOpened,), state=Basket | None)
+    )
+
+
+def index_baskets(field: str) -> None:
+    table = Table("baskets", source=EVENTS, indexes=(field,))
+    wired(replace(TOPOLOGY, tables=(table,), history=None), [view_in(table)])
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"), [("lines", "array"), ("inner", "null or object"), ("name", "encrypted or null")]
+)
+def test_an_index_on_what_has_no_order_is_refused_at_start_up(field: str, kind: str) -> None:
+    """Otherwise the first row with a value would stop the worker."""
+    with pytest.raises(
+        ValueError, match=rf"{field!r} in the table baskets is {kind} in JSON, and an index holds null, .*; fix: index"
+    ):
+        index_baskets(field)
+
+
+@pytest.mark.parametrize(("field", "kind"), [("price", "decimal"), ("waited", "duration")])
+def test_an_index_on_what_would_sort_as_text_is_refused_at_start_up(field: str, kind: str) -> None:
+    """11900.00 would come before 1190.00."""
+    with pytest.raises(
+        ValueError, match=rf"{field!r} in the table baskets is a {kind}, .* as text; fix: index a whole"
+    ):
+        index_baskets(field)
+
+
+@pytest.mark.parametrize("field", ["label", "nothing", "anything"])
+def test_an_index_on_what_may_have_an_order_is_accepted(field: str) -> None:
+    index_baskets(field)
