@@ -1,17 +1,17 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench up down
 
-help:  ## this list
+help:
 	@python3 dev.py help
-demo:  ## the whole path on real input
+demo:
 	@python3 dev.py demo
-test:  ## every check, every test but the long ones
+test:
 	@python3 dev.py test
-check: ## what needs no broker
+check:
 	@python3 dev.py check
-bench: ## the engine compared with its peers
+bench:
 	@python3 dev.py bench engine
-up:    ## broker and workers that keep running
+up:
 	@python3 dev.py up
-down:  ## stop them
+down:
 	@python3 dev.py down

@@ -72,8 +72,8 @@ class Archive:
         """The offset after the last archived one of each partition; empty when there is no archive."""
         if not self.exists():
             return {}
-        told = (json.loads(row.userMetadata) for row in self._commits() if row.userMetadata)
-        mine = (fields[_ENDS][self.topic] for fields in told if self.topic in fields.get(_ENDS, {}))
+        notes = (json.loads(row.userMetadata) for row in self._commits() if row.userMetadata)
+        mine = (fields[_ENDS][self.topic] for fields in notes if self.topic in fields.get(_ENDS, {}))
         if (ends := next(mine, None)) is not None:
             return {int(partition): end for partition, end in ends.items()}
         last = self.records().groupBy("partition").agg((F.max("offset") + 1).alias("end"))

@@ -167,8 +167,8 @@ class Backfill:
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events, self._unfoldable(events)).cache()
-        told = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
-        rejected = told.join(reasons, "key").select("key", "source", "reason")
+        keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
+        rejected = keyed.join(reasons, "key").select("key", "source", "reason")
         rejected.write.format("delta").mode("overwrite").save(rejects)
         good = events.join(reasons.select("key"), "key", "left_anti")
         missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
@@ -200,9 +200,9 @@ class Backfill:
         readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
         own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
         taken = F.coalesce(F.expr(self._mapping.where), F.lit(True))
-        told = rows.where(taken).withColumns(own)
+        chosen = rows.where(taken).withColumns(own)
         # as text: `F.expr` takes the DESC of `day DESC` for the column's new name
-        return told.withColumn(_NTH, F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})"))
+        return chosen.withColumn(_NTH, F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})"))
 
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
@@ -281,8 +281,8 @@ def _event(rule: Rule) -> Column:
     fields = [F.expr(value).alias(name) for name, value in rule.data.items()]
     # without the nulls, a value that could not be cast would become its field's default
     data = F.to_json(F.struct(*fields), _TIME | {"ignoreNullFields": "false"}) if fields else F.lit("{}")
-    told = F.struct(F.lit(rule.type).alias("type"), F.lit(rule.version).alias("version"), data.alias("data"))
-    return F.when(F.expr(rule.where), told)
+    message = F.struct(F.lit(rule.type).alias("type"), F.lit(rule.version).alias("version"), data.alias("data"))
+    return F.when(F.expr(rule.where), message)
 
 
 def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:
@@ -347,8 +347,8 @@ def _envelope(
         event = codec.decode(to_json(fields))
     except BadMessage as bad:
         raise ValueError(bad.reason) from None
-    told: Event = event.data
-    if personal := [name for name in personal_fields(type(told)) if getattr(told, name) is not None]:
+    checked: Event = event.data
+    if personal := [name for name in personal_fields(type(checked)) if getattr(checked, name) is not None]:
         raise ValueError(_is_personal(type_, min(personal)))  # in an older version it may have another name
     return codec.encode(event)
 

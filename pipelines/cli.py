@@ -33,7 +33,7 @@ from pipelines.insights import (
     segments,
 )
 from pipelines.mirrored import MirroredRebuild
-from pipelines.progress import told
+from pipelines.progress import reporting_progress
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
 from shared.es.errors import OnefoldError
@@ -227,7 +227,7 @@ def insights(
 
 @contextmanager
 def _spark(verb: str, master: str | None, memory: str) -> Iterator[SparkSession]:
-    with spark_session(verb, master=master, memory=memory) as spark, told(spark, verb):
+    with spark_session(verb, master=master, memory=memory) as spark, reporting_progress(spark, verb):
         yield spark
 
 
@@ -303,8 +303,8 @@ def cause(report: str) -> str:
     """The one line of a Java stack trace that says why."""
     if "No space left on device" in report:
         return "the disk is full. Free some space; half-done work is not visible and is done again"
-    if told := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
-        return told[1]  # by a Python worker
+    if found := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
+        return found[1]  # by a Python worker
     if "Python worker exited unexpectedly" in report:
         return "a Python worker was killed, as when memory runs out. Fold fewer partitions at once: --master 'local[1]'"
     if raised := _RAISED.findall(report):

@@ -64,7 +64,7 @@ def _locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], 
         key=key.decode(errors="replace"),
         why=why,
         live=last.text if last else "no row",
-        folded=story.told(last.sequence if last else None),
+        folded=story.state_at(last.sequence if last else None),
         at=story.place(wrong, versions),
     )
 
@@ -103,7 +103,7 @@ class _Story:
         known = 0 <= version.sequence < len(self._states)
         return known and canonical(from_json(to_json(self._states[version.sequence]))) == canonical(version.state)
 
-    def told(self, sequence: int | None) -> str:
+    def state_at(self, sequence: int | None) -> str:
         last = len(self._states) - 1
         at = last if sequence is None or not 0 <= sequence <= last else sequence
         return f"{to_json(self._states[at]).decode()} after event {at}"

@@ -21,7 +21,7 @@ def has_bar() -> bool:
 
 
 @contextmanager
-def told(spark: SparkSession, verb: str) -> Iterator[None]:
+def reporting_progress(spark: SparkSession, verb: str) -> Iterator[None]:
     """Says how many tasks of the running step are done, while the block runs. How many steps follow, nobody knows."""
     ended = threading.Event()
     teller = threading.Thread(target=_tell, args=(spark, verb, ended), name="progress", daemon=True)

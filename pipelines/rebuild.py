@@ -299,12 +299,12 @@ class Rebuild:
         )
 
     def _refuse_problems(self) -> None:
-        told = ["key", "problem", "partition"]
+        columns = ["key", "problem", "partition"]
         lines = [
             f"{key.decode(errors='replace')}: {problem} ({table.events.name}, partition {partition})"
             for table in self._tables
             for key, problem, partition in rows_of(
-                _read(self._staged(table)).head(_PROBLEMS_SHOWN, columns=told, filter=_BROKEN).to_batches()
+                _read(self._staged(table)).head(_PROBLEMS_SHOWN, columns=columns, filter=_BROKEN).to_batches()
             )
         ]
         if lines:

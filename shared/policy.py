@@ -96,7 +96,11 @@ class Reaction:
             )
             yield Sent(send.topic.name, send.aggregate_id.encode(), command_id, encode(command))
 
+    @property
+    def parked_under(self) -> str:
+        """The name under which records are parked that it cannot handle."""
+        return f"policy.{self.react.__name__}"
+
     def _undeclared(self, send: Send) -> TypeError:
-        name = f"policy.{self.react.__name__}"
         what = f"{type(send.command).__name__} to {send.topic.name}"
-        return TypeError(f"{name} sends {what}: add it to the commands of its Reaction")
+        return TypeError(f"{self.parked_under} sends {what}: add it to the commands of its Reaction")

@@ -32,7 +32,7 @@ from shared.es.errors import OnefoldError
 from shared.es.ids import reference
 from shared.kafka.acls import create_principals, grant
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import lines
+from shared.kafka.embedded import as_properties
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.provision import (
     Difference,
@@ -210,7 +210,7 @@ def mirror(
         raise StageFailed(same, "name the second cluster, or the first one in ONEFOLD_BOOTSTRAP")
     properties = mirror_properties(topics, settings.bootstrap, target, settings.replication)
     if show:
-        print(lines(properties), end="")
+        print(as_properties(properties), end="")
         return
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background commands would ignore the first
         signal.signal(number, signal.default_int_handler)

@@ -19,8 +19,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from shared.es.errors import OnefoldError
-from shared.kafka.access import ABSENT_FIX, client_config
-from shared.kafka.offsets import REQUEST_TIMEOUT_S, OffsetsUnknown, list_offsets
+from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
+from shared.kafka.offsets import OffsetsUnknown, list_offsets
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
 
 Positions = dict[int, int]
@@ -135,7 +135,7 @@ class Brokers:
                 raise BrokersUnavailable(f"{self.bootstrap}: {failure}") from failure
 
     def _partitions(self, topic: str) -> int:
-        found = self._until_answered(lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)).topics.get(topic)
+        found = self._until_answered(lambda: self._admin.list_topics(timeout=ANSWER_S)).topics.get(topic)
         return len(found.partitions) if found is not None else 0
 
     def _listed(
@@ -152,7 +152,7 @@ class Brokers:
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _members(self, group: str) -> tuple[str, ...]:
-        future = self._admin.describe_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S)[group]
+        future = self._admin.describe_consumer_groups([group], request_timeout=ANSWER_S)[group]
         try:
             found = future.result().members
         except KafkaException as failure:
@@ -162,7 +162,7 @@ class Brokers:
         return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
 
     def _topic_ids(self, topics: Collection[str]) -> Iterator[str]:
-        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
         for future in asked.values():
             try:
                 yield str(future.result().topic_id)
@@ -172,7 +172,7 @@ class Brokers:
 
     def _committed(self, group: str) -> Sequence[TopicPartition]:
         future = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=ANSWER_S
         )[group]
         return _checked(future.result())
 

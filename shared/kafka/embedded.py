@@ -140,7 +140,7 @@ class EmbeddedKafka:
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
-            config.write_text(lines(self._configuration(number, client, controller, voters)))
+            config.write_text(as_properties(self._configuration(number, client, controller, voters)))
             command = [*java, "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
@@ -329,5 +329,6 @@ def _kafka_uuid() -> str:
     return urlsafe_b64encode((uuid.uuid4().int >> 1).to_bytes(16, "big")).decode().rstrip("=")
 
 
-def lines(properties: Mapping[str, str | int]) -> str:
+def as_properties(properties: Mapping[str, str | int]) -> str:
+    """A file of settings, as Java programs read it."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())

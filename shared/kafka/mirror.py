@@ -8,7 +8,7 @@ from typing import Self
 
 from shared.child import Child
 from shared.es.errors import OnefoldError
-from shared.kafka.embedded import lines
+from shared.kafka.embedded import as_properties
 from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
 from shared.kafka.java import find_java
 from shared.topology import Topology
@@ -91,7 +91,7 @@ class Mirror:
         """Returns at once. Raises JavaUnavailable or JarsUnavailable."""
         java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(MIRROR_JARS)]
         self._config.parent.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(lines(self._properties))
+        self._config.write_text(as_properties(self._properties))
         command = [*java.kafka(jars), "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config)]
         self._process = Child(command, self.log)
 

@@ -15,8 +15,6 @@ from shared.positions import Partition
 
 Answer = TypeVar("Answer")
 
-REQUEST_TIMEOUT_S = ANSWER_S
-
 
 class OffsetsUnknown(Exception):
     """The brokers do not answer, or have no final answer yet; asking again can help."""
@@ -42,7 +40,7 @@ class Offsets:
         # Not with an admin client: for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
         # To a read_committed consumer the broker does not give pending offsets either, but asks it to wait.
         with closing(Consumer(self._config | {"group.id": group, "isolation.level": "read_committed"})) as consumer:
-            found = _answer(lambda: consumer.committed(wanted, REQUEST_TIMEOUT_S))
+            found = _answer(lambda: consumer.committed(wanted, ANSWER_S))
         # with an error, the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
             raise OffsetsUnknown(f"{error.str()} ({error.name()})")
@@ -72,7 +70,7 @@ def list_offsets(
     if not wanted:
         return {}
     futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
-        wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+        wanted, isolation_level=isolation, request_timeout=ANSWER_S
     )
     found = {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
     # a leader that does not answer in time leaves its partitions at -1, without an error

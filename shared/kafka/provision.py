@@ -25,7 +25,6 @@ from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.settings import Settings
 from shared.topology import Topic, Topology
 
-_REQUEST_TIMEOUT_S = ANSWER_S
 _RETRY_PAUSE_S = 0.2
 _PROVISION_DEADLINE_S = 30.0
 _REFUSALS = {
@@ -253,10 +252,10 @@ class _Topics:
 
     def present(self) -> Mapping[str, TopicMetadata]:
         try:
-            return self._admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+            return self._admin.list_topics(timeout=ANSWER_S).topics
         except KafkaException as error:
             self._admin.poll(0)  # delivers the errors that happened meanwhile
-            silent = f"no broker answers at {self._bootstrap} within {_REQUEST_TIMEOUT_S:.0f} s"
+            silent = f"no broker answers at {self._bootstrap} within {ANSWER_S:.0f} s"
             why = f": {self._reasons[0]}" if self._reasons else f"; {ABSENT_FIX}"
             raise ProvisionError(silent + why) from error
 
@@ -275,7 +274,7 @@ class _Topics:
         waiting = dict(specs)
         while waiting:
             topics = [_new_topic(name, spec) for name, spec in waiting.items()]
-            answers = self._admin.create_topics(topics, request_timeout=_REQUEST_TIMEOUT_S)
+            answers = self._admin.create_topics(topics, request_timeout=ANSWER_S)
             outcomes = {name: _creation(name, answer, deadline) for name, answer in answers.items()}
             created += [name for name, outcome in outcomes.items() if outcome == "created"]
             waiting = {name: specs[name] for name, outcome in outcomes.items() if outcome == "again"}
@@ -287,7 +286,7 @@ class _Topics:
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        answers = self._admin.describe_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
+        answers = self._admin.describe_configs(resources, request_timeout=ANSWER_S)
         read = {resource.name: _config(resource.name, answer) for resource, answer in answers.items()}
         return {name: config for name, config in read.items() if config is not None}
 

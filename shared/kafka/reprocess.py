@@ -26,9 +26,8 @@ from confluent_kafka.admin import (
 )
 
 from shared.es.errors import OnefoldError
-from shared.kafka.access import client_config
+from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
-from shared.kafka.offsets import REQUEST_TIMEOUT_S
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
 from shared.parking import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
@@ -192,7 +191,7 @@ class Reprocessing:
     def _set_cleanup(self, topic: str, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        futures = self._admin.incremental_alter_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._admin.incremental_alter_configs([resource], request_timeout=ANSWER_S)
         try:
             futures[resource].result()
         except KafkaException as failure:
@@ -203,7 +202,7 @@ class Reprocessing:
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while True:
             try:
-                for future in self._admin.delete_records(ends, request_timeout=REQUEST_TIMEOUT_S).values():
+                for future in self._admin.delete_records(ends, request_timeout=ANSWER_S).values():
                     future.result()
                 return
             except KafkaException as failure:

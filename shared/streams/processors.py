@@ -197,7 +197,7 @@ class Policy(Listener):
     """Events in; commands out, in the same transaction."""
 
     def __init__(self, reaction: Reaction) -> None:
-        self.name = f"policy.{reaction.react.__name__}"
+        self.name = reaction.parked_under
         self.source = reaction.source
         self.writes = tuple(reaction.commands)
         self.reaction = reaction

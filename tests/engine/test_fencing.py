@@ -143,7 +143,7 @@ def test_group_metadata_that_the_broker_does_not_fence_is_refused(generation: in
 
 
 def test_pending_offsets_are_not_final(bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_module, "REQUEST_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(offsets_module, "ANSWER_S", 2.0)
     offsets = Offsets(bootstrap)
     with _member(bootstrap, group) as member:
         _commit(bootstrap, group_metadata(group, 1, str(member.memberid())))

@@ -129,7 +129,7 @@ def test_services_are_found_by_folder() -> None:
 
 
 def test_a_missing_broker_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.kafka.provision._REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("shared.kafka.provision.ANSWER_S", 1.0)
     with pytest.raises(ProvisionError, match=r"no broker answers at 127\.0\.0\.1:1 .*; fix: start the brokers"):
         found_topics(["a"], "127.0.0.1:1")
 

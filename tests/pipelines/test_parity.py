@@ -199,7 +199,7 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
 def test_a_mistake_that_an_operator_can_fix_is_reported_before_spark_starts(
     arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(brokers, "ANSWER_S", 1.0)
     run = CliRunner().invoke(cli, ["parity", *arguments])
     assert problem in f"{run.exception} {' '.join(re.findall('[^│ ]+', run.output))}"
 

@@ -31,6 +31,6 @@ def test_a_log_is_told_of_a_step_while_it_runs(spark: Any, tmp_path: Path, monke
         told.touch()
 
     monkeypatch.setattr(progress, "_say", say)
-    with progress.told(spark, "rebuild"):
+    with progress.reporting_progress(spark, "rebuild"):
         assert spark.range(4, numPartitions=4).mapInArrow(until_told, "id long").count() == 4
     assert seen[0].startswith("rebuild: 0 of 4 tasks of this step (")
