@@ -13,8 +13,8 @@ from typing import Any, Self
 from demo.books import CONFIRMED, Books
 from demo.cdnow import Purchase
 from demo.client import Answer, Client
-from demo.replay import Message, order_of
-from demo.rules import order_id
+from demo.ordering import is_placed, place
+from demo.replay import Message
 from services.orders.topology import COMMANDS
 from shared.dev.stack import Stack
 
@@ -58,9 +58,7 @@ class Shop:
         await self._open.aclose()
 
     async def place(self, purchase: Purchase) -> Answer:
-        headers = {"Idempotency-Key": order_id(purchase), "Occurred-At": purchase.date.isoformat()}
-        body = order_of(purchase).model_dump(mode="json")
-        return await self._orders.post(f"/orders/{order_id(purchase)}", body, headers)
+        return await place(self._orders, purchase)
 
     async def has_decided(self, messages: Sequence[Message]) -> bool:
         paths = [(message.table.name, f"/{message.table.name}/{message.key}") for message in messages]
@@ -76,8 +74,7 @@ class Shop:
         return Sold(sum(hour["orders"] for hour in hours), sum(hour["revenue_cents"] for hour in hours))
 
     async def has(self, purchase: Purchase) -> bool:
-        """Whether its order is known."""
-        return (await self._orders.get(f"/orders/{order_id(purchase)}")).status == HTTPStatus.OK
+        return await is_placed(self._orders, purchase)
 
     async def orders_waiting(self) -> int:
         """Commands to orders that are not decided yet."""

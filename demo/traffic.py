@@ -15,8 +15,8 @@ import typer
 
 from demo.cdnow import Purchase, balances, first_purchases
 from demo.client import Client
+from demo.ordering import is_placed, place
 from demo.progress import for_each, rate
-from demo.replay import order_of
 from demo.rules import DELIVERED, order_id, sku_of
 from demo.verdict import Verdict, judge
 from shared.dev.stages import Stage, StageFailed, stage
@@ -55,27 +55,27 @@ async def _send(
 ) -> Verdict:
     """beyond: the next purchase, if there is one."""
     async with Client([accounts]) as ledger, Client([inventory]) as stock, Client([orders]) as desk:
-        shop = Shop(ledger, stock, desk)
-        if any([await shop.has(purchase) for purchase in beyond]):
+        services = Services(ledger, stock, desk)
+        if any([await services.has(purchase) for purchase in beyond]):
             raise StageFailed("more purchases were ordered here before", "name at least as many with --purchases")
         expected = sorted(balances(purchases).items())
         customers = [customer for customer, _ in expected]
         with stage(f"[1/{_STAGES}]", "stock", sys.stdout) as now:
             skus = sorted({sku_of(purchase) for purchase in purchases})
-            await for_each(shop.deliver, skus, now, "delivered")
+            await for_each(services.deliver, skus, now, "delivered")
             now.done = f"{len(skus)} items in stock"
         with stage(f"[2/{_STAGES}]", "accounts", sys.stdout) as now:
-            await for_each(shop.open_account, customers, now, "opened")
+            await for_each(services.open_account, customers, now, "opened")
             now.done = f"{len(customers):,} open"
         with stage(f"[3/{_STAGES}]", "orders", sys.stdout) as now:
-            now.done = await shop.order_all(purchases, now)
+            now.done = await services.order_all(purchases, now)
         with stage(f"[4/{_STAGES}]", "compare", sys.stdout) as now:
-            found = await for_each(shop.balance, expected, now, "asked")
+            found = await for_each(services.balance, expected, now, "asked")
             now.done = f"{len(found):,} accounts asked"
     return judge({"accounts": dict(expected)}, {"accounts": dict(zip(customers, found, strict=True))})
 
 
-class Shop:
+class Services:
     """The services as a customer uses them; every method may be repeated."""
 
     def __init__(self, accounts: Client, inventory: Client, orders: Client) -> None:
@@ -93,8 +93,7 @@ class Shop:
         await self._accounts.post(f"/accounts/{customer}", {}, {"Idempotency-Key": f"cdnow-open-{customer}"})
 
     async def has(self, purchase: Purchase) -> bool:
-        """Whether its order is known."""
-        return (await self._orders.get(f"/orders/{order_id(purchase)}")).status == HTTPStatus.OK
+        return await is_placed(self._orders, purchase)
 
     async def order_all(self, purchases: Sequence[Purchase], now: Stage) -> str:
         phases = await for_each(self.order, purchases, now, "ended")
@@ -105,11 +104,9 @@ class Shop:
 
     async def order(self, purchase: Purchase) -> str:
         """The phase in which the order ended."""
-        order = f"/orders/{order_id(purchase)}"
-        told = {"Idempotency-Key": order_id(purchase), "Occurred-At": purchase.date.isoformat()}
-        await self._orders.post(order, order_of(purchase).model_dump(mode="json"), told)
+        await place(self._orders, purchase)
         for _ in range(_PATIENCE):
-            answer = await self._orders.get(f"{order}?until=phase:confirmed&wait={_WAIT_S}")
+            answer = await self._orders.get(f"/orders/{order_id(purchase)}?until=phase:confirmed&wait={_WAIT_S}")
             if answer.status == HTTPStatus.OK and answer.body["phase"] in _OVER:
                 break
         return str(answer.body.get("phase"))
