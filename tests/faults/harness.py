@@ -21,9 +21,10 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.positions import Partition
-from tests.faults.load import HttpLoad, Load
+from tests.faults.load import HttpLoad, Load, new_names
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions
 from tests.faults.run import SEEN, listed
+from tests.faults.transfers import Books, Transfers, wrong_totals
 from tests.faults.truth import Truth
 from tests.faults.verdict import (
     CHANGELOG,
@@ -40,6 +41,7 @@ from tests.faults.verdict import (
 DEADLINE_S = 120.0
 TICK_S = 0.05
 LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
+TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
 
 
@@ -87,9 +89,10 @@ class Scenario:
         self._seen = Counter(scenarios=1)
         self._offsets = Offsets(stack.bootstrap)
         self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *OUTPUTS))
-        self._load = Load(stack.bootstrap, seed, accounts, per_s)
-        self._http = HttpLoad(lambda: [worker.url for worker in self.workers], seed)
         self._follower = Follower(stack.bootstrap, self._only(OUTPUTS))
+        self._transfers = Transfers(new_names("t", TRANSFERRING), self._follower.arrived)
+        self._load = Load(stack.bootstrap, seed, accounts, per_s, self._transfers)
+        self._http = HttpLoad(lambda: [worker.url for worker in self.workers], seed)
 
     def __enter__(self) -> Self:
         print(f"FAULTS_SEED={self.seed}; logs: {self.stack.logs}")  # noqa: T201
@@ -197,7 +200,7 @@ class Scenario:
         observe(lambda: self._follower.has_seen(outputs), "the follower at the end of the log")
         if self._compacts:
             outputs = uncompacted(self._follower.records, outputs)
-        truth = truth_of(inputs)
+        truth, books = truth_of(inputs), Books()
         violations = [
             *ended,
             *self._load.failures,
@@ -205,6 +208,7 @@ class Scenario:
             *self._http.strange,
             *lost(self._load.acknowledged, inputs),
             *changed_since(self._follower.records, outputs),
+            *wrong_totals(books, self._follower.arrived, self._transfers.names),
             *wrong_log(truth, outputs),
             *wrong_answers(truth, self._http.answers),
             *self._wrong_rows(truth),
@@ -214,8 +218,10 @@ class Scenario:
             raise Violated("\n".join([head, *violations[:SHOWN]]))
         if not (truth.repeated and truth.dead and self._http.answers):
             raise Void("no command was repeated, none was poisoned, or nobody was answered over HTTP")
+        if books.completed < LEAST_TRANSFERS:
+            raise Void(f"only {books.completed} transfers were completed")
         self._seen |= Counter(commands=truth.records, repeated=truth.repeated, bad=len(truth.dead))
-        self._seen |= Counter(events=truth.facts, answers=len(self._http.answers))
+        self._seen |= Counter(events=truth.facts, transfers=books.completed, answers=len(self._http.answers))
         SEEN.update(self._seen)
         print(f"{listed(self._seen)}: exact")  # noqa: T201
 

@@ -16,10 +16,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from services.accounts.topology import COMMANDS
 from shared.kafka.producer import producer_config
+from tests.faults.transfers import Transfers
 
 TICK_S = 0.01
 DUPLICATED = 0.1
 POISONED_EVERY = 2_000  # commands; each holds back the later commands of its key
+TRANSFERRED = 0.2
 HTTP_ACCOUNTS = 40
 HTTP_WAIT_S = 2
 HTTP_TIMEOUT_S = 6.0
@@ -98,15 +100,23 @@ class Steady(threading.Thread, ABC):
 
 
 class Load(Steady):
-    """Appends to the commands topic: all kinds of commands, some of them repeated, a few of them poisoned."""
+    """Appends to the commands topic: all kinds of commands, some of them repeated, a few of them poisoned.
 
-    def __init__(self, bootstrap: str, seed: int, accounts: int, per_s: int) -> None:
+    A fifth of them are of transfers, between accounts that have nothing else to do.
+    """
+
+    def __init__(self, bootstrap: str, seed: int, accounts: int, per_s: int, transfers: Transfers) -> None:
         super().__init__(bootstrap, seed, per_s)
+        self._transfers = transfers
         self._names = new_names("f", accounts)
         self._unopened = list(self._names)
         self._number = 0
 
     def send_next(self) -> None:
+        if self.random.random() < TRANSFERRED:
+            order = self._transfers.next_order(self.random)
+            self.send(COMMANDS.name, order.name.encode(), command(*order))
+            return
         key, value = self._command()
         if self._number % POISONED_EVERY == 0:
             self.send(COMMANDS.name, *self.random.choice([*POISONS, _oversize])((key, value)))

@@ -39,6 +39,7 @@ class Read(NamedTuple):
 
 
 Records = dict[Partition, list[Read]]
+Arrived = tuple[Partition, Read]
 
 
 def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
@@ -79,11 +80,15 @@ def with_open_transactions(bootstrap: str, partitions: Iterable[Partition]) -> l
 
 
 class Follower(threading.Thread):
-    """Reads along while things break; at the end, the log must hold exactly the records it has seen."""
+    """Reads along while things break; at the end, the log must hold exactly the records it has seen.
+
+    records: by partition. arrived: the same in the order in which they were read.
+    """
 
     def __init__(self, bootstrap: str, starts: Mapping[Partition, int]) -> None:
         super().__init__(name="follower", daemon=True)
         self.records: Records = {partition: [] for partition in starts}
+        self.arrived: list[Arrived] = []
         self._consumer = _reader(bootstrap, starts)
         self._ending = threading.Event()
 
@@ -92,7 +97,7 @@ class Follower(threading.Thread):
             while not self._ending.is_set():
                 for message in self._consumer.consume(5_000, 0.1):
                     if message.error() is None:
-                        self.records[_place(message)].append(_read(message))
+                        self._note(_place(message), _read(message))
 
     def count(self, topics: Collection[str]) -> int:
         return sum(len(records) for (topic, _), records in self.records.items() if topic in topics)
@@ -108,6 +113,10 @@ class Follower(threading.Thread):
     def end(self) -> None:
         self._ending.set()
         self.join()
+
+    def _note(self, place: Partition, read: Read) -> None:
+        self.records[place].append(read)
+        self.arrived.append((place, read))
 
 
 @contextmanager
