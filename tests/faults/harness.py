@@ -8,9 +8,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,16 +27,19 @@ from tests.faults.load import HttpLoad, Load, new_names
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions
 from tests.faults.run import SEEN, listed
 from tests.faults.transfers import Books, Transfers, wrong_totals
-from tests.faults.truth import Truth
+from tests.faults.truth import Truth, fact_in
 from tests.faults.verdict import (
     CHANGELOG,
+    CHAPTERS,
     OUTPUTS,
     changed_since,
+    first_difference,
     last,
     lost,
     truth_of,
     uncompacted,
     wrong_answers,
+    wrong_chapters,
     wrong_log,
 )
 
@@ -43,6 +48,9 @@ TICK_S = 0.05
 LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
+PASTS = 50
+FOLLOWED = (*OUTPUTS, CHAPTERS)
+TOPICS = [topic.name for topic in TOPOLOGY.all_topics()]
 
 
 class Void(AssertionError):
@@ -88,8 +96,8 @@ class Scenario:
         self.random = random.Random(seed)
         self._seen = Counter(scenarios=1)
         self._offsets = Offsets(stack.bootstrap)
-        self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *OUTPUTS))
-        self._follower = Follower(stack.bootstrap, self._only(OUTPUTS))
+        self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *FOLLOWED))
+        self._follower = Follower(stack.bootstrap, self._only(FOLLOWED))
         self._transfers = Transfers(new_names("t", TRANSFERRING), self._follower.arrived)
         self._load = Load(stack.bootstrap, seed, accounts, per_s, self._transfers)
         self._http = HttpLoad(lambda: [worker.url for worker in self.workers], seed)
@@ -174,16 +182,16 @@ class Scenario:
         return {int(partition) for partition, url in owners.items() if url == worker.url}
 
     def await_decided(self) -> None:
-        """Returns when every command sent so far is decided and no transaction is open."""
-        ends = self._patiently(self._offsets.ends, _partitions(COMMANDS.name))
-
-        def drained() -> bool:
-            committed = self._patiently(self._offsets.committed, TOPOLOGY.service, list(ends))
-            return all((committed[place] or 0) >= end for place, end in ends.items())
-
-        _await(drained, "every command is decided")
-        everywhere, bootstrap = _partitions(COMMANDS.name, *OUTPUTS), self.stack.bootstrap
+        """Returns when every command sent so far is decided, its events are read and no transaction is open."""
+        for topic in (COMMANDS.name, EVENTS.name):
+            ends = self._patiently(self._offsets.ends, _partitions(topic))
+            _await(partial(self._are_handled, ends), f"{topic} is read to its end")
+        everywhere, bootstrap = _partitions(*TOPICS), self.stack.bootstrap
         _await(lambda: not self._patiently(with_open_transactions, bootstrap, everywhere), "no transaction is open")
+
+    def _are_handled(self, ends: Mapping[Partition, int]) -> bool:
+        committed = self._patiently(self._offsets.committed, TOPOLOGY.group, list(ends))
+        return all((committed[place] or 0) >= end for place, end in ends.items())
 
     def _judge(self) -> None:
         observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
@@ -196,7 +204,7 @@ class Scenario:
             worker.await_ready(DEADLINE_S)
         self.await_decided()
         inputs = read_all(self.stack.bootstrap, self._only([COMMANDS.name]))
-        outputs = read_all(self.stack.bootstrap, self._only(OUTPUTS))
+        outputs = read_all(self.stack.bootstrap, self._only(FOLLOWED))
         observe(lambda: self._follower.has_seen(outputs), "the follower at the end of the log")
         if self._compacts:
             outputs = uncompacted(self._follower.records, outputs)
@@ -210,8 +218,10 @@ class Scenario:
             *changed_since(self._follower.records, outputs),
             *wrong_totals(books, self._follower.arrived, self._transfers.names),
             *wrong_log(truth, outputs),
+            *wrong_chapters(truth, outputs),
             *wrong_answers(truth, self._http.answers),
             *self._wrong_rows(truth),
+            *self._wrong_pasts(truth),
         ]
         if violations:
             head = f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}"
@@ -239,6 +249,15 @@ class Scenario:
                             yield f"{worker.name} shows {shown} for {name}, which was never opened"
                     elif shown != (200, row.phase, row.balance_cents, row.sequence):
                         yield f"{worker.name} shows {shown} for {name} instead of {row}"
+
+    def _wrong_pasts(self, truth: Truth) -> Iterator[str]:
+        """Asks for the events of some accounts, one worker for one, another for the next: each takes a new consumer."""
+        histories = {name: account.facts for name, account in truth.accounts.items() if account.facts}
+        names = self.random.sample(sorted(histories), PASTS)
+        with ThreadPoolExecutor(4) as pool:
+            for name, found in zip(names, pool.map(_past, cycle(self.running()), names), strict=False):
+                if found != histories[name]:
+                    yield f"the past of {name} shows {first_difference(found, histories[name])}"
 
     def _only(self, topics: Iterable[str]) -> dict[Partition, int]:
         return {place: start for place, start in self._starts.items() if place[0] in topics}
@@ -306,6 +325,19 @@ def get(worker: Worker, path: str) -> tuple[int, Any]:
         if answer.status != 503 or time.monotonic() > deadline:
             return answer.status, body
         time.sleep(TICK_S)
+
+
+def _past(worker: Worker, name: str) -> list[Any]:
+    """The facts that a worker shows of an account, page by page."""
+    facts: list[Any] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        status, page = get(worker, f"/accounts/{name}/events?limit=100&cursor={cursor}")
+        if status != 200:
+            return [status, page]
+        facts += map(fact_in, page["items"])
+        cursor = page["cursor"]
+    return facts
 
 
 def _await(holds: Callable[[], bool], what: str) -> None:

@@ -22,12 +22,13 @@ from shared.failpoints import STEPS
 from tests.conftest import WORKER_SETTINGS
 from tests.faults.harness import SHOWN, Log, Violated, Void, get, is_frozen, observe
 from tests.faults.load import Steady, command, new_names
-from tests.faults.log import Follower
+from tests.faults.log import Follower, with_open_transactions
 from tests.faults.run import SEEN, listed
 from tests.faults.verdict import changed_since, lost
 from tests.shop import books
 from tests.shop.books import Told
 from tests.shop.market import said_by_topic
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
@@ -156,6 +157,7 @@ def _overdue(follower: Follower) -> int:
 
 def _judged(shop: Stack, load: Orders, follower: Follower, seed: int) -> Counter[str]:
     records = books.settled(shop.bootstrap, SETTLED_S)
+    eventually(lambda: with_open_transactions(shop.bootstrap, books.PLACES), lambda left: not left, SETTLED_S)
     log = said_by_topic(records)
     books.check_ends(log)
     books.check_limits(log)

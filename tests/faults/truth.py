@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -163,11 +163,25 @@ _EVENTS = {
     "account.pay": "account.payment_received",
     "account.close": "account.closed",
 }
+_SIGNS = {"account.charged": 1, "account.payment_received": -1}
+
+
+def states_after(facts: Iterable[Fact]) -> list[tuple[str, int]]:
+    """Phase and balance before the first fact, and after each."""
+    states = [("unopened", 0)]
+    for fact in facts:
+        change = _SIGNS.get(fact.type, 0) * (fact.amount_cents or 0)
+        states.append(("closed" if fact.type == "account.closed" else "open", states[-1][1] + change))
+    return states
 
 
 def fact_of(event: bytes) -> Fact:
     """The fact in a record of the events topic."""
-    body = json.loads(event)
+    return fact_in(json.loads(event))
+
+
+def fact_in(body: Mapping[str, Any]) -> Fact:
+    """The fact in an event."""
     return Fact(body["sequence"], body["type"], body["causation_id"], body["data"].get("amount_cents"))
 
 

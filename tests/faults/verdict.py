@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.history import EVENTS_A_CHAPTER
 from shared.kafka.murmur2 import partition_of
 from shared.parking import page_id
 from shared.positions import Partition
 from shared.streams.engine import BEGUN
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
-from tests.faults.truth import RowFacts, Truth, fact_of, facts_of
+from tests.faults.truth import RowFacts, Truth, fact_of, facts_of, states_after
 
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
 OUTPUTS = (EVENTS.name, CHANGELOG, PARKED, TOPOLOGY.dead_letters.name)
+CHAPTERS = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.chapters)
 
 
 def truth_of(inputs: Records) -> Truth:
@@ -34,6 +37,25 @@ def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partiti
     yield from _wrong_changes(truth, outputs)
     yield from _wrong_letters(truth, outputs)
     yield from _wrong_parked(truth, outputs)
+
+
+def wrong_chapters(truth: Truth, outputs: Records) -> Iterator[str]:
+    """Each chapter has to name the next events of its account and the states around them, and in the end all."""
+    offsets: dict[str, list[int]] = {}
+    for _, record in _records(outputs, EVENTS.name):
+        offsets.setdefault((record.key or b"").decode(), []).append(record.offset)
+    states = {name: states_after(account.facts) for name, account in truth.accounts.items()}
+    named: dict[tuple[str, int], int] = {}  # the last event, by account and first event
+    for _, record in _records(outputs, CHAPTERS):
+        name, _, number = (record.key or b"").decode().rpartition(" ")
+        row, first = json.loads(record.value or b""), int(number) * EVENTS_A_CHAPTER
+        before, last = named.get((name, first), first), row["sequence"]
+        around = [state for at in (first, last) for state in states.get(name, [])[at : at + 1]]
+        is_next = before < last <= first + EVENTS_A_CHAPTER
+        if not is_next or _chapter(row) != (first + 1, offsets.get(name, [])[first:last], around):
+            yield f"chapter of {name} after event {before}: {row}"
+        named[name, first] = last
+    yield from _unnamed(truth, named)
 
 
 def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
@@ -93,7 +115,7 @@ def _wrong_events(truth: Truth, outputs: Records, partitions: int) -> Iterator[s
     for name in found.keys() | truth.accounts.keys():
         facts = truth.accounts[name].facts if name in truth.accounts else []
         if found.get(name, []) != facts:
-            yield f"events of {name}: {_first_difference(found.get(name, []), facts)}"
+            yield f"events of {name}: {first_difference(found.get(name, []), facts)}"
 
 
 def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
@@ -109,6 +131,21 @@ def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
     for name, rows in truth.rows.items():
         if latest.get(name) != max(rows):
             yield f"the last change of {name} is {latest.get(name)} instead of {max(rows)}"
+
+
+def _unnamed(truth: Truth, named: Mapping[tuple[str, int], int]) -> Iterator[str]:
+    counts = Counter[str]()
+    for (name, first), last in named.items():
+        counts[name] += last - first
+    for name, account in truth.accounts.items():
+        if counts[name] != len(account.facts):
+            yield f"chapters of {name} have {counts[name]} of {len(account.facts)} events"
+
+
+def _chapter(row: Mapping[str, Any]) -> tuple[int, list[int], list[tuple[str, int]]]:
+    state = row["state"]
+    around = [(each["phase"], each.get("balance_cents", 0)) for each in (state["before"], state["after"])]
+    return state["first"], state["offsets"], around
 
 
 def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
@@ -135,7 +172,7 @@ def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
     keyed = [(partition, offsets) for (partition, _), offsets in truth.parked.items()]
     keyless = [(partition, [offset]) for partition, offset in truth.dead - _heads(truth)]
     if found != sorted(keyed + keyless):
-        yield f"parked: {_first_difference(found, sorted(keyed + keyless))}"
+        yield f"parked: {first_difference(found, sorted(keyed + keyless))}"
 
 
 def _offsets(id_: str, states: Mapping[str, Any]) -> Iterator[int]:
@@ -152,7 +189,7 @@ def _records(outputs: Records, topic: str) -> Iterator[tuple[Partition, Read]]:
     return ((place, record) for place, records in outputs.items() if place[0] == topic for record in records)
 
 
-def _first_difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
+def first_difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
     pairs = enumerate(zip(found, expected, strict=False))
     at = next((number for number, (one, other) in pairs if one != other), min(len(found), len(expected)))
     return f"{len(found)} instead of {len(expected)}, {found[at : at + 2]} instead of {expected[at : at + 2]}"
