@@ -214,6 +214,7 @@ class Scenario:
             *self._load.failures,
             *self._http.unanswered,
             *self._http.strange,
+            *self._http.stale,
             *lost(self._load.acknowledged, inputs),
             *changed_since(self._follower.records, outputs),
             *wrong_totals(books, self._follower.arrived, self._transfers.names),
@@ -226,12 +227,15 @@ class Scenario:
         if violations:
             head = f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}"
             raise Violated("\n".join([head, *violations[:SHOWN]]))
-        if not (truth.repeated and truth.dead and self._http.answers):
-            raise Void("no command was repeated, none was poisoned, or nobody was answered over HTTP")
+        if not (truth.repeated and truth.dead and self._http.answers and self._http.fresh):
+            raise Void(
+                "no command was repeated, none was poisoned, nobody was answered over HTTP, or read a write back"
+            )
         if books.completed < LEAST_TRANSFERS:
             raise Void(f"only {books.completed} transfers were completed")
         self._seen |= Counter(commands=truth.records, repeated=truth.repeated, bad=len(truth.dead))
-        self._seen |= Counter(events=truth.facts, transfers=books.completed, answers=len(self._http.answers))
+        self._seen |= Counter(events=truth.facts, transfers=books.completed)
+        self._seen |= Counter(answers=len(self._http.answers), fresh=self._http.fresh)
         SEEN.update(self._seen)
         print(f"{listed(self._seen)}: exact")  # noqa: T201
 

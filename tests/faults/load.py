@@ -11,6 +11,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -152,14 +153,27 @@ class Answered(NamedTuple):
     code: str | None
 
 
+class Reply(NamedTuple):
+    status: int
+    body: dict[str, Any]
+    position: str
+
+
 class HttpLoad(threading.Thread):
-    """An HTTP client that repeats each command, with its idempotency key, at any worker until it is answered."""
+    """An HTTP client that repeats each command, with its idempotency key, at any worker until it is answered.
+
+    After each command it reads some account, not older than the latest acknowledged write to it. fresh: how often it
+    was shown; stale: answers without that write.
+    """
 
     def __init__(self, urls: Callable[[], Sequence[str]], seed: int) -> None:
         super().__init__(name="http load", daemon=True)
         self.answers: list[Answered] = []
         self.unanswered: list[str] = []
         self.strange: list[str] = []
+        self.stale: list[str] = []
+        self.fresh = 0
+        self._written: dict[str, tuple[str, int]] = {}
         self._urls = urls
         self._silent: str | None = None
         self._random = random.Random(seed)
@@ -174,6 +188,8 @@ class HttpLoad(threading.Thread):
             path = self._random.choice(["", "/charges", "/payments"])
             body = {"amount_cents": self._random.randint(1, 5_000)} if path else None
             self._settle(name, f"h{number}", path, body)
+            if self._written:
+                self._read_back(self._random.choice(list(self._written)))
 
     def end(self) -> None:
         """Returns when the last command is answered."""
@@ -183,34 +199,52 @@ class HttpLoad(threading.Thread):
     def _settle(self, name: str, command_id: str, path: str, body: dict[str, int] | None) -> None:
         give_up = time.monotonic() + GIVE_UP_S
         while time.monotonic() < give_up:
-            url = self._random.choice([url for url in self._urls() if url != self._silent] or self._urls())
-            found = self._ask(url, f"/accounts/{name}{path}", command_id, body)
-            self._silent = None if found else url
-            if found is None or found[0] in (202, 503):
+            wishes = {"Idempotency-Key": command_id, "Prefer": f"wait={HTTP_WAIT_S}"}
+            reply = self._ask("POST", f"/accounts/{name}{path}", body, wishes)
+            if reply is None or reply.status in (202, 503):
                 continue
-            status, answer = found
+            status, answer, position = reply
             if status not in (201, 409):
                 self.strange.append(f"{status} for {command_id} of {name}: {answer}")
+            if status == 201:
+                self._written[name] = position, answer["sequence"]
             self.answers.append(Answered(name, command_id, status, answer.get("sequence"), answer.get("code")))
             return
         self.unanswered.append(f"{command_id} of {name}")
 
+    def _read_back(self, name: str) -> None:
+        """Once: a worker may also answer 503, or not at all."""
+        position, sequence = self._written[name]
+        wait_s = self._random.randint(0, HTTP_WAIT_S)
+        reply = self._ask("GET", f"/accounts/{name}?min_position={quote(position)}&wait={wait_s}")
+        if reply is None or reply.status == 503:
+            return
+        if reply.status != 200 or reply.body["sequence"] < sequence:
+            self.stale.append(f"stale: {reply} for {name}, which was at {sequence} by {position}")
+        self.fresh += 1
+
     def _ask(
-        self, url: str, path: str, command_id: str, body: dict[str, int] | None
-    ) -> tuple[int, dict[str, Any]] | None:
-        """None without an answer: whether the command took effect is unknown."""
-        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HTTP_TIMEOUT_S)
-        wishes = {"Idempotency-Key": command_id, "Prefer": f"wait={HTTP_WAIT_S}"}
-        headers = {"Content-Type": "application/json", **wishes}
-        try:
-            connection.request("POST", path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        except (OSError, http.client.HTTPException, ValueError):
-            time.sleep(TICK_S)
-            return None
-        finally:
-            connection.close()
+        self, method: str, path: str, body: dict[str, int] | None = None, wishes: Mapping[str, str] | None = None
+    ) -> Reply | None:
+        """Asks any worker, but not the one that was silent last; None without an answer."""
+        url = self._random.choice([url for url in self._urls() if url != self._silent] or self._urls())
+        reply = _reply(url, method, path, None if body is None else json.dumps(body), wishes or {})
+        self._silent = None if reply else url
+        return reply
+
+
+def _reply(url: str, method: str, path: str, body: str | None, wishes: Mapping[str, str]) -> Reply | None:
+    """None without an answer: whether a command took effect is unknown."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HTTP_TIMEOUT_S)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json", **wishes})
+        answer = connection.getresponse()
+        return Reply(answer.status, json.loads(answer.read()), answer.headers.get("Onefold-Position", ""))
+    except (OSError, http.client.HTTPException, ValueError):
+        time.sleep(TICK_S)
+        return None
+    finally:
+        connection.close()
 
 
 def new_names(kind: str, count: int) -> list[str]:
