@@ -128,6 +128,17 @@ class Scenario:
         """Records that readers of the outputs have seen so far."""
         return self._follower.count(OUTPUTS)
 
+    @property
+    def acknowledged(self) -> int:
+        """Commands that a broker has acknowledged so far, or a worker with 201."""
+        return len(self._load.acknowledged) + sum(answer.status == 201 for answer in self._http.answers)
+
+    def try_more(self, commands: int, requests: int) -> None:
+        """Returns when so many more were sent, whether or not there was an answer."""
+        sent, tries = self._load.sent + commands, self._http.tries + requests
+        observe(lambda: self._load.sent >= sent, f"{commands} more commands were sent")
+        observe(lambda: self._http.tries >= tries, f"{requests} more requests were tried")
+
     def kill(self, worker: Worker) -> None:
         worker.kill()
         self._seen["kills"] += 1

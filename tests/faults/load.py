@@ -50,6 +50,7 @@ class Steady(threading.Thread, ABC):
         super().__init__(name="load", daemon=True)
         self.acknowledged: list[Sent] = []
         self.failures: list[str] = []
+        self.sent = 0
         self.random = random.Random(seed)
         self._later: list[tuple[str, bytes, bytes]] = []
         self._per_s = per_s
@@ -95,6 +96,7 @@ class Steady(threading.Thread, ABC):
         while True:
             try:
                 self._producer.produce(topic, value, key, on_delivery=delivered)
+                self.sent += 1
                 return
             except BufferError:  # the queue is full, as while no broker is there
                 self._producer.poll(TICK_S)
@@ -163,7 +165,7 @@ class HttpLoad(threading.Thread):
     """An HTTP client that repeats each command, with its idempotency key, at any worker until it is answered.
 
     After each command it reads some account, not older than the latest acknowledged write to it. fresh: how often it
-    was shown; stale: answers without that write.
+    was shown; stale: answers without that write. tries: requests that were answered, or not in time.
     """
 
     def __init__(self, urls: Callable[[], Sequence[str]], seed: int) -> None:
@@ -173,6 +175,7 @@ class HttpLoad(threading.Thread):
         self.strange: list[str] = []
         self.stale: list[str] = []
         self.fresh = 0
+        self.tries = 0
         self._written: dict[str, tuple[str, int]] = {}
         self._urls = urls
         self._silent: str | None = None
@@ -230,6 +233,7 @@ class HttpLoad(threading.Thread):
         url = self._random.choice([url for url in self._urls() if url != self._silent] or self._urls())
         reply = _reply(url, method, path, None if body is None else json.dumps(body), wishes or {})
         self._silent = None if reply else url
+        self.tries += 1
         return reply
 
 

@@ -14,12 +14,13 @@ from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from tests.faults.conftest import Cut
-from tests.faults.harness import Log, Scenario, Void, observe
+from tests.faults.harness import Log, Scenario, Violated, Void, observe
 from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 SOME = 2_000  # output records
+UNDER_WAY = 2_000  # commands: by the time that so many more are sent, what was acknowledged before is known
 WITHOUT_A_BROKER_S = 50.0
 TRIES = 10
 
@@ -104,8 +105,8 @@ def test_two_of_three_are_killed_and_come_back(cluster: Stack, seed: int) -> Non
         victims = scenario.random.sample([1, 2, 3], 2)
         for victim in victims:
             cluster.kafka.kill(victim)
-        time.sleep(2.0)  # what was under way
-        _nothing_moves(scenario, 10)
+        scenario.try_more(UNDER_WAY, requests=1)
+        _nothing_is_acknowledged(scenario)
         for victim in victims:
             cluster.kafka.restart(victim)
         scenario.recover_for(2 * SOME)
@@ -172,6 +173,16 @@ def _nothing_moves(scenario: Scenario, wait_s: float) -> None:
     time.sleep(wait_s)
     if scenario.decided > before:
         raise Void(f"{scenario.decided - before} records came out meanwhile")
+
+
+def _nothing_is_acknowledged(scenario: Scenario) -> None:
+    """Though commands are sent, to the brokers and over HTTP."""
+    acknowledged, decided = scenario.acknowledged, scenario.decided
+    scenario.try_more(5 * UNDER_WAY, requests=4)
+    if scenario.acknowledged > acknowledged:
+        raise Violated(f"{scenario.acknowledged - acknowledged} commands were acknowledged by one of three brokers")
+    if scenario.decided > decided:
+        raise Violated(f"{scenario.decided - decided} records came out of one of three brokers")
 
 
 def _each_goes_on(scenario: Scenario) -> Iterator[bool]:
