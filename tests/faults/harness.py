@@ -45,7 +45,7 @@ from tests.faults.verdict import (
 
 DEADLINE_S = 120.0
 TICK_S = 0.05
-LEAST_COMMANDS = 1_000 * TOPOLOGY.partitions
+LEAST_IN_A_PARTITION = 1_000  # commands
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
 PASTS = 50
@@ -82,12 +82,15 @@ class Scenario:
         stack: Stack,
         seed: int,
         *,
-        accounts: int = 1_000,
+        accounts: int = 4_000,
         per_s: int = 1_000,
-        least_commands: int = LEAST_COMMANDS,
+        least_commands: int = 0,
         least_events: int = 0,
     ) -> None:
-        """least_commands, least_events: the load goes on until so many are acknowledged and seen."""
+        """least_commands, least_events: the load goes on until so many are acknowledged and seen.
+
+        In each partition there are at least 1,000 commands, too.
+        """
         self.stack = stack
         self.seed = seed
         self._least_commands = least_commands
@@ -206,6 +209,7 @@ class Scenario:
 
     def _judge(self) -> None:
         observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
+        observe(lambda: self._least_in_a_partition() >= LEAST_IN_A_PARTITION, "enough commands in each partition")
         observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
         self.end_load()
         ended = [
@@ -249,6 +253,9 @@ class Scenario:
         self._seen |= Counter(answers=len(self._http.answers), fresh=self._http.fresh)
         SEEN.update(self._seen)
         print(f"{listed(self._seen)}: exact")  # noqa: T201
+
+    def _least_in_a_partition(self) -> int:
+        return min(self._load.counts[place] for place in _partitions(COMMANDS.name))
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
         """Asks every worker for every row."""

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from services.accounts.topology import COMMANDS
 from shared.kafka.producer import producer_config
+from shared.positions import Partition
 from tests.faults.transfers import Transfers
 
 TICK_S = 0.01
@@ -44,12 +46,16 @@ class Sent(NamedTuple):
 
 
 class Steady(threading.Thread, ABC):
-    """Sends records at a steady rate, some of them again later, and records every acknowledgement."""
+    """Sends records at a steady rate, some of them again later, and records every acknowledgement.
+
+    counts: of the acknowledged records, by partition.
+    """
 
     def __init__(self, bootstrap: str, seed: int, per_s: int) -> None:
         super().__init__(name="load", daemon=True)
         self.acknowledged: list[Sent] = []
         self.failures: list[str] = []
+        self.counts = Counter[Partition]()
         self.sent = 0
         self.random = random.Random(seed)
         self._later: list[tuple[str, bytes, bytes]] = []
@@ -91,7 +97,9 @@ class Steady(threading.Thread, ABC):
             if error is not None:
                 self.failures.append(error.str())
             else:
-                self.acknowledged.append(Sent(topic, message.partition() or 0, message.offset(), key, value))
+                sent = Sent(topic, message.partition() or 0, message.offset(), key, value)
+                self.acknowledged.append(sent)
+                self.counts[sent.topic, sent.partition] += 1
 
         while True:
             try:

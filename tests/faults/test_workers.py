@@ -134,7 +134,7 @@ def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
 @pytest.mark.long
 def test_its_disk_is_full(pair: Stack, seed: int) -> None:
     """The worker ends itself; with room again it restores what it could not write."""
-    with Scenario(pair, seed, accounts=4_000) as scenario:
+    with Scenario(pair, seed) as scenario:
         victim, _ = _shuffled(scenario)
         log = Log(victim)
         victim.stop()
@@ -204,7 +204,7 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
 
 def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
     """Files vanish or get flipped bytes: files that are read on opening, and files that are read only for a row."""
-    with Scenario(pair, seed, accounts=4_000) as scenario:
+    with Scenario(pair, seed) as scenario:
         for damage in (_scramble_the_manifests, _remove_the_currents, _flip_in_the_rows):
             victim, _ = _shuffled(scenario)
             scenario.load_for(SOME)
