@@ -164,6 +164,8 @@ def _move_its_leads(scenario: Scenario, broker: int) -> None:
     observe(lambda: broker not in _leaders(cluster), f"{broker} leads nothing")
     scenario.load_for(SOME)
     cluster.kafka.restart(broker)
+    observe(lambda: _leads_its_share(cluster, broker), f"{broker} leads them again")
+    scenario.load_for(SOME)
 
 
 def _nothing_moves(scenario: Scenario, wait_s: float) -> None:
