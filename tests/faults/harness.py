@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -45,6 +46,7 @@ from tests.faults.verdict import (
 
 DEADLINE_S = 120.0
 TICK_S = 0.05
+TRIES = 10
 LEAST_IN_A_PARTITION = 1_000  # commands
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
@@ -159,6 +161,24 @@ class Scenario:
         observe(lambda: is_frozen(worker), f"{worker.name} is frozen")
         self._seen["freezes"] += 1
 
+    def freeze_while_it_restores(self, worker: Worker) -> Log:
+        """Starts it without its stores, and freezes it before it has restored any partition of accounts.
+
+        Returns its log since its start.
+        """
+        for _ in range(TRIES):
+            worker.stop()
+            shutil.rmtree(self.stack.settings.data_dir / worker.name)
+            log = Log(worker)
+            worker.spawn()
+            observe(partial(log.tells, "took over"), f"{worker.name} restores")
+            self.freeze(worker)
+            if not log.tells("restored", CHANGELOG):
+                return log
+            worker.resume()
+            worker.await_ready()
+        raise Void(f"{worker.name} was never frozen before it had restored something")
+
     def load_for(self, records: int) -> None:
         """Returns after so many more output records."""
         goal = self.decided + records
@@ -176,9 +196,12 @@ class Scenario:
         with compacting(self.stack.bootstrap, CHANGELOG):
             yield
 
-    def is_compacted(self) -> bool:
-        seen = self._follower.count([CHANGELOG])
-        return sum(map(len, read_all(self.stack.bootstrap, self._only([CHANGELOG])).values())) < seen
+    def compacted(self, partitions: Iterable[int] = range(TOPOLOGY.partitions)) -> int:
+        """How many records of these partitions of the changelog readers have seen, and are gone."""
+        places = [(CHANGELOG, partition) for partition in partitions]
+        seen = {place: list(self._follower.records[place]) for place in places}
+        left = read_all(self.stack.bootstrap, {place: self._starts[place] for place in places})
+        return sum(len(set(seen[place]) - set(left[place])) for place in places)
 
     def end_load(self) -> None:
         self._load.end()

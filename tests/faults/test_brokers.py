@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -12,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 
 from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker
 from tests.faults.conftest import Cut
 from tests.faults.harness import Log, Scenario, Violated, Void, observe
 from tests.faults.verdict import CHANGELOG
@@ -22,7 +20,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 SOME = 2_000  # output records
 UNDER_WAY = 2_000  # commands: by the time that so many more are sent, what was acknowledged before is known
 WITHOUT_A_BROKER_S = 50.0
-TRIES = 10
 
 
 def test_the_only_broker_is_killed_and_comes_back(pair: Stack, seed: int) -> None:
@@ -124,7 +121,7 @@ def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
     with Scenario(cluster, seed) as scenario:
         scenario.load_for(4 * SOME)
         victim = scenario.random.choice(scenario.running())
-        log = _frozen_while_it_restores(scenario, victim)
+        log = scenario.freeze_while_it_restores(victim)
         broker = scenario.random.choice([1, 2, 3])
         led = [p for p, leader in enumerate(_leaders(cluster, CHANGELOG)) if leader == broker]
         cluster.kafka.kill(broker)
@@ -134,22 +131,6 @@ def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
         scenario.load_for(SOME)
         cluster.kafka.restart(broker)
         scenario.recover_for(SOME)
-
-
-def _frozen_while_it_restores(scenario: Scenario, victim: Worker) -> Log:
-    """Freezes the victim before it has restored any partition of accounts; returns its log since its start."""
-    for _ in range(TRIES):
-        victim.stop()
-        shutil.rmtree(scenario.stack.settings.data_dir / victim.name)
-        log = Log(victim)
-        victim.spawn()
-        observe(partial(log.tells, "took over"), f"{victim.name} restores")
-        scenario.freeze(victim)
-        if not log.tells("restored", CHANGELOG):
-            return log
-        victim.resume()
-        victim.await_ready()
-    raise Void(f"{victim.name} was never frozen before it had restored something")
 
 
 def _restored(log: Log, partitions: Iterable[int]) -> bool:

@@ -151,12 +151,9 @@ def test_its_disk_is_full(pair: Stack, seed: int) -> None:
 def test_the_changelog_is_compacted_during_a_restore(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario, scenario.compaction():
         scenario.load_for(4 * SOME)
-        victim, _ = _shuffled(scenario)
+        observe(scenario.compacted, "records are gone")
         for _ in range(3):
-            observe(scenario.is_compacted, "records are gone")
-            victim.stop()
-            shutil.rmtree(pair.settings.data_dir / victim.name)
-            victim.start()
+            _compact_while_it_restores(scenario, *_shuffled(scenario))
             scenario.load_for(SOME)
 
 
@@ -239,9 +236,20 @@ def _await_takeover(scenario: Scenario, worker: Worker) -> None:
     observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
 
 
-def _await_return(scenario: Scenario, zombie: Worker, other: Worker) -> None:
-    """Asks the other worker: the zombie knows nothing newer than its last assignment."""
-    observe(lambda: scenario.owned(zombie, other), "the zombie owns partitions again")
+def _await_return(scenario: Scenario, worker: Worker, other: Worker) -> None:
+    """Asks the other worker: a frozen one knows nothing newer than its last assignment."""
+    observe(lambda: scenario.owned(worker, other), f"{worker.name} owns partitions again")
+
+
+def _compact_while_it_restores(scenario: Scenario, victim: Worker, other: Worker) -> None:
+    """It is frozen until records of the partitions that it restores are gone."""
+    scenario.freeze_while_it_restores(victim)
+    _await_return(scenario, victim, other)
+    restored = scenario.owned(victim, other)
+    gone = scenario.compacted(restored)
+    observe(lambda: scenario.compacted(restored) > gone, f"records of {sorted(restored)} are gone meanwhile")
+    victim.resume()
+    victim.await_ready()
 
 
 def _tables(stores: Path) -> list[Path]:
