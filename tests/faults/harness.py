@@ -76,6 +76,15 @@ class Late(AssertionError):
     """Something is not done yet: the machine may be too slow, or a promise broken."""
 
 
+def await_in_time(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Waits until it is so. Raises Late when it is not."""
+    deadline = time.monotonic() + deadline_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise Late(f"not so within {deadline_s:.0f} s: {what}")
+        time.sleep(TICK_S)
+
+
 class Scenario:
     """Starts load and readers on a healthy stack; at the end waits until it is healthy again, and judges."""
 
@@ -222,9 +231,11 @@ class Scenario:
         """Returns when every command sent so far is decided, its events are read and no transaction is open."""
         for topic in (COMMANDS.name, EVENTS.name):
             ends = self._patiently(self._offsets.ends, _partitions(topic))
-            _await(partial(self._are_handled, ends), f"{topic} is read to its end")
+            await_in_time(partial(self._are_handled, ends), f"{topic} is read to its end")
         everywhere, bootstrap = _partitions(*TOPICS), self.stack.bootstrap
-        _await(lambda: not self._patiently(with_open_transactions, bootstrap, everywhere), "no transaction is open")
+        await_in_time(
+            lambda: not self._patiently(with_open_transactions, bootstrap, everywhere), "no transaction is open"
+        )
 
     def _are_handled(self, ends: Mapping[Partition, int]) -> bool:
         committed = self._patiently(self._offsets.committed, TOPOLOGY.group, list(ends))
@@ -383,14 +394,6 @@ def _past(worker: Worker, name: str) -> list[Any]:
         facts += map(fact_in, page["items"])
         cursor = page["cursor"]
     return facts
-
-
-def _await(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise Late(f"not so within {DEADLINE_S:.0f} s: {what}")
-        time.sleep(TICK_S)
 
 
 def _partitions(*topics: str) -> list[Partition]:

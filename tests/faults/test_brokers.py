@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from tests.faults.conftest import Cut
-from tests.faults.harness import Log, Scenario, Violated, Void, observe
+from tests.faults.harness import Log, Scenario, Violated, Void, await_in_time, observe
 from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -89,7 +89,7 @@ def test_one_of_three_is_frozen_and_goes_on(cluster: Stack, seed: int) -> None:
         cluster.kafka.pause(victim)
         observe(lambda: victim not in _leaders(cluster), "other brokers lead")
         went_on = _each_goes_on(scenario)
-        observe(lambda: next(went_on), "every partition goes on", WITHOUT_A_BROKER_S)
+        await_in_time(lambda: next(went_on), "every partition goes on", WITHOUT_A_BROKER_S)
         cluster.kafka.resume(victim)
         scenario.recover_for(SOME)
 

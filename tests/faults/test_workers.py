@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,24 +16,28 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker, faust_command
 from shared.failpoints import STEPS
 from tests.faults import broken
-from tests.faults.harness import Log, Scenario, observe, runs
+from tests.faults.harness import Log, Scenario, await_in_time, observe, runs
 from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 EVERYTHING = set(range(TOPOLOGY.partitions))
 SOME = 2_000  # output records
+TAKEN_OVER_S = 30.0  # with a session of six
 
 
 def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
+        long_dead = scenario.random.choice(STEPS)
         for step in STEPS:
-            victim, _ = _shuffled(scenario)
+            victim, other = _shuffled(scenario)
             log = Log(victim)
             _arm(victim, f"{step}:kill:{scenario.random.randint(3, 40)}")
             scenario.await_killed(victim)
             log.must_tell("failpoint reached", step)
             victim.change(failpoint=None)
+            if step == long_dead:
+                _await_takeover(scenario, other)
             victim.spawn()
         scenario.load_for(SOME)
 
@@ -230,10 +235,12 @@ def _arm(worker: Worker, failpoint: str) -> None:
 
 
 def _await_takeover(scenario: Scenario, worker: Worker) -> None:
-    """Waits until `worker` owns everything and has committed since."""
-    observe(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything")
+    """Waits until `worker` owns everything and has committed since, but no longer than is promised."""
+    deadline = time.monotonic() + TAKEN_OVER_S
+    await_in_time(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything", TAKEN_OVER_S)
     commits = scenario.cluster(worker)["commits"]
-    observe(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
+    left_s = deadline - time.monotonic()
+    await_in_time(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits", left_s)
 
 
 def _await_return(scenario: Scenario, worker: Worker, other: Worker) -> None:
