@@ -14,7 +14,7 @@ import pytest
 from services.accounts.topology import TOPOLOGY
 from shared.checkout import CHECKOUT
 from shared.dev.stack import Stack
-from shared.dev.worker import faust_command
+from shared.dev.worker import faust_command, free_port
 from shared.kafka.embedded import EmbeddedKafka
 from tests.conftest import accounts_stack
 from tests.faults.harness import runs
@@ -76,19 +76,41 @@ def cluster(three: Stack) -> Iterator[Stack]:
 
 
 class Cut(NamedTuple):
-    """A stack whose one broker is reached through the proxy only."""
+    """A stack whose workers reach the broker through the proxy only; load and readers reach it directly."""
 
     stack: Stack
     proxy: Proxy
 
 
+class TwoDoors(EmbeddedKafka):
+    """A broker with a second listener, of which it tells its clients another address."""
+
+    def __init__(self, data_dir: Path, log_dir: Path, listens: str, told: str) -> None:
+        super().__init__(data_dir, log_dir)
+        self._listens = listens
+        self._told = told
+
+    def _configuration(self, number: int, client: int, controller: int, voters: str) -> dict[str, str | int]:
+        usual = super()._configuration(number, client, controller, voters)
+        return {
+            **usual,
+            "listeners": f"{usual['listeners']},WORKERS://{self._listens}",
+            "advertised.listeners": f"CLIENT://127.0.0.1:{client},WORKERS://{self._told}",
+            "listener.security.protocol.map": f"{usual['listener.security.protocol.map']},WORKERS:PLAINTEXT",
+        }
+
+
 @pytest.fixture(scope="module")
 def proxied(root: Path) -> Iterator[Cut]:
     stack = accounts_stack(root / "proxied", workers=2)
-    with Proxy(lambda: stack.bootstrap) as proxy:
-        advertised = {"advertised.listeners": f"CLIENT://{proxy.address}"}
-        stack.kafka = EmbeddedKafka(stack.root / "kafka", stack.logs, properties=advertised)
+    door = f"127.0.0.1:{free_port()}"
+    with Proxy(lambda: door) as proxy:
+        stack.kafka = TwoDoors(stack.root / "kafka", stack.logs, listens=door, told=proxy.address)
         with stack:
+            for worker in stack.workers:
+                worker.stop()
+                worker.change(bootstrap=proxy.address)
+                worker.start()
             yield Cut(stack, proxy)
 
 

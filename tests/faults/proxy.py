@@ -14,12 +14,12 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends RST
 
 
 class Proxy:
-    """Accepts connections on loopback while it is entered. passed: bytes in both directions."""
+    """Accepts connections on loopback while it is entered. delayed: bytes that it has held back for `delay_s`."""
 
     def __init__(self, target: Callable[[], str]) -> None:
         """target: host:port, asked for at each connection."""
         self.delay_s = 0.0
-        self.passed = 0
+        self.delayed = 0
         self._target = target
         self._server = socket.create_server(("127.0.0.1", 0))
         self._open = threading.Event()
@@ -79,9 +79,10 @@ class Proxy:
         with suppress(OSError):
             while data := source.recv(65_536):
                 self._open.wait()
-                time.sleep(self.delay_s)
+                delay_s = self.delay_s
+                time.sleep(delay_s)
                 sink.sendall(data)
-                self.passed += len(data)
+                self.delayed += len(data) if delay_s else 0
         for each in (source, sink):
             each.close()
             self._sockets.discard(each)
