@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -69,7 +69,12 @@ def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADL
 
 
 class Violated(AssertionError):
-    """A promise was broken."""
+    """A promise was broken. The message shows the first of the violations."""
+
+    def __init__(self, violations: Sequence[str], seed: int, logs: Path) -> None:
+        head = f"{len(violations)} violations, FAULTS_SEED={seed}, logs: {logs}"
+        super().__init__("\n".join([head, *violations[:SHOWN]]))
+        self.violations = violations
 
 
 class Late(AssertionError):
@@ -274,8 +279,7 @@ class Scenario:
             *self._wrong_pasts(truth),
         ]
         if violations:
-            head = f"{len(violations)} violations, FAULTS_SEED={self.seed}, logs: {self.stack.logs}"
-            raise Violated("\n".join([head, *violations[:SHOWN]]))
+            raise Violated(violations, self.seed, self.stack.logs)
         if not (truth.repeated and truth.dead and self._http.answers and self._http.fresh):
             raise Void(
                 "no command was repeated, none was poisoned, nobody was answered over HTTP, or read a write back"

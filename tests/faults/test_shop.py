@@ -20,7 +20,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.failpoints import STEPS
 from tests.conftest import WORKER_SETTINGS
-from tests.faults.harness import SHOWN, Log, Violated, Void, get, is_frozen, observe
+from tests.faults.harness import Log, Violated, Void, get, is_frozen, observe
 from tests.faults.load import Steady, command, new_names
 from tests.faults.log import Follower, with_open_transactions
 from tests.faults.run import SEEN, listed
@@ -169,8 +169,7 @@ def _judged(shop: Stack, load: Orders, follower: Follower, seed: int) -> Counter
     violations = [*load.failures, *lost(load.acknowledged, records), *changed_since(follower.records, records)]
     violations += _wrong_rows(shop, rows)
     if violations:
-        head = f"{len(violations)} violations, FAULTS_SEED={seed}, logs: {shop.logs}"
-        raise Violated("\n".join([head, *violations[:SHOWN]]))
+        raise Violated(violations, seed, shop.logs)
     if missing := {"inventory.out_of_stock", "account.credit_exceeded", "cancelled", "confirmed"} - codes.keys():
         raise Void(f"no order ended as {missing}")
     return Counter(commands=len(load.acknowledged), orders=len(load.names))
