@@ -27,6 +27,7 @@ from tests.faults.run import SEEN, listed
 from tests.faults.verdict import changed_since, lost
 from tests.shop import books
 from tests.shop.books import Told
+from tests.shop.ledger import wrong_moves
 from tests.shop.market import said_by_topic
 from tests.waiting import eventually
 
@@ -167,7 +168,7 @@ def _judged(shop: Stack, load: Orders, follower: Follower, seed: int) -> Counter
     observe(lambda: follower.has_seen(records), "the follower at the end of the log")
     rows, codes = _rows(log)
     violations = [*load.failures, *lost(load.acknowledged, records), *changed_since(follower.records, records)]
-    violations += _wrong_rows(shop, rows)
+    violations += [*wrong_moves(follower.arrived), *_wrong_rows(shop, rows)]
     if violations:
         raise Violated(violations, seed, shop.logs)
     if missing := {"inventory.out_of_stock", "account.credit_exceeded", "cancelled", "confirmed"} - codes.keys():
