@@ -14,7 +14,7 @@ from msgspec import Struct
 from shared import failpoints
 from shared.clock import elapsed_s
 from shared.kafka.access import ANSWER_S
-from shared.kafka.producer import producer_config
+from shared.kafka.producer import MISSING_TOPIC_TIMEOUT_S, producer_config
 from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
@@ -32,6 +32,7 @@ _LOST_MEMBERSHIP = frozenset(
     }
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _FIXES: Mapping[int, str] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`, or correct the name of the topic",
     KafkaError._UNKNOWN_TOPIC: "run `provision`, or correct the name of the topic",
@@ -89,6 +90,8 @@ class TransactionalProducer:
             queue_buffering_max_messages=1_000_000,
             queue_buffering_max_kbytes=256 * 1024,
             linger_ms=1,
+            # by default 30 s, which a transaction does not last: its record would time out, and nothing name the cause
+            topic_metadata_propagation_max_ms=MISSING_TOPIC_TIMEOUT_S * 1000,
             # A commit that waits for the group's coordinator wakes only when a connection opens or closes, not even
             # when that broker leaves the cluster (librdkafka issues 5511, 5456). So idle connections are closed.
             connections_max_idle_ms=3_000,
@@ -98,6 +101,7 @@ class TransactionalProducer:
         self._began: float | None = None  # when the transaction began, by `elapsed_s`; None without one
         self._last = _LastDeliveries()
         self._report_all = False
+        self._missed = False  # whether the last transaction failed for want of a topic
 
     def send(self, records: Sequence[Record]) -> None:
         """Begin a transaction with `records`. Raises as `commit` does."""
@@ -128,7 +132,7 @@ class TransactionalProducer:
             _send_offsets(producer, offsets, member)
             failpoints.reached("after_offsets")
             _retried(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
-        self._report_all = False
+        self._report_all = self._missed = False
         return self._last.offsets
 
     def forget_pending(self, partitions: Iterable[Partition], member: bytes) -> None:
@@ -155,7 +159,8 @@ class TransactionalProducer:
             self._abort(timeout_s)
             error: KafkaError = failure.args[0]
             place = self._last.failed_at if error is self._last.error else ""
-            raise _typed(error, expired, place) from failure
+            missed, self._missed = self._missed, error.code() in _MISSING
+            raise _typed(error, expired, place, missed) from failure
         except BaseException:
             self._abort(timeout_s)
             raise
@@ -261,10 +266,11 @@ def _retried(call: Callable[[], object], attempts: int = CALL_ATTEMPTS) -> None:
             log.info("transaction call is tried again", reason=error.str())
 
 
-def _typed(error: KafkaError, expired: bool, place: str) -> Exception:
+def _typed(error: KafkaError, expired: bool, place: str, missed: bool) -> Exception:
     """expired: the transaction is so old that its coordinator aborts it, with the same error as for a twin.
 
-    place: of the record that could not be written, if it was one.
+    place: of the record that could not be written, if it was one. missed: whether a topic was missing before, too: the
+    first time, it may be that a broker has just started, and knows less than its clients.
     """
     code, text = error.code(), f"{place}{error.str()} ({error.name()})"
     if code in _LOST_MEMBERSHIP:
@@ -273,6 +279,8 @@ def _typed(error: KafkaError, expired: bool, place: str) -> Exception:
         return TransactionAborted(
             f"the transaction was open for longer than {TRANSACTION_TIMEOUT_MS / 1000:.0f} s ({error.name()})"
         )
+    if code in _MISSING and not missed:
+        return TransactionAborted(text)
     if code in _FIXES:
         return TransactionRefused(f"{text}; fix: {_FIXES[code]}")
     if error.fatal():

@@ -189,6 +189,31 @@ def test_the_topic_limits_the_size_of_a_record(bootstrap: str) -> None:
         write(2**20)
 
 
+@pytest.mark.broker
+def test_a_topic_that_does_not_exist_is_refused_when_it_is_missed_again(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time, it may be a broker that has just started, and knows less than its clients."""
+    monkeypatch.setattr(transactions, "MISSING_TOPIC_TIMEOUT_S", 1)
+    there, late = Topic("here.events.v1"), Topic("late.events.v1")
+    provision([Topology("here", (there,), partitions=1)], Settings(bootstrap=bootstrap))
+    producer, nobody = TransactionalProducer(bootstrap, "missing"), group_metadata("missing", 1, "worker")
+
+    def write(topic: str) -> None:
+        producer.send([Record(topic, b"k", b"v", 0)])
+        producer.commit({}, nobody)
+
+    with pytest.raises(TransactionAborted, match=r"^late\.events\.v1/0, key b'k': "):
+        write(late.name)
+    provision([Topology("late", (late,), partitions=1)], Settings(bootstrap=bootstrap))
+    for topic in (late, there):
+        write(topic.name)
+    with pytest.raises(TransactionAborted):
+        write("gone.events.v1")
+    with pytest.raises(TransactionRefused, match=r"^gone\.events\.v1/0, key b'k': .*; fix: run `provision`"):
+        write("gone.events.v1")
+
+
 def test_workers_of_two_services_never_share_a_transactional_id() -> None:
     assert producer_id("orders", "archive-1") != producer_id("orders-archive", "1")
     assert producer_id("orders", "v2-1") != producer_id(Topology("orders", (), version=2).group, "1")
