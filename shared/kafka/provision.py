@@ -190,15 +190,18 @@ def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
     return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
 
 
-def require_topics(names: Iterable[str], partitions: int, bootstrap: str) -> None:
-    """Raises TopicsMissing; TopologyMismatch for another number of partitions; ProvisionError if no broker answers."""
-    needed, present = sorted(set(names)), _Topics(bootstrap).present()
-    if missing := [name for name in needed if name not in present]:
+def require_topics(names: Iterable[str], partitions: int, bootstrap: str, others: Iterable[str] = ()) -> None:
+    """Raises TopicsMissing; TopologyMismatch for another number of partitions; ProvisionError if no broker answers.
+
+    others: topics that may have any number of partitions.
+    """
+    needed, present = set(names), _Topics(bootstrap).present()
+    if missing := sorted(needed.union(others) - present.keys()):
         undeclared = "if it does not create them, add them to `topics` in the topology.py of their service"
         raise TopicsMissing(
             f"missing, or hidden from this principal: {', '.join(missing)}; fix: run `provision`; {undeclared}"
         )
-    require_partitions({name: len(present[name].partitions) for name in needed}, partitions)
+    require_partitions({name: len(present[name].partitions) for name in sorted(needed)}, partitions)
 
 
 def require_partitions(found: Mapping[str, int], declared: int) -> None:

@@ -128,8 +128,9 @@ class WorkerApp(faust.App):
 
     async def on_first_start(self) -> None:
         needed = self.engine_topics.union(topic.name for topic in self.topology.all_topics())
+        written = {topic.name for processor in self._working for topic in processor.writes} - needed
         # else the worker would idle and look ready, or would get rows of other partitions than their sources
-        await asyncio.to_thread(require_topics, needed, self.topology.partitions, self.settings.bootstrap)
+        await asyncio.to_thread(require_topics, needed, self.topology.partitions, self.settings.bootstrap, written)
         _make_writable(self.settings.store_dir(self.topology.group))
         await super().on_first_start()
 

@@ -142,6 +142,16 @@ def test_a_worker_does_not_start_on_a_topic_with_another_partition_count(monkeyp
         require_topics(["a", "b"], 8, "127.0.0.1:1")
 
 
+def test_a_topic_of_another_service_that_a_worker_writes_to_may_have_another_partition_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
+    monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
+    require_topics(["a"], 8, "127.0.0.1:1", ["b"])
+    with pytest.raises(TopicsMissing, match=r": c; fix: run `provision`"):
+        require_topics(["a"], 8, "127.0.0.1:1", ["b", "c"])
+
+
 @pytest.mark.broker
 def test_missing_topics_are_created_once_and_exactly_as_declared(bootstrap: str, topology: Topology) -> None:
     settings = Settings(bootstrap=bootstrap)

@@ -1,0 +1,29 @@
+"""A worker does not start before the topics of other services that it writes to exist."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountOpened
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.dev.stack import Stack
+from shared.kafka.provision import TopicsMissing
+from shared.streams.app import WorkerApp
+from shared.streams.processors import Aggregate, Rekey
+from shared.topology import Topic
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_worker_that_would_write_to_a_missing_topic_does_not_start(stack: Stack, tmp_path: Path) -> None:
+    sends = Rekey({Topic("archive.commands.v1"): lambda _: ()}, source=COMMANDS, events=(AccountOpened,))
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), sends]
+    settings = stack.settings.model_copy(update={"data_dir": tmp_path})
+    worker = WorkerApp(TOPOLOGY, processors, settings, cast(Any, None))
+    with pytest.raises(TopicsMissing, match=r"this principal: archive\.commands\.v1; fix: run `provision`"):
+        asyncio.run(worker.on_first_start())
