@@ -24,7 +24,7 @@ from shared.kafka.access import signed_in, spark_options
 from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
-from shared.kafka.transactions import producer_id
+from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
 from shared.settings import Principal, Settings
 from tests.secure.conftest import Secured, password_of
 
@@ -101,6 +101,29 @@ def test_a_refused_read_says_which_right_to_grant(secured: Secured, monkeypatch:
         ReadRefused, match=r"accounts\.commands\.v1: .*grant this service's principal READ on the topic"
     ):
         asyncio.run(read_on())
+
+
+@pytest.mark.parametrize(
+    ("group", "transactional_id", "topic", "refused"),
+    [
+        ("accounts", "accounts_1", "orders.commands.v1", r"orders\.commands\.v1.*; fix: grant .* WRITE on the topic"),
+        ("orders", "accounts_1", "accounts.dead.v1", "; fix: grant .* READ on its group"),
+        ("accounts", "orders_1", "accounts.dead.v1", "; fix: grant .* its transactional id"),
+    ],
+    ids=["topic", "group", "transactional id"],
+)
+def test_a_refused_commit_says_which_right_to_grant(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, group: str, transactional_id: str, topic: str, refused: str
+) -> None:
+    monkeypatch.setattr("shared.kafka.producer.client_config", lambda _: client(secured, "accounts"))
+    producer = TransactionalProducer(secured.bootstrap, transactional_id)
+
+    def write() -> None:
+        producer.send([Record(topic, b"a-1", b"", 0)])
+        producer.commit({("accounts.commands.v1", 0): 1}, group_metadata(group, 1, "worker"))
+
+    with pytest.raises(TransactionRefused, match=f"{refused}$"):
+        write()
 
 
 def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Path) -> None:
