@@ -117,10 +117,10 @@ class Worker:
             self._process.kill()
             self._process = None
 
-    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """SIGTERM, and SIGKILL when it takes too long."""
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> bool:
+        """SIGTERM, and SIGKILL when it takes too long. Returns whether it ended without SIGKILL."""
         self.terminate()
-        self.await_end(deadline_s)
+        return self.await_end(deadline_s)
 
     def terminate(self) -> None:
         """SIGTERM without waiting; also ends a paused worker."""
@@ -128,11 +128,13 @@ class Worker:
             # SIGKILL before it was ever ready: it has nothing to hand over, and Faust can hang while it starts
             self._process.terminate(signal.SIGTERM if self._has_served else signal.SIGKILL)
 
-    def await_end(self, deadline_s: float) -> None:
-        """Waits for its end, and forces it at the deadline."""
+    def await_end(self, deadline_s: float) -> bool:
+        """Waits for its end, and forces it at the deadline. Returns whether it ended without SIGKILL."""
         if self._process:
             self._process.wait(deadline_s)
+        unforced = not self.running and self.exit_code != -signal.SIGKILL
         self.kill()
+        return unforced
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""

@@ -44,8 +44,9 @@ class Scripted(Worker):
         self.spawned += 1
         self.code = None
 
-    def stop(self, deadline_s: float = 0.0) -> None:
+    def stop(self, deadline_s: float = 0.0) -> bool:
         self.stopped += 1
+        return True
 
 
 def test_a_worker_that_ends_is_reported_and_restarted_after_growing_pauses(tmp_path: Path) -> None:

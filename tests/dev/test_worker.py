@@ -121,7 +121,7 @@ def test_stop_ends_a_worker_even_if_it_is_paused(new: New, paused: bool) -> None
     process = identify(worker.pid)
     if paused:
         worker.pause()
-    worker.stop(deadline_s=5)
+    assert worker.stop(deadline_s=30)
     assert not process.running
 
 
@@ -129,8 +129,14 @@ def test_stop_kills_a_worker_that_ignores_sigterm(new: New) -> None:
     worker = new("stubborn")
     worker.start()
     process = identify(worker.pid)
-    worker.stop(deadline_s=0.2)
+    assert not worker.stop(deadline_s=0.2)
     assert not process.running
+
+
+def test_stop_tells_of_a_worker_that_is_killed_because_it_was_never_ready(new: New) -> None:
+    worker = new("starting")
+    worker.spawn()
+    assert not worker.stop()
 
 
 def test_a_worker_ends_with_its_parent_even_if_the_parent_is_killed(tmp_path: Path, fake_command: Command) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.dev.stack import Stack
-from tests.faults.harness import Scenario, observe
+from tests.faults.harness import DEADLINE_S, Scenario, observe
 from tests.faults.run import new_seed
 
 pytestmark = pytest.mark.broker
@@ -18,7 +18,7 @@ def test_a_restart_changes_nothing(stack: Stack) -> None:
     with Scenario(stack, new_seed(), **ENOUGH) as scenario:
         scenario.load_for(RECORDS)
         for worker in scenario.workers:
-            worker.stop()
+            assert worker.stop(DEADLINE_S)
             worker.start()
         scenario.load_for(RECORDS)
 
@@ -37,12 +37,12 @@ def test_a_kill_under_load_changes_nothing(stack: Stack) -> None:
 def test_one_worker_two_and_one_again_change_nothing(stack: Stack) -> None:
     with Scenario(stack, new_seed(), **ENOUGH) as scenario:
         one, other = scenario.workers
-        other.stop()
+        assert other.stop(DEADLINE_S)
         scenario.load_for(RECORDS)
         other.start()
         observe(lambda: len(scenario.owned(other)) == 4, "the second worker owns half")
         scenario.load_for(RECORDS)
-        one.stop()
+        assert one.stop(DEADLINE_S)
         observe(lambda: len(scenario.owned(other)) == 8, "the last worker owns everything")
         scenario.load_for(RECORDS)
         one.start()

@@ -16,7 +16,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker, faust_command
 from shared.failpoints import STEPS
 from tests.faults import broken
-from tests.faults.harness import Log, Scenario, await_in_time, observe, runs
+from tests.faults.harness import DEADLINE_S, Log, Scenario, await_in_time, observe, runs
 from tests.faults.verdict import CHANGELOG
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -177,7 +177,7 @@ def test_batches_are_aborted(pair: Stack, seed: int) -> None:
 def test_scaled_to_three_and_back_to_one(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
         one, two = scenario.workers[:2]
-        two.stop()
+        _stop(two)
         scenario.load_for(SOME)
         two.spawn()
         three = scenario.workers[2] if len(scenario.workers) > 2 else pair.add_worker(TOPOLOGY.service)
@@ -187,7 +187,7 @@ def test_scaled_to_three_and_back_to_one(pair: Stack, seed: int) -> None:
             observe(partial(scenario.owned, worker), f"{worker.name} owns partitions")
         scenario.load_for(SOME)
         for worker in scenario.random.sample([one, two, three], 3)[1:]:
-            worker.stop()
+            _stop(worker)
         (last,) = scenario.running()
         observe(lambda: scenario.owned(last) == EVERYTHING, "one worker owns everything")
         scenario.load_for(SOME)
@@ -199,7 +199,7 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
         for _ in range(2):
             for worker in scenario.workers[:2]:
                 scenario.load_for(SOME // 2)
-                worker.stop()
+                _stop(worker)
                 worker.start()
         scenario.load_for(SOME // 2)
 
@@ -220,6 +220,10 @@ def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
 
 def _shuffled(scenario: Scenario) -> list[Worker]:
     return scenario.random.sample(scenario.workers[:2], 2)
+
+
+def _stop(worker: Worker) -> None:
+    assert worker.stop(DEADLINE_S), f"{worker.name} did not end by SIGTERM"
 
 
 def _replace(worker: Worker, command: Sequence[str]) -> None:
