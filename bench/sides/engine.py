@@ -40,6 +40,9 @@ class RawCodec(RowCodec[dict[str, int]]):
     def decode(self, raw: bytes) -> Row[dict[str, int]]:
         return Row(**json.decode(raw))
 
+    def decode_whole(self, raw: bytes) -> Row[dict[str, int]]:
+        return self.decode(raw)
+
 
 class RawFold(Processor):
     """The fold without models: what the engine itself costs."""

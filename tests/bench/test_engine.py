@@ -18,6 +18,7 @@ from bench.lab import Lab
 from bench.peers import PeerMissing
 from bench.progress import Group, Sample, steady
 from bench.report import Report, Result
+from bench.sides.engine import RawCodec
 from bench.speed import Load, engine
 from shared.dev.stages import StageFailed
 
@@ -120,6 +121,11 @@ def test_a_system_that_makes_no_more_progress_is_given_up(monkeypatch: pytest.Mo
 def test_a_run_with_too_few_commits_is_measured_whole() -> None:
     measured = steady([Sample(0, 0), Sample(2, 10), Sample(4, 20)], total=20)
     assert measured.events_per_s == 5
+
+
+def test_the_raw_engine_checks_no_row() -> None:
+    raw = b'{"sequence":1,"state":{"count":0.5},"outcomes":{},"offset":0}'
+    assert RawCodec().decode_whole(raw).state["count"] == 0.5
 
 
 def test_figures_print_as_readable_lines() -> None:
