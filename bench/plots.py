@@ -41,7 +41,7 @@ def draw(report: Report, folder: Path) -> None:
         _bars(parts, "cpu_us", "microseconds of CPU", folder / "parts.svg")
     rebuilds = [result for name, result in found.items() if name.startswith("rebuild_")]
     if rebuilds:
-        _growth(rebuilds, ("total_s", "peak_mb"), folder / "rebuild.svg")
+        _lines(rebuilds, ("total_s", "peak_mb"), folder / "rebuild.svg")
     growth = [result for name, result in found.items() if "_events_" in name and result not in rebuilds]
     if growth:
         _bars(growth, "events_per_s", "events a second", folder / "growth.svg")
@@ -75,7 +75,7 @@ def _label(result: Result) -> str:
     return _SIDES[result.name.removesuffix("_wide")]
 
 
-def _growth(results: Sequence[Result], figures: Sequence[str], file: Path) -> None:
+def _lines(results: Sequence[Result], figures: Sequence[str], file: Path) -> None:
     """Each figure over the number of events, a line for each number of cores."""
     picture = Figure(figsize=_SIZE, layout="constrained")
     all_cores = sorted({_number(result, "cores") for result in results}, reverse=True)

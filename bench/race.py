@@ -42,12 +42,12 @@ def _faust(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "faust", "-A", module, "worker", "--without-web", "-l", "info")
 
 
-def engine(name: str, work: str) -> Side:
+def our_side(name: str, work: str) -> Side:
     """A worker of ours. work: see bench.sides.engine."""
     return Side(name, _faust("bench.sides.engine"), work, ours=True)
 
 
-ENGINE = engine("engine", "fold")
+ENGINE = our_side("engine", "fold")
 STOCK_FAUST = Side("stock_faust", _faust("bench.sides.stock_faust"), limit_s=10.0)
 PEERS = {"quix_eos": quix, "kafka_streams_eos": kafka_streams}
 

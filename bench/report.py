@@ -14,7 +14,7 @@ from typing import Any
 
 Figure = float | int | str | list[float]
 
-_PEERS = ("aiokafka", "confluent-kafka", "faust-streaming", "pydantic", "rocksdict")
+_LIBRARIES = ("aiokafka", "confluent-kafka", "faust-streaming", "pydantic", "rocksdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load": round(os.getloadavg()[0], 1),
         "python": sys.version.split()[0],
-        **{name: version(name) for name in _PEERS},
+        **{name: version(name) for name in _LIBRARIES},
     }
 
 

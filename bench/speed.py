@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from bench.begin import Begin
 from bench.lab import Lab
-from bench.race import ENGINE, STOCK_FAUST, follow, peers, race, start
-from bench.race import engine as side
+from bench.race import ENGINE, STOCK_FAUST, follow, our_side, peers, race, start
 from bench.report import Report, Result
 
-ENGINE_RAW = side("engine_raw", "raw")
-DECIDE = side("decide", "decide")
+ENGINE_RAW = our_side("engine_raw", "raw")
+DECIDE = our_side("decide", "decide")
 
 
 @dataclass(frozen=True, slots=True)
