@@ -121,6 +121,7 @@ class Engine(Service):
         self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
         self._followed: Set[TopicPartition] = set()  # changelogs that were read until the last release
         self._has_left = False
+        self._is_idle = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._gap_guard = GapGuard({})
         self._growth_guard = GrowthGuard()
@@ -609,8 +610,15 @@ class Engine(Service):
             standbys=len(standbys),
             to_restore=sum(max(0, r.target - r.position) for r in self.replicas.held.values() if r.active),
         )
+        self._tell_if_idle(assignment)
         # before any record, so that a later owner sees that this version has begun, and no row is without a position
         await self._flush()
+
+    def _tell_if_idle(self, assignment: Assignment) -> None:
+        """Once, when it becomes idle: a rebalance that leaves it idle is no news."""
+        was_idle, self._is_idle = self._is_idle, not assignment.active
+        if self._is_idle and not was_idle:
+            log.info("idle: more workers than partitions", partitions=self.topology.partitions)
 
     def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""

@@ -41,6 +41,9 @@ WITH_TOTALS = replace(TOPOLOGY, tables=(*TOPOLOGY.tables, TOTALS))
 """A later release's: with a view that the present one does not have."""
 
 
+WITH_ONE_PARTITION = replace(TOPOLOGY, partitions=1)
+
+
 def keeps_totals() -> None:
     """The later release."""
     model: ReadModel[Any, int] = ReadModel(
@@ -48,6 +51,11 @@ def keeps_totals() -> None:
     )
     topology.TOPOLOGY = WITH_TOTALS
     processors.PROCESSORS = (*processors.PROCESSORS, Projection(model))  # type: ignore[assignment]
+
+
+def has_one_partition() -> None:
+    """So a second worker is one too many."""
+    topology.TOPOLOGY = WITH_ONE_PARTITION
 
 
 def drops_first_batches() -> None:
@@ -197,6 +205,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         decides_before_it_is_restored,
         counts_what_it_fetched_as_done,
         keeps_totals,
+        has_one_partition,
     )
 }
 
