@@ -10,8 +10,9 @@ from pydantic import BaseModel
 class ReplicaStatus(BaseModel):
     """One partition of a table held by a worker. Offsets are of the changelog.
 
-    to_restore: records left until it is restored. lag_seconds: age of the newest applied record while others wait;
-    null before the first.
+    to_restore: records left until it is restored. restored_per_s: how many were restored in each second so far; left_s:
+    how long the rest takes at that pace, null before the first. Both are null once it is restored, and from an older
+    worker. lag_seconds: age of the newest applied record while others wait; null before the first.
     """
 
     table: str
@@ -21,6 +22,8 @@ class ReplicaStatus(BaseModel):
     position: int
     target: int
     to_restore: int
+    restored_per_s: float | None = None
+    left_s: float | None = None
     lag_records: int
     lag_seconds: float | None
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
-from shared.http.cluster import Cluster, Member, SourcePartition
+from shared.http.cluster import Cluster, Member, SourcePartition, TablePartition
 from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
 from shared.settings import Settings
 from shared.topology import KEPT_FOR_EVER, Topology
@@ -90,9 +90,15 @@ def _service(asked: _Asked) -> Iterator[Line]:
     if orphans := {p.partition for table in cluster.tables.values() for p in table if p.active is None}:
         yield Line("ownerless", _places(orphans), wrong=True)
     yield _behind(cluster)
-    if to_restore := sum(p.to_restore or 0 for table in cluster.tables.values() for p in table):
-        yield Line("restoring", f"{to_restore:,} changelog records to go", wrong=True)
+    yield from _restoring([partition for table in cluster.tables.values() for partition in table])
     yield _parked(cluster.service, asked.url)
+
+
+def _restoring(partitions: Sequence[TablePartition]) -> Iterator[Line]:
+    if to_restore := sum(each.to_restore or 0 for each in partitions):
+        longest_s = max(each.left_s or 0.0 for each in partitions)
+        left = f", about {longest_s:,.0f} s" if longest_s else ""
+        yield Line("restoring", f"{to_restore:,} changelog records to go{left}", wrong=True)
 
 
 def _parked(service: str, url: str) -> Line:

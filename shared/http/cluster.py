@@ -31,12 +31,16 @@ class Standby(BaseModel):
 
 
 class TablePartition(BaseModel):
-    """active: the owner's URL; null while there is none. to_restore: records still to restore; null when unknown."""
+    """active: the owner's URL; null while there is none.
+
+    to_restore: records still to restore; left_s: how long that takes; null when unknown.
+    """
 
     partition: int
     active: str | None
     restored: bool | None
     to_restore: int | None
+    left_s: float | None = None
     standbys: list[Standby]
 
 
@@ -103,6 +107,7 @@ def _table_partition(table: str, partition: int, owner: str | None, statuses: Ma
         active=owner,
         restored=active.restored if active else None,
         to_restore=active.to_restore if active else None,
+        left_s=active.left_s if active else None,
         standbys=[
             Standby(url=url, lag_records=replica.lag_records, lag_seconds=replica.lag_seconds)
             for url, replica in held.items()

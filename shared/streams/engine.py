@@ -299,6 +299,7 @@ class Engine(Service):
                 return  # everything fetched but not handled is read again after the take-over
         if self.replicas.restoring or (self.assignment is not None and self.assignment.standby):
             self._advance_replicas()
+            self.replicas.tell_of_restore()
         self._advance_sources()
         if self._batch and self._is_due(handled):
             await self._flush()
@@ -608,7 +609,7 @@ class Engine(Service):
             sources=len(sources),
             tables=len(actives),
             standbys=len(standbys),
-            to_restore=sum(max(0, r.target - r.position) for r in self.replicas.held.values() if r.active),
+            to_restore=self.replicas.to_restore,
         )
         self._tell_if_idle(assignment)
         # before any record, so that a later owner sees that this version has begun, and no row is without a position

@@ -23,7 +23,7 @@ from shared.streams.app import WorkerApp
 from shared.streams.changes import read_changes
 from shared.streams.internals import members, owners
 from shared.streams.log import read_at
-from shared.streams.replicas import Replica
+from shared.streams.replicas import Replica, time_left_s
 from shared.streams.sources import Source
 from shared.topology import PARKED, Table, Topic, Topology
 
@@ -135,6 +135,7 @@ class WorkerNode:
         )
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
+        per_s = replica.restored_per_s
         return ReplicaStatus(
             table=self._tables[tp.topic],
             partition=tp.partition,
@@ -142,7 +143,9 @@ class WorkerNode:
             restored=replica.restored,
             position=replica.position,
             target=replica.target,
-            to_restore=0 if replica.restored else max(0, replica.target - replica.position),
+            to_restore=replica.to_restore,
+            restored_per_s=None if per_s is None else round(per_s, 1),
+            left_s=time_left_s(replica.to_restore, per_s),
             lag_records=replica.lag,
             lag_seconds=_age(replica.lag, replica.applied_until, now),
         )

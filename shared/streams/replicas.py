@@ -20,6 +20,8 @@ from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
 
+TELL_S = 5.0  # between two lines about a long restore
+
 
 @dataclass(slots=True)
 class Replica:
@@ -49,6 +51,16 @@ class Replica:
         return self.active and self.restored
 
     @property
+    def to_restore(self) -> int:
+        """How many changelog records, markers included, are left until it is restored."""
+        return 0 if self.restored else max(0, self.target - self.position)
+
+    @property
+    def restored_per_s(self) -> float | None:
+        """Changelog records per second since the restore began; None when it is over."""
+        return None if self.restored else (self.position - self.start) / max(time.monotonic() - self.began, 0.001)
+
+    @property
     def lag(self) -> int:
         """How many changelog records, markers included, this replica is known to be behind."""
         return 0 if self.ours else max(0, self.end - self.position)
@@ -71,6 +83,11 @@ class Replica:
         return True
 
 
+def time_left_s(records: int, per_s: float | None) -> float | None:
+    """None when that can't be known: nothing was restored yet."""
+    return round(records / per_s, 1) if per_s else None
+
+
 class Replicas:
     """Written on the worker's loop and by its commits; rows may be read from any thread."""
 
@@ -82,6 +99,7 @@ class Replicas:
         self._tables = {self._changelogs[table.name]: table for table in topology.all_tables()}
         self._stores = stores
         self._codecs = codecs
+        self._told = (0.0, 0)  # when a line last told of the restore, and what was left then
 
     def changelog(self, table: Table) -> str:
         return self._changelogs[table.name]
@@ -102,6 +120,20 @@ class Replicas:
     @property
     def restoring(self) -> bool:
         return any(not replica.restored for replica in self.held.values())
+
+    @property
+    def to_restore(self) -> int:
+        """How many changelog records are left until all owned partitions are restored."""
+        return sum(replica.to_restore for replica in self.held.values() if replica.active)
+
+    def tell_of_restore(self) -> None:
+        """Log how far it is, and how fast it was since the last time, if that was long ago."""
+        now, left = time.monotonic(), self.to_restore
+        before_s, before = self._told
+        if left and now - before_s >= TELL_S:
+            per_s = (before - left) / (now - before_s)
+            self._told = now, left
+            log.info("restoring", to_restore=left, per_s=round(per_s, 1), left_s=time_left_s(left, per_s))
 
     def serves_all(self, assigned: Iterable[TopicPartition]) -> bool:
         """Whether all table partitions among these are held here, owned and restored."""
@@ -165,6 +197,7 @@ class Replicas:
         self.drop(self.held.keys() - set(held))
         for tp in held:
             self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp])
+        self._told = time.monotonic(), self.to_restore
 
     def _open(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
         table = self._tables[tp.topic]

@@ -102,6 +102,17 @@ def fetches_seldom() -> None:
     Reader.getmany = late  # type: ignore[method-assign]
 
 
+def fetches_little() -> None:
+    """A restore then takes long."""
+    getmany = Reader.getmany
+
+    async def few(self: Reader, timeout_ms: int, max_records: int) -> Any:
+        await asyncio.sleep(0.1)
+        return await getmany(self, timeout_ms, min(max_records, 20))
+
+    Reader.getmany = few  # type: ignore[method-assign]
+
+
 def aborts_every_tenth_batch() -> None:
     """As if its records could not be delivered in time."""
     times = count(1)
@@ -196,6 +207,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         drops_first_batches,
         reads_no_commands_of_partition_0,
         fetches_seldom,
+        fetches_little,
         aborts_every_tenth_batch,
         fills_its_disk,
         believes_any_beginning,

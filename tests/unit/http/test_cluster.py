@@ -18,6 +18,7 @@ def replica(partition: int, role: str, lag: int = 0, to_restore: int = 0) -> Rep
             "position": 10,
             "target": 10 + to_restore,
             "to_restore": to_restore,
+            "left_s": to_restore / 2,
             "lag_records": lag,
             "lag_seconds": lag / 10,
         }
@@ -50,7 +51,7 @@ def test_each_partition_has_its_owner_its_standbys_and_how_far_they_are() -> Non
     b = status(B, replica(1, "active"), replica(0, "standby"))
     found = assemble(a, {A: a, B: b, C: None}, partitions=4)
     first, second, third, fourth = found.tables["accounts"]
-    assert (first.active, first.restored, first.to_restore) == (A, False, 7)
+    assert (first.active, first.restored, first.to_restore, first.left_s) == (A, False, 7, 3.5)
     assert [(each.url, each.lag_records) for each in first.standbys] == [(B, 0)]
     assert [(each.url, each.lag_records, each.lag_seconds) for each in second.standbys] == [(A, 3, 0.3)]
     assert (third.active, third.restored, third.standbys) == (C, None, [])
