@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.worker import Worker
 from shared.settings import Settings
 from tests.conftest import SHORTEST_SESSION_S
 from tests.queries.cluster import DEADLINE_S, as_peer, client, fill, key_of, owned_by, owners, path_of, post, statuses
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -66,6 +70,40 @@ async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> No
             wishes = {"min_position": sent.headers["onefold-position"], "max_lag": ENOUGH, "wait": "10"}
             read = await http.get(urls[(turn + 1) % 2] + path_of(account_id), params=wishes)
             assert (read.status_code, read.json()["balance_cents"]) == (200, turn)
+
+
+async def test_a_promoted_standby_restores_next_to_nothing(warm: Stack) -> None:
+    """With two workers, each has a copy of what the other one owns."""
+    heir, victim, third = warm.workers
+    await asyncio.to_thread(third.stop)
+    if not heir.running:
+        await asyncio.to_thread(heir.start)
+    owners(warm)
+    async with client() as http:
+        await fill(http, victim.url, {f"promoted-{i}": 1 for i in range(200)})
+    await asyncio.to_thread(eventually, lambda: _cluster(victim), _is_warm)
+    written = sum(each["position"] for each in _cluster(victim)["replicas"] if each["role"] == "active")
+    before = len(_took_over(heir))
+    await asyncio.to_thread(victim.kill)
+    assert set(owners(warm).values()) == {heir.url}
+    to_restore = [line["to_restore"] for line in _took_over(heir)[before:]]
+    assert to_restore
+    assert sum(to_restore) * 10 < written
+
+
+def _cluster(worker: Worker) -> dict[str, Any]:
+    return dict(httpx.get(f"{worker.url}/cluster", timeout=DEADLINE_S).json())
+
+
+def _is_warm(cluster: Mapping[str, Any]) -> bool:
+    """Whether each partition has a standby that is behind by nothing."""
+    partitions = [partition for table in cluster["tables"].values() for partition in table]
+    return all([each["lag_records"] for each in partition["standbys"]] == [0] for partition in partitions)
+
+
+def _took_over(worker: Worker) -> list[dict[str, Any]]:
+    lines = worker.log.read_text().splitlines()
+    return [json.loads(line) for line in lines if '"event": "took over"' in line]
 
 
 async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, int]) -> None:
