@@ -236,7 +236,8 @@ class Commands:
         return self._answer(201, Accepted(command_id=outcome.command_id, sequence=outcome.sequence), headers)
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:
-        return self._headers(aggregate_id, command_id, partition, {(self._table.source.name, partition): row.offset})
+        positions = {**self._node.facts(partition), (self._table.source.name, partition): row.offset}
+        return self._headers(aggregate_id, command_id, partition, positions)
 
     def _headers(
         self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]

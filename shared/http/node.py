@@ -13,7 +13,7 @@ from shared.changes import Feed
 from shared.es.personal import check_alike, models_in, personal_fields
 from shared.es.row import Row
 from shared.persons import check_person_keys
-from shared.positions import Committed
+from shared.positions import Committed, Partition
 from shared.sealing import Sealer, sealer
 from shared.settings import Settings
 from shared.status import Status
@@ -73,6 +73,9 @@ class Node(Protocol):
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
+
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        """The last offset of the service's own events in `partition`: rows read here include no later ones."""
 
     async def progress(self) -> None:
         """Returns when a source has advanced here, or when partitions move."""

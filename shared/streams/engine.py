@@ -128,6 +128,7 @@ class Engine(Service):
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
         self._committed_at = 0.0
+        self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
@@ -208,6 +209,10 @@ class Engine(Service):
         if source.partition in self._reader.assignment():
             source.end = max(source.end, self._reader.highwater(source.partition))
         return max(0, source.end - source.position)
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        """The last offset of this service's events in `partition`: rows read here include no later ones."""
+        return {place: offset for place, offset in self._facts.items() if place[1] == partition}
+
 
     # The one task.
 
@@ -513,7 +518,9 @@ class Engine(Service):
             if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
         handled = {partition: position - 1 for partition, position in batch.offsets.items()}
-        self.waiting.committed(batch, {**written, **handled})
+        self._facts |= {place: written[place] for place in self._facts.keys() & written.keys()}
+        # the events last: they may be handled here, too, but not in the batch that writes them
+        self.waiting.committed(batch, {**handled, **written, **self._facts})
 
     async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1
@@ -589,8 +596,9 @@ class Engine(Service):
             if set(committed.values()) == {None}:
                 await self._version.refuse_if_it_would_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
-            ends = await self._ask(self._offsets.ends, sources + actives + standbys)
+            ends = await self._ask(self._offsets.ends, {*sources, *actives, *standbys, *facts})
             await self._version.refuse_changed_tables(committed, starts, ends)
+        facts = [TopicPartition(*place) for place in self._facts_of(sources)]
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
@@ -612,6 +620,7 @@ class Engine(Service):
             to_restore=self.replicas.to_restore,
         )
         self._tell_if_idle(assignment)
+        self._facts = {place: ends[place] - 1 for place in facts}
         # before any record, so that a later owner sees that this version has begun, and no row is without a position
         await self._flush()
 
@@ -625,6 +634,11 @@ class Engine(Service):
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
         declared = self.topology.partitions
         require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
+    def _facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
+        """Where the events go that records of these sources lead to."""
+        processors = ((each, tp.partition) for tp in sources for each in self._processors[tp.topic])
+        return {(each.facts.name, partition) for each, partition in processors if each.facts is not None}
+
 
     def _refuse_strays(self, sources: Iterable[TopicPartition], active: Set[TopicPartition]) -> None:
         """Raises MixedReleases for a source whose processors' rows are not assigned with it."""

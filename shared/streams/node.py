@@ -16,7 +16,7 @@ from shared.es.errors import NotReady
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
-from shared.positions import Committed
+from shared.positions import Committed, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status
 from shared.streams.app import WorkerApp
@@ -70,6 +70,9 @@ class WorkerNode:
 
     def position(self, table: Table, partition: int) -> int:
         return self._app.engine.position(table, partition)
+
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        return self._app.engine.facts(partition)
 
     async def progress(self) -> None:
         await self._app.engine.waiting.progress()

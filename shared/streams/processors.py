@@ -34,7 +34,8 @@ class Processor(ABC):
 
     name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.replay.Replayable.
-    writes: the topics that it writes to, except dead letters.
+    writes: the topics that it writes to, except dead letters. facts: the one that gets its own events, each in the
+    partition of the record that led to it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Processor(ABC):
     repeatable: bool = False
     copies: Sequence[Topic] = ()
     writes: Sequence[Topic] = ()
+    facts: Topic | None = None
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and so are the later ones of its key."""
@@ -111,7 +113,7 @@ class Aggregate(Processor):
         self.table = table
         self.codec = decider.row_codec
         self.decider = decider
-        self.events = events
+        self.events = self.facts = events
         self.writes = (events,)
         self._decode = decider.command_codec.decode
 
