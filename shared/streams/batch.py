@@ -48,7 +48,14 @@ class RowUnreadable(Exception):
 
 
 class RowUnwritable(Exception):
-    """A new row could not be read again, by a state that `evolve` made: an infinite float, a number out of range."""
+    """A new row could not be read again, by a state that `evolve` made: an infinite float, a number out of range.
+
+    changelog: the partition that it would have been written to.
+    """
+
+    def __init__(self, changelog: Partition, error: Exception) -> None:
+        super().__init__(f"a new row of {changelog[0]} could not be read again: {error}")
+        self.changelog = changelog
 
 
 WORKER_FAILURES = (NotReady, RowUnreadable, StoreFailed)
@@ -122,7 +129,7 @@ class Rows:
         try:
             return self.codec.encode_checked(rows)
         except (ValueError, RecursionError) as error:
-            raise RowUnwritable(f"a new row of {self.changelog} could not be read again: {error}") from error
+            raise RowUnwritable((self.changelog, self.partition), error) from error
 
 
 class Batch:

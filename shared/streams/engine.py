@@ -138,6 +138,7 @@ class Engine(Service):
         self._failures = 0
         self._may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._slice_ends = 0.0
+        self._careful: set[Partition] = set()  # changelogs for which a row could not be written
         self._pause_ends = 0.0
 
     # Called by the group's consumer, on the worker's loop.
@@ -427,7 +428,10 @@ class Engine(Service):
         if place not in self._batch.rows:
             pending = self._pending.rows.get(place)
             self._batch.rows[place] = self.replicas.rows(
-                table, partition, pending.changed if pending else {}, careful=self._failures > 0
+                table,
+                partition,
+                pending.changed if pending else {},
+                careful=self._failures > 0 or place in self._careful,
             )
         return self._batch.rows[place]
 
@@ -477,6 +481,7 @@ class Engine(Service):
         records = [
             Record(topic, key, value, partition)
             for (topic, partition), rows in changes.items()
+            self._careful.add(failure.changelog)  # other partitions may commit before
             for key, value in rows.items()
         ]
         self._growth_guard.check(changes)
@@ -521,6 +526,7 @@ class Engine(Service):
         self._facts |= {place: written[place] for place in self._facts.keys() & written.keys()}
         # the events last: they may be handled here, too, but not in the batch that writes them
         self.waiting.committed(batch, {**handled, **written, **self._facts})
+                self._careful.discard(partition)
 
     async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1

@@ -16,6 +16,7 @@ from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.message import Command, Event
 from shared.es.row import RowCodec
 from shared.es.state import State
+from shared.kafka.murmur2 import partition_of
 from shared.parking import Parked
 from shared.read_model import ReadModel
 from shared.streams.processors import Aggregate, Processor, Projection
@@ -120,3 +121,31 @@ def test_its_record_is_parked_and_the_others_are_handled(bound: Callable[[], Bou
     assert [(each.offset, each.behind, each.code) for each in parked] == [(2, (3,), "processor.failed")]
     (letter,) = broker.visible((topology.dead_letters.name, 0), 0)
     assert "litres" in json.loads(letter.value or b"")["reason"]
+
+
+def test_it_is_parked_although_other_partitions_commit_before_it_is_tried_again() -> None:
+    """Their commits end the caution that follows a failure."""
+    topology = Topology("tanks", (COMMANDS, EVENTS), (TANKS,), partitions=2)
+    broker = Broker([topic.name for topic in topology.all_topics()], 2, random.Random(1), topology.group)
+    worker = Worker(broker, "w", 0, 1, topology=topology, processors=[Aggregate(DECIDER, table=TANKS, events=EVENTS)])
+    poisoned, healthy = (next(k for k in "abcdefgh" if partition_of(k.encode(), 2) == number) for number in (0, 1))
+
+    def pour(key: str, number: int, litres: float) -> None:
+        codec = DECIDER.command_codec
+        wrapped = codec.wrap(Pour(litres=litres), command_id=f"c{number}", aggregate_id=key, issued_at=NOW)
+        broker.append(COMMANDS.name, (key.encode(), codec.encode(wrapped)), None)
+
+    async def work() -> None:
+        await worker.start()
+        for number in (1, 2):
+            pour(poisoned, number, LARGEST)
+        for number in range(3, 40):
+            pour(healthy, number, 1.0)
+            worker.engine._failures = 0  # as after a commit of the others
+            await worker.engine._turn_or_heal()
+            await worker.engine._await_commit()
+
+    asyncio.run(work())
+    parked = [_state(Parked, raw) for _, raw in worker.engine.replicas._stores[topology.parked.name].scan(0)]
+    assert [(each.offset, each.code) for each in parked] == [(1, "processor.failed")]
+    assert worker.engine.aborts == 1
