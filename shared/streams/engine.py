@@ -61,6 +61,7 @@ PAUSE = 1.0  # between commits, in durations of the last one
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
+LAG_KNOWN_S = 3.0  # how long a standby's lag counts as known when its changelog is not read any more
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
 BEGUN = b"begun"  # never the id of a parked key
@@ -127,8 +128,9 @@ class Engine(Service):
         self._growth_guard = GrowthGuard()
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
-        self._committed_at = 0.0
         self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
+        self._committed_at = 0.0
+        self._followed_at = 0.0  # when the replicas last followed the reader, by `elapsed_s`
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
@@ -136,9 +138,9 @@ class Engine(Service):
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
+        self._careful: set[Partition] = set()  # changelogs for which a row could not be written
         self._may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._slice_ends = 0.0
-        self._careful: set[Partition] = set()  # changelogs for which a row could not be written
         self._pause_ends = 0.0
 
     # Called by the group's consumer, on the worker's loop.
@@ -193,8 +195,10 @@ class Engine(Service):
         replica = self.replicas.of(table, partition)
         if replica is None or replica.ours or not self.in_lease:
             return None
-        # a take-over reads nothing while it waits for the brokers, so a lag from before it would go stale
-        return replica.lag if replica.changelog in self._followed | self._reader.assignment() else None
+        # nothing is read while a take-over or a commit waits for the brokers, so a lag from before would go stale
+        waits = self.assignment is not None and elapsed_s() - self._followed_at > LAG_KNOWN_S
+        followed = replica.changelog in self._followed | self._reader.assignment()
+        return replica.lag if followed and not waits else None
 
     @property
     def in_lease(self) -> bool:
@@ -205,15 +209,15 @@ class Engine(Service):
         """Offset of the last source record that rows read here include; -1 while there is none."""
         return self._reached.get((table.source.name, partition), 0) - 1
 
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        """The last offset of this service's events in `partition`: rows read here include no later ones."""
+        return {place: offset for place, offset in self._facts.items() if place[1] == partition}
+
     def source_lag(self, source: Source) -> int:
         """How many records of the source, transaction markers included, are not handled yet."""
         if source.partition in self._reader.assignment():
             source.end = max(source.end, self._reader.highwater(source.partition))
         return max(0, source.end - source.position)
-    def facts(self, partition: int) -> Mapping[Partition, int]:
-        """The last offset of this service's events in `partition`: rows read here include no later ones."""
-        return {place: offset for place, offset in self._facts.items() if place[1] == partition}
-
 
     # The one task.
 
@@ -477,11 +481,11 @@ class Engine(Service):
         try:
             changes = {partition: rows.encoded() for partition, rows in batch.rows.items() if rows.changed}
         except RowUnwritable as failure:  # tried again, each change is checked, and its record parked
+            self._careful.add(failure.changelog)  # other partitions may commit before
             raise TransactionAborted(str(failure)) from failure
         records = [
             Record(topic, key, value, partition)
             for (topic, partition), rows in changes.items()
-            self._careful.add(failure.changelog)  # other partitions may commit before
             for key, value in rows.items()
         ]
         self._growth_guard.check(changes)
@@ -522,11 +526,11 @@ class Engine(Service):
         for partition, rows in batch.rows.items():
             if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
+                self._careful.discard(partition)
         handled = {partition: position - 1 for partition, position in batch.offsets.items()}
         self._facts |= {place: written[place] for place in self._facts.keys() & written.keys()}
         # the events last: they may be handled here, too, but not in the batch that writes them
         self.waiting.committed(batch, {**handled, **written, **self._facts})
-                self._careful.discard(partition)
 
     async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1
@@ -594,6 +598,7 @@ class Engine(Service):
         actives = sorted(tp for tp in assignment.active if self.replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if self.replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._processors)
+        facts = [TopicPartition(*place) for place in self._facts_of(sources)]
         self._refuse_added(sources)
         self._refuse_strays(sources, assignment.active)
         try:
@@ -604,7 +609,6 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             ends = await self._ask(self._offsets.ends, {*sources, *actives, *standbys, *facts})
             await self._version.refuse_changed_tables(committed, starts, ends)
-        facts = [TopicPartition(*place) for place in self._facts_of(sources)]
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
@@ -616,6 +620,7 @@ class Engine(Service):
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
         self.replicas.hold(actives, standbys, starts, ends)  # not before all checks have passed
         self._reached = {tp: source.position for tp, source in self.sources.items()}
+        self._facts = {place: ends[place] - 1 for place in facts}
         self.waiting.tell_progress()
         self._assign_reader()
         log.info(
@@ -626,9 +631,13 @@ class Engine(Service):
             to_restore=self.replicas.to_restore,
         )
         self._tell_if_idle(assignment)
-        self._facts = {place: ends[place] - 1 for place in facts}
         # before any record, so that a later owner sees that this version has begun, and no row is without a position
         await self._flush()
+
+    def _facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
+        """Where the events go that records of these sources lead to."""
+        processors = ((each, tp.partition) for tp in sources for each in self._processors[tp.topic])
+        return {(each.facts.name, partition) for each, partition in processors if each.facts is not None}
 
     def _tell_if_idle(self, assignment: Assignment) -> None:
         """Once, when it becomes idle: a rebalance that leaves it idle is no news."""
@@ -640,11 +649,6 @@ class Engine(Service):
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
         declared = self.topology.partitions
         require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
-    def _facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
-        """Where the events go that records of these sources lead to."""
-        processors = ((each, tp.partition) for tp in sources for each in self._processors[tp.topic])
-        return {(each.facts.name, partition) for each, partition in processors if each.facts is not None}
-
 
     def _refuse_strays(self, sources: Iterable[TopicPartition], active: Set[TopicPartition]) -> None:
         """Raises MixedReleases for a source whose processors' rows are not assigned with it."""
@@ -714,6 +718,7 @@ class Engine(Service):
 
     def _advance_replicas(self) -> None:
         """Follow the reader, which also passes offsets without a record: markers, aborted and compacted records."""
+        self._followed_at = elapsed_s()
         reader, held = self._reader, self.replicas.held.items()
         restored = [tp for tp, r in held if not r.ours and r.advance(reader.position(tp), reader.highwater(tp))]
         if restored:

@@ -18,7 +18,7 @@ from shared.clock import elapsed_s
 from shared.kafka.producer import ProducerFailed
 from shared.settings import Settings
 from shared.streams import node as node_module
-from shared.streams.engine import Assignment, Engine
+from shared.streams.engine import LAG_KNOWN_S, Assignment, Engine
 from shared.streams.node import WorkerNode
 from shared.streams.replicas import Replica
 from shared.topology import Topology
@@ -132,6 +132,7 @@ def test_a_replica_reports_its_lag_only_while_its_changelog_is_read(
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
     engine.assignment = assigned(engine, 7)
+    engine._followed_at = elapsed_s()
     if not followed:
         engine._reader.assign({})
     assert node.standby_lag(TABLE, 0) == lag
@@ -139,6 +140,18 @@ def test_a_replica_reports_its_lag_only_while_its_changelog_is_read(
     assert node.standby_lag(TABLE, 0) == lag
     release(engine)
     assert node.standby_lag(TABLE, 0) is None
+
+
+@pytest.mark.parametrize(("since_s", "lag"), [(0.0, 0), (LAG_KNOWN_S, None)])
+def test_a_standby_reports_no_lag_while_its_worker_waits_for_a_commit_of_its_own(
+    engine: Engine, node: WorkerNode, since_s: float, lag: int | None
+) -> None:
+    """It reads nothing meanwhile, and the owner goes on."""
+    hold(engine, active=False, position=10)
+    engine.extend_lease(elapsed_s())
+    engine.assignment = assigned(engine, 7)
+    engine._followed_at = elapsed_s() - since_s
+    assert node.standby_lag(TABLE, 0) == lag
 
 
 def test_a_worker_whose_lease_ended_is_not_ready(engine: Engine, node: WorkerNode) -> None:

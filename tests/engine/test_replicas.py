@@ -159,7 +159,7 @@ def test_a_read_that_outlasts_its_replica_does_not_mark_the_next_one_broken() ->
 
 def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]]) -> dict[str, FakeStore]:
     """Runs `act` on an engine that has taken over two partitions, and returns its stores."""
-    broker = Broker([*CHANGELOGS, *SOURCES], TOPOLOGY.partitions, random.Random(1))
+    broker = Broker([*CHANGELOGS, *SOURCES, EVENTS.name], TOPOLOGY.partitions, random.Random(1))
     # otherwise it would first commit where it starts
     broker.committed |= {(source, partition): 0 for source in SOURCES for partition in (0, 1)}
     broker.members.add("w")

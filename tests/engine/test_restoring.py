@@ -16,8 +16,9 @@ from shared.dev.status import status
 from shared.dev.worker import Worker
 from tests.conftest import accounts_stack
 from tests.faults import broken
-from tests.faults.load import Load
+from tests.faults.load import Load, new_names
 from tests.faults.run import new_seed
+from tests.faults.transfers import Transfers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -29,7 +30,8 @@ DEADLINE_S = 180.0
 def test_a_long_restore_tells_its_pace_and_its_end(tmp_path: Path) -> None:
     with accounts_stack(tmp_path, workers=1) as stack:
         (worker,) = stack.workers
-        load = Load(stack.bootstrap, new_seed(), accounts=1_000, per_s=1_000)
+        transfers = Transfers(new_names("t", 100), arrived=[])
+        load = Load(stack.bootstrap, new_seed(), accounts=1_000, per_s=1_000, transfers=transfers)
         load.start()
         eventually(lambda: len(load.acknowledged), lambda sent: sent >= ENOUGH, DEADLINE_S)
         load.end()
