@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from typing import Any, cast
 
 import faust
-from aiokafka import AIOKafkaConsumer
 from faust.app import BootStrategy
 from faust.auth import SASLCredentials
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
@@ -26,7 +25,7 @@ from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings, SettingsError
 from shared.streams.engine import Engine
-from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, keep_alive
+from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.wiring import codecs_of, wired
@@ -168,8 +167,8 @@ class WorkerApp(faust.App):
             beacon=self.beacon,
         )
 
-    def new_consumer(self, fetch_bytes: int = 2**20) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
+    def new_consumer(self, fetch_bytes: int = 2**20) -> LogReader:
+        return LogReader(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,
             **credentials_to_aiokafka_auth(self.conf.broker_credentials),

@@ -85,6 +85,13 @@ class Assignment:
     member_id: str
 
 
+class WorkCancelled(Exception):
+    """The engine's task was cancelled, and nobody stops the worker.
+
+    Operator action: start the worker again. If it happens again, the log's traceback says what was cancelled.
+    """
+
+
 class Engine(Service):
     """One per worker process. replicas: its rows, for reading. waiting: notifies callers of its commits."""
 
@@ -241,6 +248,12 @@ class Engine(Service):
         ) as refusal:
             log.critical("the worker stops: trying again can't help", reason=str(refusal))
             raise
+        except asyncio.CancelledError as cancelled:
+            if self.should_stop:
+                raise
+            # mode would let this task end without a word, and the worker would stay in its group and handle nothing
+            log.critical("the worker stops: its work was cancelled, and nobody stops it")
+            raise WorkCancelled("the engine was cancelled while its worker runs") from cancelled
         finally:
             while not self._inbox.empty():  # their callers would wait for ever
                 self._answer(self._inbox.get_nowait()[1])

@@ -7,13 +7,15 @@ hands the assignment to the engine instead of restoring tables itself.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import faust
 import structlog
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
 from aiokafka.protocol.group import SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
@@ -192,6 +194,31 @@ class EngineConsumer(driver.Consumer):
 
     def _for_engine(self, tps: set[TP]) -> frozenset[TopicPartition]:
         return frozenset(TopicPartition(*tp) for tp in tps if self._read_by_engine(tp))
+
+
+class LogReader(AIOKafkaConsumer):  # type: ignore[misc]
+    """A consumer outside any group, which can be stopped at any time: also while a leader refuses connections."""
+
+    async def stop(self) -> None:
+        """Returns when no connection is left. A caller that is cancelled meanwhile stays cancelled.
+
+        Hence the task of its own: while aiokafka waits for the end of its tasks, it swallows a cancellation, or passes
+        on that of a task, and nobody could tell which.
+        """
+        ending = asyncio.create_task(self._end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            raise
+
+    async def _end(self) -> None:
+        try:
+            # aiokafka cancels a fetch that waits to be tried again, and raises the fetch's CancelledError
+            with suppress(asyncio.CancelledError):
+                await super().stop()
+        finally:
+            await self._client.close()  # not reached in that case; otherwise it does nothing
 
 
 class EngineTransport(driver.Transport):

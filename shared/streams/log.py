@@ -25,7 +25,7 @@ async def read_at(
     Raises LogBegins when some were removed since, and NotReady while the brokers can't be read.
     """
     if not offsets:
-        return []  # a reader that is stopped before its first await would raise CancelledError
+        return []
     reader = new_consumer(FETCH_BYTES)
     try:
         async with asyncio.timeout(TIMEOUT_S):

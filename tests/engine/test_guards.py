@@ -1,12 +1,17 @@
-"""What the engine notices about itself: a skipped batch, a position that does not advance, a row that grows."""
+"""What the engine notices about itself: a skipped batch, a position that stands still, a row that grows, its end."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 import structlog
 
 from shared.streams import guards
+from shared.streams.engine import Engine, WorkCancelled
 from shared.streams.guards import LARGE_ROW_BYTES, STANDSTILL_S, GapGuard, GrowthGuard, Standstill, Watchdog
+from tests.engine.test_leaving import DEADLINE_S, Going, Reading, running
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
 STEP_S = STANDSTILL_S / 3
@@ -76,3 +81,42 @@ def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatc
             guard.check({changelog: {b"bob": None, b"ann": b"x" * size, b"eve": b""}})
     assert [line["size_bytes"] for line in lines] == [begin, 2 * begin]
     assert lines[0]["row"] == "accounts-accounts-changelog/3, key b'ann'"
+
+
+def test_a_worker_whose_work_is_cancelled_stops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a library that lets out the end of a task of its own. The worker would stay in its group and do nothing."""
+
+    async def cancelled(*_: object, **__: object) -> dict[Any, Any]:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Reading, "getmany", cancelled)
+
+    async def work() -> Engine:
+        async with asyncio.timeout(DEADLINE_S), running(Going) as (engine, _):
+            await engine.wait_until_stopped()
+        return engine
+
+    with structlog.testing.capture_logs() as lines:
+        assert isinstance(asyncio.run(work()).crash_reason, WorkCancelled)
+    assert [line["event"] for line in lines if line["log_level"] == "critical"] == [
+        "the worker stops: its work was cancelled, and nobody stops it"
+    ]
+
+
+def test_work_that_is_cancelled_because_the_worker_stops_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> dict[Any, Any]:
+        begun.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Reading, "getmany", never)
+
+    async def work() -> Engine:
+        async with asyncio.timeout(DEADLINE_S), running(Going) as (engine, _):
+            await begun.wait()
+        return engine
+
+    with structlog.testing.capture_logs() as lines:
+        assert not asyncio.run(work()).crashed
+    assert not [line for line in lines if line["log_level"] == "critical"]

@@ -38,6 +38,7 @@ STREAMS = Path(internals.__file__).parent
 
 # Each private name that internals.py uses, and the classes that must have it.
 CONTRACT: dict[str, tuple[object, ...]] = {
+    "_client": (AIOKafkaConsumer,),
     "_consumer": (driver.AIOKafkaConsumerThread,),
     "_coordination_task": (GroupCoordinator,),
     "_coordinator": (AIOKafkaConsumer,),
@@ -68,6 +69,7 @@ OVERRIDING = (
     internals.EngineThread,
     internals.EngineTransport,
     internals.EngineWorker,
+    internals.LogReader,
     app.RowTable,
     app.WithoutWeb,
     app.WorkerApp,

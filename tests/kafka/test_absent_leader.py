@@ -1,0 +1,188 @@
+"""The leader of a partition refuses connections while a worker reads its log: the worker says so and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from threading import Event
+from typing import Any, cast
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.es.errors import NotReady
+from shared.es.row import RowCodec
+from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.provision import provision
+from shared.settings import Settings
+from shared.streams import log as log_module
+from shared.streams import wishes as wishes_module
+from shared.streams.app import WorkerApp
+from shared.streams.changes import read_changes
+from shared.streams.log import read_at
+from shared.streams.processors import Aggregate
+from shared.streams.wishes import Wishes
+from tests.faults.proxy import Proxy
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 30.0
+PATIENCE_S = 1.0  # the leader is asked about ten times meanwhile
+NOBODY = "127.0.0.1:1"
+PLACE = TopicPartition(EVENTS.name, 0)
+
+
+class Leader:
+    """The only broker. Its clients reach it through a proxy."""
+
+    def __init__(self, proxy: Proxy, away: Event) -> None:
+        self.bootstrap = proxy.address
+        self._proxy = proxy
+        self._away = away
+
+    def leave(self) -> None:
+        self._away.set()
+        self._proxy.cut()
+
+    def come_back(self) -> None:
+        self._away.clear()
+
+
+@pytest.fixture(scope="module")
+def only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
+    root, away = tmp_path_factory.mktemp("kafka"), Event()
+    with Proxy(lambda: NOBODY if away.is_set() else kafka.bootstrap) as proxy:
+        told = {"advertised.listeners": f"CLIENT://{proxy.address}"}
+        kafka = EmbeddedKafka(root / "data", root / "logs", properties=told)
+        with kafka:
+            provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
+            yield Leader(proxy, away)
+
+
+@pytest.fixture
+def leader(only: Leader) -> Iterator[Leader]:
+    yield only
+    only.come_back()
+
+
+@pytest.fixture
+def new_consumer(leader: Leader) -> Callable[..., AIOKafkaConsumer]:
+    """As a worker's."""
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    return WorkerApp(TOPOLOGY, processors, Settings(bootstrap=leader.bootstrap), cast(Any, None)).new_consumer
+
+
+@pytest.fixture
+def deserted(
+    new_consumer: Callable[..., AIOKafkaConsumer], leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., AIOKafkaConsumer]:
+    """Makes consumers whose leader leaves once they know it, before they read."""
+
+    def make(*args: Any) -> AIOKafkaConsumer:
+        consumer = new_consumer(*args)
+        start = consumer.start
+
+        async def start_and_lose() -> None:
+            await start()
+            await consumer.beginning_offsets([PLACE])
+            leader.leave()
+
+        monkeypatch.setattr(consumer, "start", start_and_lose)
+        return consumer
+
+    return make
+
+
+def run(work: Awaitable[None]) -> None:
+    """Run it, and wait until no task is left: of a consumer that is not stopped, one asks for metadata for ever."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await work
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    asyncio.run(limited())
+
+
+def test_a_history_that_it_leads_is_not_ready(
+    deserted: Callable[..., AIOKafkaConsumer], leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "TIMEOUT_S", PATIENCE_S)
+
+    async def read() -> None:
+        for _ in range(3):
+            leader.come_back()
+            with pytest.raises(NotReady, match=f"{EVENTS.name} can't be read now"):
+                await read_at(deserted, PLACE, [0])
+
+    run(read())
+
+
+def test_a_parked_record_that_it_leads_is_unread(
+    deserted: Callable[..., AIOKafkaConsumer], leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wishes_module, "REREAD_S", PATIENCE_S)
+
+    async def reread() -> None:
+        for _ in range(3):
+            leader.come_back()
+            found, missing = await Wishes(TOPOLOGY, {}, deserted)._reread(PLACE, [0])
+            assert (found, missing.code) == ({}, "unread")
+
+    run(reread())
+
+
+def test_a_stream_of_changes_ends_when_its_follower_goes(
+    new_consumer: Callable[..., AIOKafkaConsumer], leader: Leader
+) -> None:
+    changelog = TOPOLOGY.changelog(ACCOUNTS).name
+
+    async def follow() -> None:
+        for _ in range(3):
+            leader.come_back()
+            after = dict.fromkeys(range(TOPOLOGY.partitions))
+            async with read_changes(new_consumer, changelog, RowCodec(dict), after) as feed:
+                leader.leave()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_S):
+                        await anext(feed.changes)
+
+    run(follow())
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["it is there", "it is away"])
+def test_a_caller_that_is_cancelled_stays_so_while_its_reader_stops(
+    new_consumer: Callable[..., AIOKafkaConsumer], leader: Leader, away: bool
+) -> None:
+    async def stop_after(turns: int) -> None:
+        """Cancel the caller of `stop` after so many turns of the loop."""
+        reader = new_consumer()
+        await reader.start()
+        reader.assign([PLACE])
+        reader.seek(PLACE, 0)
+        await _read_in_vain(reader, PATIENCE_S / 5)
+        if away:
+            leader.leave()
+            await _read_in_vain(reader, PATIENCE_S)
+        stopping = asyncio.create_task(reader.stop())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+
+    async def stop() -> None:
+        for turns in range(1, 4):
+            leader.come_back()
+            await stop_after(turns)
+
+    run(stop())
+
+
+async def _read_in_vain(reader: AIOKafkaConsumer, patience_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            await reader.getmany(PLACE, timeout_ms=int(DEADLINE_S * 1_000))
