@@ -142,9 +142,10 @@ def _unnamed(truth: Truth, named: Mapping[tuple[str, int], int]) -> Iterator[str
             yield f"chapters of {name} have {counts[name]} of {len(account.facts)} events"
 
 
-def _chapter(row: Mapping[str, Any]) -> tuple[int, list[int], list[tuple[str, int]]]:
+def _chapter(row: Mapping[str, Any]) -> tuple[int, list[int], list[tuple[str, int] | None]]:
+    """Its first event, the offsets, and the states around; None for one that is unknown."""
     state = row["state"]
-    around = [(each["phase"], each.get("balance_cents", 0)) for each in (state["before"], state["after"])]
+    around = [each and (each["phase"], each.get("balance_cents", 0)) for each in (state["before"], state["after"])]
     return state["first"], state["offsets"], around
 
 
