@@ -24,16 +24,15 @@ COMMAND_EVERY_S = 0.02
 
 def http(lab: Lab, begin: Begin, load: Load) -> Report:
     report = Report()
-    idle(lab, begin, load, report)
-    for suffix, keys in (("", load.keys), ("_wide", load.wide_keys)):
+    for suffix, keys in load.widths:
+        idle(lab, begin, load.rounds, lab.events(begin, keys, keys), suffix, report)
         busy(lab, begin, load.rounds, lab.events(begin, load.events, keys), suffix, report)
-    commands(lab, begin, load, report)
+        commands(lab, begin, load.rounds, lab.commands(begin, keys, keys), suffix, report)
     return report
 
 
-def idle(lab: Lab, begin: Begin, load: Load, report: Report) -> None:
-    """GET by key beside a bare FastAPI endpoint with the same body, alternating."""
-    source = lab.events(begin, load.keys, load.keys)
+def idle(lab: Lab, begin: Begin, rounds: int, source: Input, suffix: str, report: Report) -> None:
+    """GET by key beside a bare FastAPI endpoint with the same body, alternating. source: each of its keys once."""
     ours: list[float] = []
     theirs: list[float] = []
     with begin("GET, idle") as now:
@@ -45,17 +44,18 @@ def idle(lab: Lab, begin: Begin, load: Load, report: Report) -> None:
         command = ["/usr/bin/env", f"BENCH_BODY={body.decode()}", sys.executable, "-m", "bench.sides.bare"]
         bare = lab.spawn("bare", command)
         bare.await_ready()
-        for _ in range(load.rounds):
+        for _ in range(rounds):
             for url, rates in ((worker.url, ours), (bare.url, theirs)):
-                rates.append(_rate(url, load.keys))
+                rates.append(_rate(url, source.keys))
         now.done = f"{median(ours):,.0f} requests/s, bare {median(theirs):,.0f}"
         worker.kill()
         bare.kill()
     report.results += [
-        Result("get_idle", {"requests_per_s": median(ours), "connections": CONNECTIONS}),
-        Result("bare_fastapi", {"requests_per_s": median(theirs), "connections": CONNECTIONS}),
+        Result(f"get_idle{suffix}", {"requests_per_s": median(ours), "connections": CONNECTIONS, "keys": source.keys}),
+        Result(f"bare_fastapi{suffix}", {"requests_per_s": median(theirs), "connections": CONNECTIONS}),
     ]
-    report.ratios["get_vs_bare_fastapi"] = median(mine / other for mine, other in zip(ours, theirs, strict=True))
+    pairs = zip(ours, theirs, strict=True)
+    report.ratios[f"get_vs_bare_fastapi{suffix}"] = median(mine / other for mine, other in pairs)
 
 
 def busy(lab: Lab, begin: Begin, rounds: int, source: Input, suffix: str, report: Report) -> None:
@@ -80,18 +80,22 @@ async def _while_folding(lab: Lab, worker: Worker, source: Input, now: Stage) ->
     return taken
 
 
-def commands(lab: Lab, begin: Begin, load: Load, report: Report) -> None:
-    """POST to 201, one command after another, each decided and committed before the answer."""
+def commands(lab: Lab, begin: Begin, rounds: int, source: Input, suffix: str, report: Report) -> None:
+    """POST to 201, one command after another, each decided and committed before the answer.
+
+    source: each of its keys once, so that every key that is written has a row.
+    """
+    taken: list[float] = []
     with begin("POST, idle") as now:
-        source = lab.commands(begin, load.keys, load.keys)
         worker = start(lab, DECIDE, source)
         follow(lab, DECIDE, worker, source, now)
         worker.await_ready()
-
-        taken = [asyncio.run(_decided(worker, load.keys, seconds)) for seconds in (WARM_UP_S, MEASURED_S)][-1]
+        asyncio.run(_decided(worker, source.keys, WARM_UP_S))
+        for _ in range(rounds):
+            taken += asyncio.run(_decided(worker, source.keys, MEASURED_S))
         worker.kill()
-        report.results.append(Result("post_to_201", _percentiles(taken)))
         now.done = f"p50 {_percentiles(taken)['p50_ms']:.1f} ms"
+    report.results.append(Result(f"post_to_201{suffix}", _percentiles(taken)))
 
 
 def key(number: int) -> str:

@@ -68,8 +68,8 @@ def _label(result: Result) -> str:
     if result.name.startswith("part_"):
         return result.name.removeprefix("part_").replace("_", " ")
     if result.name.startswith("restore_"):
-        side = result.name.removeprefix("restore_").partition("_beside_")[0]
-        return f"{_SIDES[side]}, {figures['records']:,} records"
+        side = result.name.removeprefix("restore_").removesuffix("_wide").partition("_beside_")[0]
+        return f"{_SIDES[side]}, {figures['records']:,} records, {figures['keys']:,} keys"
     if "_events_" in result.name:
         return f"{figures['events']:,} events, {figures['keys']:,} keys"
     return _SIDES[result.name.removesuffix("_wide")]

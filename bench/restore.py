@@ -15,7 +15,7 @@ from statistics import median
 from bench.begin import Begin
 from bench.lab import Input, Lab
 from bench.race import ENGINE, START_DEADLINE_S, STOCK_FAUST, Side, check_alive, follow, peers, start
-from bench.report import Report, Result
+from bench.report import Figure, Report, Result
 from bench.speed import Load
 from bench.topology import PARTITIONS
 from shared.dev.stages import Stage, StageFailed
@@ -29,37 +29,50 @@ _TICK_S = 0.1
 
 
 def restore(lab: Lab, begin: Begin, load: Load) -> Report:
-    """Changelog records a second, of a table with many keys, into an empty RocksDB; ours and the others'.
+    """Changelog records a second, of a table with few keys and of one with many, into an empty RocksDB.
 
-    Each other has a run of ours beside it, of the same input.
+    Each other has a run of ours beside it, of the same input. On few keys its changelog is longer than ours: stock
+    Faust writes a record for every event, Kafka Streams for every row of a commit, we for every row of a batch.
     """
     report = Report()
-    fewer = max(1, load.events // FEWER)
-    # each of its keys once: stock Faust writes a record for every event, we for every row of a batch
-    inputs = [(PATIENT_FAUST, fewer, fewer)]
-    inputs += [(peer, load.events, load.wide_keys) for peer in peers(report, "kafka_streams_eos")]
-    lanes = [(side, lab.events(begin, count, keys)) for other, count, keys in inputs for side in (other, ENGINE)]
-    found: list[list[tuple[int, float]]] = [[] for _ in lanes]
-    for number in range(1, load.rounds + 1):
-        for (side, source), seen in zip(lanes, found, strict=True):
-            with begin(f"restore {side.name} {number}/{load.rounds}") as now:
-                records, seconds = lose_and_restore(lab, side, source, now)
-                seen.append((records, seconds))
-                now.done = f"{records:,} changelog records in {seconds:.2f} s"
-    for (other, *_), theirs, ours in zip(inputs, found[::2], found[1::2], strict=True):
-        beside = f"engine_beside_{other.name}"
-        report.results += [_result(other.name, theirs), _result(beside, ours)]
-        pairs = zip(_rates(ours), _rates(theirs), strict=True)
-        report.ratios[f"restore_vs_{other.name.removesuffix('_eos')}"] = median(mine / their for mine, their in pairs)
+    others = [(PATIENT_FAUST, max(1, load.events // FEWER))]
+    others += [(peer, load.events) for peer in peers(report, "kafka_streams_eos")]
+    for suffix, keys in load.widths:
+        inputs = [(other, lab.events(begin, count, min(keys, count))) for other, count in others]
+        _beside(lab, begin, load.rounds, inputs, suffix, report)
     return report
 
 
-def _result(name: str, seen: Sequence[tuple[int, float]]) -> Result:
-    """records: how many were restored, at the least."""
+def _beside(
+    lab: Lab, begin: Begin, rounds: int, inputs: Sequence[tuple[Side, Input]], suffix: str, report: Report
+) -> None:
+    lanes = [(side, source) for other, source in inputs for side in (other, ENGINE)]
+    found: list[list[tuple[int, float]]] = [[] for _ in lanes]
+    for number in range(1, rounds + 1):
+        for (side, source), seen in zip(lanes, found, strict=True):
+            with begin(f"restore {side.name} {number}/{rounds}") as now:
+                records, seconds = lose_and_restore(lab, side, source, now)
+                seen.append((records, seconds))
+                now.done = f"{records:,} changelog records in {seconds:.2f} s"
+    for (other, source), theirs, ours in zip(inputs, found[::2], found[1::2], strict=True):
+        beside = f"engine_beside_{other.name}"
+        report.results += [_result(other.name + suffix, source, theirs), _result(beside + suffix, source, ours)]
+        pairs = zip(_rates(ours), _rates(theirs), strict=True)
+        ratio = median(mine / their for mine, their in pairs)
+        report.ratios[f"restore_vs_{other.name.removesuffix('_eos')}{suffix}"] = ratio
+
+
+def _result(name: str, source: Input, seen: Sequence[tuple[int, float]]) -> Result:
+    """records: how many were restored, at the least. took_s: the longest."""
     rates = _rates(seen)
-    least = min(records for records, _ in seen)
-    rounds = [round(rate, 1) for rate in rates]
-    return Result(f"restore_{name}", {"records_per_s": median(rates), "records": least, "rounds": rounds})
+    figures: dict[str, Figure] = {
+        "records_per_s": median(rates),
+        "records": min(records for records, _ in seen),
+        "keys": source.keys,
+        "rounds": [round(rate, 1) for rate in rates],
+        "took_s": round(max(seconds for _, seconds in seen), 2),
+    }
+    return Result(f"restore_{name}", figures)
 
 
 def _rates(seen: Sequence[tuple[int, float]]) -> list[float]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 from bench.begin import Begin
-from bench.lab import Lab
+from bench.lab import Input, Lab
 from bench.race import ENGINE, STOCK_FAUST, follow, our_side, peers, race, start
 from bench.report import Report, Result
+from shared.dev.stages import Stage
 
 ENGINE_RAW = our_side("engine_raw", "raw")
 DECIDE = our_side("decide", "decide")
@@ -22,13 +24,18 @@ class Load:
     wide_keys: int
     rounds: int
 
+    @property
+    def widths(self) -> tuple[tuple[str, int], ...]:
+        """(what a figure's name ends with, how many keys)"""
+        return ("", self.keys), ("_wide", self.wide_keys)
+
 
 def engine(lab: Lab, begin: Begin, load: Load) -> Report:
     """The engine beside stock Faust, Quix Streams and Kafka Streams, on few keys and on many."""
     report = Report()
     with begin("peers"):
         others = [STOCK_FAUST, *peers(report, "quix_eos", "kafka_streams_eos")]
-    for suffix, keys in (("", load.keys), ("_wide", load.wide_keys)):
+    for suffix, keys in load.widths:
         source = lab.events(begin, load.events, keys)
         lanes = [(each, source) for each in (*others, ENGINE_RAW, ENGINE)]
         *theirs, raw, typed = race(lab, lanes, load.rounds, begin)
@@ -42,7 +49,7 @@ def engine(lab: Lab, begin: Begin, load: Load) -> Report:
 def decide(lab: Lab, begin: Begin, load: Load) -> Report:
     """Command, decision, event, row and outcome, beside the fold of as many events: a quarter of what others get."""
     report = Report()
-    for suffix, keys in (("", load.keys), ("_wide", load.wide_keys)):
+    for suffix, keys in load.widths:
         count = max(1, load.events // 4)
         lanes = [(ENGINE, lab.events(begin, count, keys)), (DECIDE, lab.commands(begin, count, keys))]
         folding, deciding = race(lab, lanes, load.rounds, begin)
@@ -64,16 +71,31 @@ def growth(lab: Lab, begin: Begin, load: Load) -> Report:
 
 def scale(lab: Lab, begin: Begin, load: Load) -> Report:
     """The fold by one worker and by two, beside the broker on the same cores."""
-    source, report = lab.events(begin, load.events, load.wide_keys), Report()
-    for count in (1, 2):
-        with begin(f"{count} workers") as now:
-            first = start(lab, ENGINE, source)
-            command = ENGINE.command(first.service, source)
-            others = [lab.spawn(first.service, command, number) for number in range(2, count + 1)]
-            rate = follow(lab, ENGINE, first, source, now).events_per_s
-            for worker in (first, *others):
-                worker.kill()
-        report.results.append(Result(f"engine_by_{count}", {"events_per_s": rate, "workers": count}))
-    one, two = (float(str(result.figures["events_per_s"])) for result in report.results)
-    report.ratios["two_workers_vs_one"] = two / one
+    report = Report()
+    for suffix, keys in load.widths:
+        source = lab.events(begin, load.events, keys)
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for number in range(1, load.rounds + 1):
+            for count, seen in rates.items():
+                with begin(f"{count} workers {number}/{load.rounds}") as now:
+                    seen.append(_together(lab, source, count, now))
+                    now.done = f"{seen[-1]:,.0f} events/s"
+        report.results += [
+            Result(f"engine_by_{count}{suffix}", {"events_per_s": median(seen), "workers": count, "keys": keys})
+            for count, seen in rates.items()
+        ]
+        report.ratios[f"two_workers_vs_one{suffix}"] = median(
+            two / one for one, two in zip(rates[1], rates[2], strict=True)
+        )
     return report
+
+
+def _together(lab: Lab, source: Input, count: int, now: Stage) -> float:
+    """Events a second, folded by as many workers of one group."""
+    first = start(lab, ENGINE, source)
+    command = ENGINE.command(first.service, source)
+    others = [lab.spawn(first.service, command, number) for number in range(2, count + 1)]
+    rate = follow(lab, ENGINE, first, source, now).events_per_s
+    for worker in (first, *others):
+        worker.kill()
+    return rate
