@@ -52,7 +52,9 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
     axes = picture.subplots()
     values = [_number(result, figure) for result in results]
     colours = [_OURS if "engine" in result.name else _THEIRS for result in results]
-    bars = axes.barh([_label(result) for result in results], values, color=colours)
+    places = range(len(results))  # not the labels: equal ones would share a bar
+    bars = axes.barh(places, values, color=colours)
+    axes.set_yticks(places, [_label(result) for result in results])
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values], padding=4)
