@@ -12,7 +12,7 @@ from tests.characterisation.group import Group, Seen
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
-ROUNDS = 12
+ROUNDS = 30
 
 at_least_once = partial(Group, guarantee="at_least_once", partitions=64)
 """With many partitions: Faust asks for their committed offsets one by one, and loses what it reads meanwhile."""
