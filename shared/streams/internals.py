@@ -100,8 +100,11 @@ class GroupRefused(Exception):
     """
 
 
-def refusal_in(coordinator: Any) -> BaseException | None:
+def refusal_in(member: AIOKafkaConsumer | None) -> BaseException | None:
     """Why this member has left its group, if it has. Faust never asks, and aiokafka does nothing until asked."""
+    coordinator: Any = None if member is None else member._coordinator
+    if coordinator is None:
+        return None  # it is still asking the brokers where its group is
     task = coordinator._coordination_task
     if task.done() and not task.cancelled():
         return cast(BaseException | None, task.exception())
@@ -130,8 +133,7 @@ class EngineConsumer(driver.Consumer):
     async def _watch_for_refusal(self) -> None:
         while not self.should_stop:
             await self.sleep(HEED_S)
-            member = self._thread._consumer
-            refusal = None if member is None else refusal_in(member._coordinator)
+            refusal = refusal_in(self._thread._consumer)
             if refusal is not None and not self.should_stop:
                 reason = f"{refusal!r}; fix: {fix_of(refusal)}"
                 log.critical("the worker stops: its group does not let it in", reason=reason)

@@ -220,6 +220,14 @@ def test_a_worker_whose_group_knows_another_address_is_told_so(cause: BaseExcept
     assert internals.fix_of(refusal).startswith(fix)
 
 
+@pytest.mark.anyio
+async def test_a_member_that_still_looks_for_its_group_has_not_left_it() -> None:
+    """As on a slow machine, for more than a second after its start."""
+    member = AIOKafkaConsumer()
+    assert internals.refusal_in(member) is None
+    await member.stop()
+
+
 def test_a_folder_for_stores_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else RocksDB, or a bare "Permission denied", would end the worker."""
     (tmp_path / "file").touch()
