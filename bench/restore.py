@@ -29,10 +29,11 @@ _TICK_S = 0.1
 
 
 def restore(lab: Lab, begin: Begin, load: Load) -> Report:
-    """Changelog records a second, of a table with few keys and of one with many, into an empty RocksDB.
+    """How soon a table is back in an empty RocksDB, one with few keys and one with many.
 
-    Each other has a run of ours beside it, of the same input. On few keys its changelog is longer than ours: stock
-    Faust writes a record for every event, Kafka Streams for every row of a commit, we for every row of a batch.
+    Each other has a run of ours beside it, of the same input, and the ratio compares the seconds. On few keys its
+    changelog is longer than ours: stock Faust writes a record for every event, Kafka Streams for every row of a commit,
+    we for every row of a batch.
     """
     report = Report()
     others = [(PATIENT_FAUST, max(1, load.events // FEWER))]
@@ -57,14 +58,13 @@ def _beside(
     for (other, source), theirs, ours in zip(inputs, found[::2], found[1::2], strict=True):
         beside = f"engine_beside_{other.name}"
         report.results += [_result(other.name + suffix, source, theirs), _result(beside + suffix, source, ours)]
-        pairs = zip(_rates(ours), _rates(theirs), strict=True)
-        ratio = median(mine / their for mine, their in pairs)
+        ratio = median(their_s / our_s for (_, their_s), (_, our_s) in zip(theirs, ours, strict=True))
         report.ratios[f"restore_vs_{other.name.removesuffix('_eos')}{suffix}"] = ratio
 
 
 def _result(name: str, source: Input, seen: Sequence[tuple[int, float]]) -> Result:
-    """records: how many were restored, at the least. took_s: the longest."""
-    rates = _rates(seen)
+    """records: how many changelog records were restored, at the least. took_s: the longest."""
+    rates = [records / seconds for records, seconds in seen]
     figures: dict[str, Figure] = {
         "records_per_s": median(rates),
         "records": min(records for records, _ in seen),
@@ -73,10 +73,6 @@ def _result(name: str, source: Input, seen: Sequence[tuple[int, float]]) -> Resu
         "took_s": round(max(seconds for _, seconds in seen), 2),
     }
     return Result(f"restore_{name}", figures)
-
-
-def _rates(seen: Sequence[tuple[int, float]]) -> list[float]:
-    return [records / seconds for records, seconds in seen]
 
 
 def lose_and_restore(lab: Lab, side: Side, source: Input, now: Stage) -> tuple[int, float]:
