@@ -73,4 +73,5 @@ class Keeper:
         pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
         self._due_at = now + pause_s
         again = f"it is started again in {pause_s:.0f} s"
-        self._say(f"{self._worker.name} ended with {code}; {again}; its log is {self._worker.log}")
+        cause = f": {found}" if (found := self._worker.cause()) else ""
+        self._say(f"{self._worker.name} ended with {code}{cause}; {again}; its log is {self._worker.log}")

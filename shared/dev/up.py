@@ -20,7 +20,7 @@ from shared.dev.keeper import keep_running
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed, stage
-from shared.dev.worker import READY_DEADLINE_S, is_ready
+from shared.dev.worker import READY_DEADLINE_S, cause_in, is_ready
 
 ROOT = CHECKOUT / ".onefold" / "up"
 _TICK_S = 0.5
@@ -84,7 +84,7 @@ def rest(root: Path, service: str) -> list[str]:
     urls = _urls(_running(root, service), service)
     _resting(root, service).parent.mkdir(exist_ok=True)
     _resting(root, service).touch()
-    _await(lambda: not _urls(_running(root, service), service), root, f"{service} does not stop")
+    _await(lambda: not _urls(_running(root, service), service), root, f"{service} does not stop", service)
     return urls
 
 
@@ -97,7 +97,7 @@ def wake(root: Path, service: str) -> list[str]:
         urls = _urls(_running(root, service), service)
         return bool(urls) and all(is_ready(url) for url in urls)
 
-    _await(ready, root, f"{service} is not ready")
+    _await(ready, root, f"{service} is not ready", service)
     return _urls(_running(root, service), service)
 
 
@@ -114,11 +114,14 @@ def _urls(record: Record, service: str) -> list[str]:
     return [str(worker["url"]) for worker in record.services[service]]
 
 
-def _await(condition: Callable[[], bool], root: Path, problem: str) -> None:
-    deadline = time.monotonic() + READY_DEADLINE_S
+def _await(condition: Callable[[], bool], root: Path, problem: str, service: str) -> None:
+    began, deadline = time.time(), time.monotonic() + READY_DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise StageFailed(f"{problem} after {READY_DEADLINE_S:.0f} s", "see its log", root / "logs")
+            late = f"{problem} after {READY_DEADLINE_S:.0f} s"
+            logs = sorted(log for log in (root / "logs").glob(f"{service}-*.log") if log.stat().st_mtime >= began)
+            causes = list(dict.fromkeys(filter(None, map(cause_in, logs))))
+            raise StageFailed(": ".join([late, *causes]), "resolve what its log says", root / "logs")
         time.sleep(_TICK_S)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -25,6 +26,8 @@ READY_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05
 _TAIL_LINES = 15
+_BY_MODE = re.compile(r"^\[\^[^]]*\]: (Error: )?")  # what mode puts before an error of a service
+_RAISED = re.compile(r"[\w.]+(Error|Exception|Failed|Refused): ")  # the last line of a traceback
 _ROUTINE = re.compile(r'"level": "info"|\[info +\]')  # a worker that fails logs much while it stops
 _HOST = "127.0.0.1"
 
@@ -53,6 +56,7 @@ class Worker:
         own = settings.model_copy(update={"instance": instance})
         self._settings = own.model_copy(update={"http_port": _port_of(own.store_dir(service))})
         self._process: Child | None = None
+        self._log_start = 0  # of its present process
         self._has_served = False
 
     @property
@@ -93,6 +97,7 @@ class Worker:
         self.kill()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._process = Child(self.command, self.log, CHECKOUT, environment | self._settings.environment())
 
     def await_ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
@@ -107,6 +112,10 @@ class Worker:
                 raise self._failed(f"{self.name} is not ready after {deadline_s:.0f} s")
             time.sleep(_TICK_S)
         self._has_served = True
+
+    def cause(self) -> str:
+        """What its log says since its last start of why it ended; empty if nothing."""
+        return cause_in(self.log, self._log_start)
 
     def is_ready(self) -> bool:
         return is_ready(self.url)
@@ -144,10 +153,27 @@ class Worker:
         os.kill(self.pid, signal.SIGCONT)
 
     def _failed(self, problem: str) -> StageFailed:
+        cause = self.cause()
+        if cause and not self.running:
+            return StageFailed(f"{problem}: {cause}", "resolve that, then run again", self.log)
         lines = self.log.read_text(errors="replace").splitlines()
         tail = ([line for line in lines if not _ROUTINE.search(line)] or lines)[-_TAIL_LINES:]
         quoted = "\n".join(f"    {line}" for line in tail)
         return StageFailed(f"{problem}; its log ends:\n{quoted}", "resolve what the log says, then run again", self.log)
+
+
+def cause_in(log: Path, start: int = 0) -> str:
+    """The first fatal error behind `start` in a worker's log; empty if there is none."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    fatal = [each for each in entries if each.get("level") == "critical"]
+    crashes = [each for each in entries if each.get("level") == "error" and "exception" in each]
+    for entry in (*fatal, *crashes):
+        event = _BY_MODE.sub("", str(entry.get("event")))
+        return f"{event}: {entry['reason']}" if "reason" in entry else event
+    return next(filter(_RAISED.match, reversed(lines)), "")  # before there is a log
 
 
 def is_ready(url: str) -> bool:

@@ -44,6 +44,9 @@ class Scripted(Worker):
         self.spawned += 1
         self.code = None
 
+    def cause(self) -> str:
+        return ""
+
     def stop(self, deadline_s: float = 0.0) -> bool:
         self.stopped += 1
         return True

@@ -1,5 +1,6 @@
 """A worker is started, found dead or late, killed, paused and started again under the same name and port."""
 
+import json
 import os
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from shared.checkout import found_services
 from shared.dev import worker as worker_module
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker, free_port
+from shared.dev.worker import Worker, cause_in, free_port
 from shared.settings import Settings
 from tests.waiting import eventually
 
@@ -57,6 +58,27 @@ def test_a_crash_at_the_start_fails_at_once_and_shows_the_end_of_the_log(new: Ne
         worker.start(deadline_s=30)
     assert "no reason to live" in str(failed.value)
     assert f"log: {worker.log}" in str(failed.value)
+
+
+def test_the_cause_is_the_first_fatal_error_of_the_present_process(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    missing = "TopicsMissing('missing: inventory.event.v1; fix: run `provision`')"
+    lines: list[dict[str, str]] = [
+        {"level": "critical", "event": "of the process before"},
+        {"level": "error", "event": "Heartbeat session expired"},
+        {"level": "error", "event": f"[^EngineWorker]: Error: {missing}", "exception": "Traceback …"},
+        {"level": "error", "event": "Event loop is closed", "exception": "Traceback …"},
+    ]
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    start = len(json.dumps(lines[0])) + 1
+    assert cause_in(log, start) == missing
+    with log.open("a") as more:
+        more.write(json.dumps({"level": "critical", "event": "the worker stops", "reason": "too large"}) + "\n")
+    assert cause_in(log, start) == "the worker stops: too large"
+    log.write_text("Traceback (most recent call last):\nModuleNotFoundError: No module named 'nothing'\n")
+    assert cause_in(log) == "ModuleNotFoundError: No module named 'nothing'"
+    log.write_text("a banner\n")
+    assert cause_in(log) == ""
 
 
 def test_a_dead_worker_is_not_ready_even_if_another_answers_at_its_port(new: New) -> None:
