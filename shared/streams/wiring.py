@@ -61,6 +61,12 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
             raise ValueError(
                 f"{topology.service}: no processor fills the table {table.name}; fix: add one to its processors.py"
             )
+    for timers in (topic for topic in topology.topics if topic.kind == "timers"):
+        if all(each.source != timers for each in processors):
+            raise ValueError(
+                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
+                f"processors.py"
+            )
     for table in filled:
         if table not in topology.tables:
             raise ValueError(

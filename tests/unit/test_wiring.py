@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pytest
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.checkout import CHECKOUT, found_services
 from shared.es.personal import Personal
 from shared.es.state import State
 from shared.read_model import ReadModel
@@ -23,6 +25,22 @@ from shared.topology import KEPT_FOR_EVER, Table, Topic, Topology
 def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
         wired(TOPOLOGY, [])
+
+
+def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
+    topology = Topology("accounts", (Topic("accounts.timers.v1"),))
+    with pytest.raises(ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: add a Delay to its"):
+        wired(topology, [])
+
+
+def test_every_reaction_of_a_service_has_its_policy() -> None:
+    """Without it, nobody would notice that nothing is sent."""
+    for service in found_services():
+        if (CHECKOUT / "services" / service / "policies.py").exists():
+            reactions = importlib.import_module(f"services.{service}.policies").REACTIONS
+            running = {each.name for each in importlib.import_module(f"services.{service}.app").app.processors}
+            forgotten = {reaction.parked_under for reaction in reactions} - running
+            assert not forgotten, f"fix: add *map(Policy, REACTIONS) to services/{service}/processors.py"
 
 
 def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
