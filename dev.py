@@ -64,7 +64,7 @@ LOCKS = {
     "archive": ["worker", "pipelines"],
     "backfill": ["worker", "pipelines"],
     "bench": ["worker", "pipelines"],
-    "check": ["dev"],
+    "check": ["dev", "pipelines"],
     "new-service": ["dev"],
     "failover-drill": ["worker", "pipelines"],
     "insights": ["worker", "pipelines"],

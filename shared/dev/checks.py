@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,6 +59,10 @@ def main(verb: str, *arguments: str) -> None:
     total = len(_STATIC) + 1
     failures = [check for number, check in enumerate(_STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
     if failures:
+        alone = shlex.join(("python", "-m", "pytest", *pytest_arguments(verb, arguments)))
+        sys.stdout.write(
+            f"[{total}/{total}] tests      not run: correct the above, or run them alone: .venv/bin/{alone}\n"
+        )
         sys.exit(1)
     sys.stdout.write(f"[{total}/{total}] tests\n")
     sys.stdout.flush()
