@@ -127,7 +127,7 @@ class Story:
                 await asyncio.sleep(_TICK_S)
                 await self._look()
             if now:
-                show(now, start + len(part), len(purchases), f"sold for ${self._sold.cents // 100:,}, placed")
+                show(now, start + len(part), len(purchases), f"placed, ${self._sold.cents // 100:,} sold")
 
     async def _look(self) -> Sold:
         """What is sold by now. Raises StageFailed when a process ended by itself, or nothing was sold for STALLED_S."""

@@ -99,7 +99,7 @@ def _workers(service: str, url: str | None) -> Sequence[str]:
         return [url.rstrip("/")]
     found = up.running(up.ROOT)
     if found is None:
-        raise StageFailed("`up` does not run in this checkout", "name a worker with --url, or start it")
+        raise StageFailed("`up` does not run in this checkout", "name a worker with --url, or `python3 dev.py up`")
     if service not in found.services:
         running = ", ".join(found.services) or "none"
         raise StageFailed(f"`up` runs no {service}", f"name a worker with --url, or one that it runs: {running}")

@@ -69,7 +69,7 @@ def _asked(service: str, urls: Sequence[str] | None) -> _Asked:
         except ValidationError:
             refusals.append(Line("worker", f"{url}/cluster answers what this release does not understand", wrong=True))
     if urls is None:
-        nobody = f"unknown; fix: name one with --url {service}=URL"
+        nobody = f"unknown; fix: name one with --url {service}=URL, or `python3 dev.py up`"
     else:
         nobody = f"none answers{' at ' if urls else ''}{', '.join(urls)}: its records wait"
     return _Asked(refusals or [Line("workers", nobody, wrong=True)])

@@ -104,7 +104,7 @@ def wake(root: Path, service: str) -> list[str]:
 def _running(root: Path, service: str) -> Record:
     record = running(root)
     if record is None:
-        raise StageFailed("`up` of this checkout does not run", "start it, or use your own supervisor")
+        raise StageFailed("`up` of this checkout does not run", "`python3 dev.py up`, or use your own supervisor")
     if service not in record.services:
         raise StageFailed(f"`up` runs no {service}", f"name one that it runs: {', '.join(record.services) or 'none'}")
     return record

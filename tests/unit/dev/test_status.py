@@ -121,7 +121,7 @@ def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("urls", "told"),
     [
-        (None, "unknown; fix: name one with --url accounts=URL"),
+        (None, "unknown; fix: name one with --url accounts=URL, or `python3 dev.py up`"),
         ([], "none answers: its records wait"),
         (["http://dead", "http://gone"], "none answers at http://dead, http://gone: its records wait"),
     ],
