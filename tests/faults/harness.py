@@ -16,6 +16,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from confluent_kafka import KafkaException
 
@@ -50,7 +51,7 @@ TRIES = 10
 LEAST_IN_A_PARTITION = 1_000  # commands
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
-PASTS = 50
+PASTS, BY_KEY = 50, 500  # accounts whose past, and whose row by its key, is asked for
 FOLLOWED = (*OUTPUTS, CHAPTERS)
 TOPICS = [topic.name for topic in TOPOLOGY.all_topics()]
 
@@ -250,6 +251,7 @@ class Scenario:
         observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
         observe(lambda: self._least_in_a_partition() >= LEAST_IN_A_PARTITION, "enough commands in each partition")
         observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
+        observe(lambda: self._transfers.credits >= LEAST_TRANSFERS, f"{LEAST_TRANSFERS} transfers")
         self.end_load()
         ended = [
             f"{worker.name} ended by itself with {worker.exit_code}" for worker in self.workers if has_ended(worker)
@@ -296,19 +298,18 @@ class Scenario:
         return min(self._load.counts[place] for place in _partitions(COMMANDS.name))
 
     def _wrong_rows(self, truth: Truth) -> Iterator[str]:
-        """Asks every worker for every row."""
-        expected = {name: last(rows) for name, rows in truth.rows.items()}
+        """Asks every worker for the list of all rows, and for some by their keys."""
+        rows = {name: last(rows) for name, rows in truth.rows.items()}
+        expected = {
+            name: None if row.phase == "unopened" else (row.phase, row.balance_cents, row.sequence)
+            for name, row in rows.items()
+        }
+        some = self.random.sample(sorted(expected), min(BY_KEY, len(expected)))
         for worker in self.running():
+            yield from _differences(f"the list of {worker.name}", _listed(worker), expected)
             with ThreadPoolExecutor(4) as pool:
-                found = pool.map(lambda name, of=worker: (name, *get(of, f"/accounts/{name}")), expected)
-                for name, status, body in found:
-                    row = expected[name]
-                    shown = (status, body.get("phase"), body.get("balance_cents"), body.get("sequence"))
-                    if row.phase == "unopened":
-                        if status != 404:
-                            yield f"{worker.name} shows {shown} for {name}, which was never opened"
-                    elif shown != (200, row.phase, row.balance_cents, row.sequence):
-                        yield f"{worker.name} shows {shown} for {name} instead of {row}"
+                found = dict(zip(some, pool.map(partial(_seen_by_key, worker), some), strict=True))
+            yield from _differences(worker.name, found, {name: expected[name] for name in some})
 
     def _wrong_pasts(self, truth: Truth) -> Iterator[str]:
         """Asks for the events of some accounts, one worker for one, another for the next: each takes a new consumer.
@@ -389,6 +390,37 @@ def get(worker: Worker, path: str) -> tuple[int, Any]:
         if answer.status != 503 or time.monotonic() > deadline:
             return answer.status, body
         time.sleep(TICK_S)
+
+
+Seen = tuple[str, int, int] | None
+"""Phase, balance in cents and sequence, as a worker shows them; None where it shows no account."""
+
+
+def _seen_in(item: Mapping[str, Any]) -> Seen:
+    return str(item.get("phase")), int(item.get("balance_cents", -1)), int(item.get("sequence", -1))
+
+
+def _differences(who: str, found: Mapping[str, Seen], expected: Mapping[str, Seen]) -> Iterator[str]:
+    for name, row in expected.items():
+        if found.get(name) != row:
+            yield f"{who} shows {found.get(name)} for {name} instead of {row}"
+
+
+def _seen_by_key(worker: Worker, name: str) -> Seen:
+    status, body = get(worker, f"/accounts/{name}")
+    return None if status == 404 else _seen_in(body)
+
+
+def _listed(worker: Worker) -> Mapping[str, Seen]:
+    """Every account that a worker lists, those of other scenarios, too."""
+    found: dict[str, Seen] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        status, page = get(worker, f"/accounts?limit=500&complete=true{cursor and f'&cursor={quote(cursor)}'}")
+        assert status == 200, page
+        found |= {str(item["account_id"]): _seen_in(item) for item in page["items"]}
+        cursor = page["cursor"]
+    return found
 
 
 def _past(worker: Worker, name: str) -> list[Any]:

@@ -31,11 +31,12 @@ class Order(NamedTuple):
 class Transfers:
     """What a process that transfers sends: the credit only when it has read that the debit took place.
 
-    arrived: all that was read so far; it grows meanwhile.
+    arrived: all that was read so far; it grows meanwhile. credits: how many were handed out.
     """
 
     def __init__(self, names: Sequence[str], arrived: Sequence[Arrived]) -> None:
         self.names = names
+        self.credits = 0
         self._arrived = arrived
         self._read = 0
         self._numbers = count(1)
@@ -52,6 +53,7 @@ class Transfers:
             return chance.choice(self._recent)
         self._look()
         order = self._due.popleft() if self._due else self._debit(chance)
+        self.credits += order.command_id.startswith("credit-")
         self._recent.append(order)
         return order
 
