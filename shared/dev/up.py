@@ -115,14 +115,18 @@ def _urls(record: Record, service: str) -> list[str]:
 
 
 def _await(condition: Callable[[], bool], root: Path, problem: str, service: str) -> None:
-    began, deadline = time.time(), time.monotonic() + READY_DEADLINE_S
+    deadline = time.monotonic() + READY_DEADLINE_S
+    begins = {log: log.stat().st_size for log in _logs(root, service)}
     while not condition():
         if time.monotonic() > deadline:
             late = f"{problem} after {READY_DEADLINE_S:.0f} s"
-            logs = sorted(log for log in (root / "logs").glob(f"{service}-*.log") if log.stat().st_mtime >= began)
-            causes = list(dict.fromkeys(filter(None, map(cause_in, logs))))
-            raise StageFailed(": ".join([late, *causes]), "resolve what its log says", root / "logs")
+            causes = dict.fromkeys(cause_in(log, begins.get(log, 0)) for log in _logs(root, service))
+            raise StageFailed(": ".join([late, *filter(None, causes)]), "resolve what its log says", root / "logs")
         time.sleep(_TICK_S)
+
+
+def _logs(root: Path, service: str) -> list[Path]:
+    return sorted((root / "logs").glob(f"{service}-*.log"))
 
 
 def _start(stack: Stack, out: TextIO) -> None:

@@ -11,9 +11,10 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -164,16 +165,27 @@ class Worker:
 
 def cause_in(log: Path, start: int = 0) -> str:
     """The first fatal error behind `start` in a worker's log; empty if there is none."""
+    if not log.exists():
+        return ""
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
-    entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    entries = list(_entries(lines))
     fatal = [each for each in entries if each.get("level") == "critical"]
     crashes = [each for each in entries if each.get("level") == "error" and "exception" in each]
     for entry in (*fatal, *crashes):
         event = _BY_MODE.sub("", str(entry.get("event")))
         return f"{event}: {entry['reason']}" if "reason" in entry else event
     return next(filter(_RAISED.match, reversed(lines)), "")  # before there is a log
+
+
+def _entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Those lines that are of the worker's own log."""
+    for line in lines:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                yield entry
 
 
 def is_ready(url: str) -> bool:

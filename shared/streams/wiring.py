@@ -18,8 +18,8 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
     """The processors, if they fit `topology`, with a Chronicle for the history that it declares, if any.
 
     Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
-    that is not declared, for an index on a field that no phase of the state has, or that holds no values in order,
-    and for a topic that loses records before they are handled.
+    that is not declared, for timers that nothing reads, for an index on a field that no phase of the state has, or that
+    holds no values in order, and for a topic that loses records before they are handled.
     """
     _refuse_second_aggregate(topology, processors)
     _refuse_half_wired(topology, processors)
@@ -61,17 +61,17 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
             raise ValueError(
                 f"{topology.service}: no processor fills the table {table.name}; fix: add one to its processors.py"
             )
-    for timers in (topic for topic in topology.topics if topic.kind == "timers"):
-        if all(each.source != timers for each in processors):
-            raise ValueError(
-                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
-                f"processors.py"
-            )
     for table in filled:
         if table not in topology.tables:
             raise ValueError(
                 f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
                 f"fix: add it to `tables` in topology.py"
+            )
+    for timers in (topic for topic in topology.topics if topic.kind == "timers"):
+        if all(each.source != timers for each in processors):
+            raise ValueError(
+                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
+                f"processors.py"
             )
 
 

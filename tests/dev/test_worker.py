@@ -77,8 +77,9 @@ def test_the_cause_is_the_first_fatal_error_of_the_present_process(tmp_path: Pat
     assert cause_in(log, start) == "the worker stops: too large"
     log.write_text("Traceback (most recent call last):\nModuleNotFoundError: No module named 'nothing'\n")
     assert cause_in(log) == "ModuleNotFoundError: No module named 'nothing'"
-    log.write_text("a banner\n")
+    log.write_text("a banner\n{'no': 'JSON'}\n3\n")
     assert cause_in(log) == ""
+    assert cause_in(tmp_path / "missing.log") == ""
 
 
 def test_a_dead_worker_is_not_ready_even_if_another_answers_at_its_port(new: New) -> None:
