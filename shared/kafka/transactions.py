@@ -32,10 +32,11 @@ _LOST_MEMBERSHIP = frozenset(
     }
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _FIXES: Mapping[int, str] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`, or correct the name of the topic",
     KafkaError._UNKNOWN_TOPIC: "run `provision`, or correct the name of the topic",
+    KafkaError._UNKNOWN_PARTITION: "the topic has fewer partitions than this service; run `topics`",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this service's principal READ on its group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this service's principal its transactional id",

@@ -214,6 +214,23 @@ def test_a_topic_that_does_not_exist_is_refused_when_it_is_missed_again(
         write("gone.events.v1")
 
 
+@pytest.mark.broker
+def test_a_partition_that_its_topic_lacks_is_refused_when_it_is_missed_again(bootstrap: str) -> None:
+    small = Topic("small.events.v1")
+    provision([Topology("small", (small,), partitions=1)], Settings(bootstrap=bootstrap))
+    producer, nobody = TransactionalProducer(bootstrap, "small"), group_metadata("small", 1, "worker")
+
+    def write(partition: int) -> None:
+        producer.send([Record(small.name, b"k", b"v", partition)])
+        producer.commit({}, nobody)
+
+    write(0)
+    with pytest.raises(TransactionAborted, match="partition"):
+        write(1)
+    with pytest.raises(TransactionRefused, match="fewer partitions than this service; run `topics`"):
+        write(1)
+
+
 def test_workers_of_two_services_never_share_a_transactional_id() -> None:
     assert producer_id("orders", "archive-1") != producer_id("orders-archive", "1")
     assert producer_id("orders", "v2-1") != producer_id(Topology("orders", (), version=2).group, "1")
