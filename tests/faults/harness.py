@@ -252,6 +252,7 @@ class Scenario:
         observe(lambda: self._least_in_a_partition() >= LEAST_IN_A_PARTITION, "enough commands in each partition")
         observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
         observe(lambda: self._transfers.credits >= LEAST_TRANSFERS, f"{LEAST_TRANSFERS} transfers")
+        observe(lambda: self._http.answers and self._http.fresh, "an answer over HTTP, and a write that is read back")
         self.end_load()
         ended = [
             f"{worker.name} ended by itself with {worker.exit_code}" for worker in self.workers if has_ended(worker)
