@@ -46,10 +46,10 @@ class Parking:
             code=failure.code,
             reason=failure.reason,
             attempts=1,
-            behind=() if before is None else before.offsets,
-            pages=() if before is None else before.pages,
-            paged=0 if before is None else before.paged,
         )
+        if before is not None:
+            later = {"behind": before.offsets, "pages": before.pages, "paged": before.paged}
+            parked = parked.model_copy(update=later)
         self.keep(id_, parked)
 
     def get(self, id_: str) -> Parked | None:
