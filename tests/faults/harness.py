@@ -62,11 +62,8 @@ class Void(AssertionError):
 
 def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Waits until it has happened. Raises Void when it does not."""
-    deadline = time.monotonic() + deadline_s
-    while not happened():
-        if time.monotonic() > deadline:
-            raise Void(f"not seen within {deadline_s:.0f} s: {what}")
-        time.sleep(TICK_S)
+    if not _holds_in_time(happened, deadline_s):
+        raise Void(f"not seen within {deadline_s:.0f} s: {what}")
 
 
 class Violated(AssertionError):
@@ -84,11 +81,17 @@ class Late(AssertionError):
 
 def await_in_time(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Waits until it is so. Raises Late when it is not."""
+    if not _holds_in_time(holds, deadline_s):
+        raise Late(f"not so within {deadline_s:.0f} s: {what}")
+
+
+def _holds_in_time(holds: Callable[[], object], deadline_s: float) -> bool:
     deadline = time.monotonic() + deadline_s
     while not holds():
         if time.monotonic() > deadline:
-            raise Late(f"not so within {deadline_s:.0f} s: {what}")
+            return False
         time.sleep(TICK_S)
+    return True
 
 
 class Scenario:
