@@ -89,7 +89,9 @@ def main(arguments: list[str]) -> None:
     python = ensure(checkout, LOCKS.get(verb, ["worker"]))
     command = [str(python), "-P", "-m", *module_and_arguments(arguments)]
     # in a locale of fewer characters, some of what is read and printed has no bytes
-    os.execve(command[0], command, {"PYTHONUTF8": "1", **os.environ})
+    environment = {"PYTHONUTF8": "1", **os.environ}
+    environment.pop("PYTHONPATH", None)  # of another checkout, its `shared` would be run in place of this one's
+    os.execve(command[0], command, environment)
 
 
 def module_and_arguments(arguments: list[str]) -> list[str]:

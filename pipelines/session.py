@@ -85,7 +85,6 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         os.environ.pop(elsewhere, None)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     local = master.startswith("local")  # executors elsewhere connect to the driver
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -97,6 +96,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         "spark.ui.showConsoleProgress": str(has_bar()).lower(),
         "spark.driver.memory": memory,
         "spark.jars": ",".join(map(str, jars)),
+        "spark.executorEnv.PYTHONPATH": str(_ROOT),  # local workers import from here, others what `addPyFile` sends
         # by default 200, 50 and 10,000 tasks, which only a cluster shares among enough cores
         "spark.sql.shuffle.partitions": str(tasks),
         "spark.databricks.delta.snapshotPartitions": str(tasks),

@@ -73,8 +73,6 @@ class FakeCheckout:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # a shell that runs the tests in the background makes them ignore Ctrl-C
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments: str, python: Path | str = sys.executable) -> tuple[int, str, str]:
@@ -110,6 +108,19 @@ def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> N
     assert run.returncode == 130
     assert re.search(r"^\[setup\] (venv|packages) +interrupted \(", complained, re.MULTILINE), complained
     assert checkout.run("demo")[0] == 0
+
+
+def test_another_checkout_on_the_python_path_is_left_out(
+    checkout: FakeCheckout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other" / "shared" / "dev"
+    other.mkdir(parents=True)
+    (other / "cli.py").write_text("raise SystemExit('the other checkout')")
+    for package in (other, other.parent):
+        (package / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "other"))
+    code, said, complained = checkout.run("demo")
+    assert (code, json.loads(said)["tiny"]) == (0, 42), complained
 
 
 def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeCheckout) -> None:
