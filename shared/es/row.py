@@ -1,7 +1,7 @@
 """What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NotRequired, TypeVar
 
 from msgspec import Struct
 from msgspec.json import Encoder
@@ -14,7 +14,7 @@ from shared.es.roundtrip import check_roundtrip
 S = TypeVar("S")
 
 OUTCOMES_KEPT = 32
-"""A command repeated after this many others of its aggregate is decided again."""
+"""A command repeated after this many others of its aggregate is decided again: callers' after callers' alone."""
 
 
 UNKNOWN_BODY = ""
@@ -43,39 +43,49 @@ Recorded = list[Any]
 class Row(Struct, Generic[S], frozen=True, gc=False):
     """An aggregate after `sequence` events.
 
-    outcomes  the latest commands by id, oldest first
-    offset    of the record that last wrote the row, in its source partition; -1 before the first
+    outcomes   the latest commands by id, oldest first
+    offset     of the record that last wrote the row, in its source partition; -1 before the first
+    reactions  as outcomes, but of commands that policies sent: those of callers would soon be forgotten among them
     """
 
     sequence: int
     state: S
     outcomes: dict[str, Recorded]
     offset: int
+    reactions: dict[str, Recorded] = {}
 
-    def outcome(self, command_id: str) -> Outcome | None:
-        """What became of the command, if it is among the latest."""
-        recorded = self.outcomes.get(command_id)
+    def outcome(self, command_id: str, *, by_policy: bool = False) -> Outcome | None:
+        """What became of the command, if it is among the latest: of its own kind, else of the other."""
+        own, others = (self.reactions, self.outcomes) if by_policy else (self.outcomes, self.reactions)
+        recorded = own.get(command_id) or others.get(command_id)
         if recorded is None:
             return None
         sequence, fingerprint, code, detail = (*recorded, None, None)[:4]
         return Outcome(command_id, sequence, code, detail, fingerprint)
 
-    def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
-        """The row with `outcome` as its latest; the oldest is dropped when there are too many."""
-        outcomes = self.outcomes.copy()  # once an entry is deleted, {**outcomes} takes five times as long
-        outcomes[outcome.command_id] = _record(outcome)
-        if len(outcomes) > OUTCOMES_KEPT:
-            del outcomes[next(iter(outcomes))]
-        return Row(outcome.sequence, state, outcomes, offset)
+    def after(self, outcome: Outcome, state: S, offset: int, *, by_policy: bool = False) -> "Row[S]":
+        """The row with `outcome` as its latest; the oldest of its kind is dropped when there are too many."""
+        if by_policy:
+            return Row(outcome.sequence, state, self.outcomes, offset, _with(self.reactions, outcome))
+        return Row(outcome.sequence, state, _with(self.outcomes, outcome), offset, self.reactions)
 
 
-def _record(outcome: Outcome) -> Recorded:
+def _with(kept: dict[str, Recorded], outcome: Outcome) -> dict[str, Recorded]:
+    outcomes = kept.copy()  # once an entry is deleted, {**kept} takes five times as long
     if outcome.code is None:
-        return [outcome.sequence, outcome.fingerprint]
-    return [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+        outcomes[outcome.command_id] = [outcome.sequence, outcome.fingerprint]
+    else:
+        outcomes[outcome.command_id] = [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+    if len(outcomes) > OUTCOMES_KEPT:
+        del outcomes[next(iter(outcomes))]
+    return outcomes
 
 
 _outcomes_json = Encoder().encode  # as pydantic writes them, in less than half the time
+
+
+def _reactions_field(row: Row[Any]) -> bytes:
+    return b',"reactions":' + _outcomes_json(row.reactions) if row.reactions else b""
 
 
 class RowCodec(Generic[S]):
@@ -87,13 +97,23 @@ class RowCodec(Generic[S]):
     def __init__(self, state_type: Any) -> None:
         check_roundtrip(state_type, whole=True)
         self.state_type = state_type
-        fields = {"sequence": int, "state": state_type, "outcomes": dict[str, Any], "offset": int}
+        outcomes = dict[str, Any]
+        fields = {
+            "sequence": int,
+            "state": state_type,
+            "outcomes": outcomes,
+            "reactions": NotRequired[outcomes],
+            "offset": int,
+        }
         self._validate = json_reader(fields)
         self._validate_states = TypeAdapter(list[state_type]).validator.validate_json
 
     def encode(self, row: Row[S]) -> bytes:
-        """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
-        return to_json({"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, "offset": row.offset})
+        """{"sequence", "state", "outcomes", "reactions" if there are any, "offset"}: equal rows give equal bytes."""
+        reactions = {"reactions": row.reactions} if row.reactions else {}
+        return to_json(
+            {"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, **reactions, "offset": row.offset}
+        )
 
     def encode_checked(self, rows: Sequence[Row[S]]) -> list[bytes]:
         """The same, of each. Raises ValueError for a state that could not be read again, as with an infinite float.
@@ -103,8 +123,8 @@ class RowCodec(Generic[S]):
         states = [to_json(row.state) for row in rows]
         self._validate_states(b"[%b]" % b",".join(states), extra="forbid")
         return [
-            b'{"sequence":%d,"state":%b,"outcomes":%b,"offset":%d}'
-            % (row.sequence, state, _outcomes_json(row.outcomes), row.offset)
+            b'{"sequence":%d,"state":%b,"outcomes":%b%b,"offset":%d}'
+            % (row.sequence, state, _outcomes_json(row.outcomes), _reactions_field(row), row.offset)
             for row, state in zip(rows, states, strict=True)
         ]
 

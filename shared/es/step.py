@@ -26,18 +26,19 @@ class Step(Struct, Generic[S], frozen=True, gc=False):
 
 def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
     """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events."""
-    known = row.outcome(command.command_id)
-    if known is not None:
+    digest, by_policy = fingerprint(command.data), command.causation_id is not None
+    known = row.outcome(command.command_id, by_policy=by_policy)
+    # the ids of policies' commands can be worked out: no caller may use up one of them for a command of its own
+    if known is not None and (not by_policy or command.command_id in row.reactions or known.is_of(digest)):
         return Step(row, (), known, repeated=True)
-    digest = fingerprint(command.data)
     try:
         facts = decider.decide(command.data, row.state)
     except DomainError as refusal:
         detail = str(refusal)[:DETAIL_MAX_CHARS]  # it may quote the command, and the row keeps many
         outcome = Outcome(command.command_id, row.sequence, refusal.code, detail, digest)
-        return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+        return Step(row.after(outcome, row.state, offset, by_policy=by_policy), (), outcome, repeated=False)
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
-    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
+    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset, by_policy=by_policy)
     return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.waiting import eventually
+
 TIMEOUT_S = 60.0
 JSON = {"Content-Type": "application/json"}
 
@@ -40,7 +42,8 @@ class Client:
         self._address = url.removeprefix("http://")
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.ask("GET", path, None, _spelled(headers))
+        """Asked again while it is 503: a worker waits 3 s for the owner, which may be busy."""
+        return eventually(lambda: self.ask("GET", path, None, _spelled(headers)), lambda answer: answer.status != 503)
 
     def post(self, path: str, body: object = None, **headers: str) -> Answer:
         """`body` is sent as JSON; bytes are sent unchanged."""

@@ -9,6 +9,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from tests.api.client import Answer, Client
+from tests.queries.cluster import owners
 
 pytestmark = pytest.mark.broker
 
@@ -94,6 +95,7 @@ def test_a_recorded_answer_survives_a_restart_of_the_workers(
         worker.spawn()
     for worker in (killed, stopped):
         worker.await_ready()
+    owners(stack)  # the first may have to take over again when the second joins
     for client in workers:
         assert _charge(client, open_account, key).body == answer.body
     assert _owed(workers[0], open_account) == 5

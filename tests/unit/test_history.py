@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
@@ -22,6 +22,7 @@ from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.policy import Reaction
 from shared.streams.processors import Aggregate, Policy
 from shared.streams.wiring import wired
+from shared.topology import Topic
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -99,7 +100,7 @@ def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
 
 def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="no aggregate writes its history"):
-        wired(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=COMMANDS)])
+        wired(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=Topic("accounts.events.v2"))])
 
 
 def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None:

@@ -27,11 +27,11 @@ def test_a_row_is_readable_json() -> None:
     )
 
 
-@given(states, st.lists(outcomes), st.integers(min_value=0))
-def test_a_row_survives_the_table(state: Account, recent: list[Outcome], offset: int) -> None:
+@given(states, st.lists(st.tuples(outcomes, st.booleans())), st.integers(min_value=0))
+def test_a_row_survives_the_table(state: Account, recent: list[tuple[Outcome, bool]], offset: int) -> None:
     row = DECIDER.initial_row
-    for outcome in recent:
-        row = row.after(outcome, state, offset)
+    for outcome, by_policy in recent:
+        row = row.after(outcome, state, offset, by_policy=by_policy)
     assert CODEC.decode(CODEC.encode(row)) == CODEC.decode_whole(CODEC.encode(row)) == row
     assert CODEC.encode(CODEC.decode(CODEC.encode(row))) == CODEC.encode(row) == CODEC.encode_checked([row])[0]
 
@@ -53,6 +53,15 @@ def test_only_the_latest_outcomes_are_kept() -> None:
     for number in range(OUTCOMES_KEPT + 3):
         row = row.after(Outcome(f"c-{number}", number, None, None, ""), Closed(), number)
     assert list(row.outcomes) == [f"c-{number}" for number in range(3, OUTCOMES_KEPT + 3)]
+
+
+def test_what_policies_send_displaces_no_outcome_of_a_caller() -> None:
+    row: Row[Account] = DECIDER.initial_row.after(Outcome("caller", 1, None, None, "f"), Closed(), 0)
+    for number in range(OUTCOMES_KEPT + 3):
+        row = row.after(Outcome(f"p-{number}", number, None, None, ""), Closed(), number, by_policy=True)
+    row = CODEC.decode_whole(CODEC.encode_checked([row])[0])
+    assert row.outcome("caller") == Outcome("caller", 1, None, None, "f")
+    assert [row.outcome(f"p-{number}") is None for number in range(4)] == [True, True, True, False]
 
 
 def test_a_row_of_another_shape_crashes_loudly() -> None:

@@ -32,11 +32,9 @@ commands = st.one_of(
 )
 
 
-def envelope(
-    command: AccountCommand, command_id: str, correlation_id: str | None = None
-) -> CommandEnvelope[AccountCommand]:
+def envelope(command: AccountCommand, command_id: str, **ids: str) -> CommandEnvelope[AccountCommand]:
     return DECIDER.command_codec.wrap(
-        command, command_id=command_id, aggregate_id="customer-1", issued_at=ISSUED_AT, correlation_id=correlation_id
+        command, command_id=command_id, aggregate_id="customer-1", issued_at=ISSUED_AT, **ids
     )
 
 
@@ -71,6 +69,22 @@ def test_an_accepted_command_yields_its_events_the_next_state_and_an_outcome() -
     assert (event.correlation_id, event.causation_id) == ("order-1", "c-2")
 
 
+def test_a_caller_can_not_use_up_the_id_of_a_policys_command() -> None:
+    """It can be worked out from the event that the policy reacts to."""
+    refused = step(DECIDER, opened().row, envelope(Charge(amount_cents=0), "worked-out"), 5)
+    sent = envelope(Charge(amount_cents=7), "worked-out", causation_id="placed")
+    done = step(DECIDER, refused.row, sent, 6)
+    assert (done.repeated, done.row.state) == (False, Open(balance_cents=7))
+    assert step(DECIDER, done.row, sent, 7).outcome == done.outcome
+    assert step(DECIDER, done.row, sent, 7).repeated
+
+
+def test_a_policys_command_that_an_earlier_release_kept_among_callers_is_not_decided_again() -> None:
+    sent = envelope(Charge(amount_cents=7), "c-2", causation_id="placed")
+    earlier = step(DECIDER, opened().row, envelope(Charge(amount_cents=7), "c-2"), 5)
+    assert step(DECIDER, earlier.row, sent, 6).repeated
+
+
 def test_a_refused_command_is_an_outcome_without_events() -> None:
     done = step(DECIDER, opened().row, envelope(Charge(amount_cents=0), "c-2"), 5)
     assert (done.events, done.outcome.code, done.outcome.sequence) == ((), "account.amount_not_positive", 1)
@@ -102,6 +116,15 @@ def test_a_repeated_command_gets_its_outcome_again_and_changes_nothing() -> None
     again = step(DECIDER, first.row, envelope(OpenAccount(), "c-1"), 8)
     assert again == Step(first.row, (), first.outcome, repeated=True)
     assert not first.repeated
+
+
+def test_a_callers_command_is_known_after_any_number_of_those_that_policies_send() -> None:
+    row = opened().row
+    for number in range(2 * OUTCOMES_KEPT):
+        sent = structs.replace(envelope(Charge(amount_cents=1), f"p-{number}"), causation_id="e-1")
+        row = step(DECIDER, row, sent, 8 + number).row
+        assert step(DECIDER, row, sent, 9 + number).repeated
+    assert step(DECIDER, row, envelope(OpenAccount(), "c-1"), 200).repeated
 
 
 def test_a_repeated_refusal_stays_refused_though_it_would_be_accepted_now() -> None:
