@@ -287,7 +287,7 @@ def _parking() -> Parking:
 
 def _rows(codec: Any) -> Rows:
     store: Any = FakeStore("rows")
-    store.open(0)
+    store.open(0, "changelog-id")
     return Rows("", store, 0, None, codec)
 
 

@@ -26,6 +26,7 @@ from services.accounts.domain.errors import (
     OrdersUnderWay,
     Overpaid,
     StillOwes,
+    TooManyOrders,
     UnknownAccount,
 )
 from services.accounts.domain.events import (
@@ -45,6 +46,7 @@ from services.accounts.domain.upcasters import UPCASTERS
 from shared.es.decider import Decider
 
 MAX_AMOUNT_CENTS = 1_000_000_00
+MAX_HELD = 1_200  # orders: two states, with ids of any kind, have to fit into a chapter's record of 1 MiB
 
 
 def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
@@ -118,6 +120,8 @@ def _check_order(amount_cents: int, account: Account) -> None:
             if amount_cents != 0:  # an order may be free
                 _check_amount(amount_cents)
                 _check_credit(amount_cents, account)
+            if len(account.held) >= MAX_HELD:
+                raise TooManyOrders(f"{MAX_HELD} orders are under way already")
         case Closed():
             raise AlreadyClosed("the account is closed")
         case Unopened():

@@ -13,6 +13,7 @@ DomainError
     ├── OrderLimitExceeded   account.order_limit_exceeded
     ├── CreditExceeded       account.credit_exceeded
     ├── OrdersUnderWay       account.orders_under_way
+    ├── TooManyOrders        account.too_many_orders
     └── NotCharged           account.not_charged
 """
 
@@ -65,6 +66,10 @@ class CreditExceeded(AccountError):
 
 class OrdersUnderWay(AccountError):
     code = "account.orders_under_way"
+
+
+class TooManyOrders(AccountError):
+    code = "account.too_many_orders"
 
 
 class NotCharged(AccountError):

@@ -17,6 +17,7 @@ from services.inventory.domain.errors import (
     OutOfStock,
     QuantityNotPositive,
     QuantityTooLarge,
+    TooManyReservations,
     UnknownItem,
 )
 from services.inventory.domain.events import (
@@ -32,6 +33,7 @@ from services.inventory.domain.state import INITIAL, Item, Listed, Unlisted, evo
 from shared.es.decider import Decider
 
 MAX_QUANTITY = 1_000_000
+MAX_RESERVATIONS = 2_200  # a row, with ids of any kind, has to fit into a record of 1 MiB
 
 
 def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
@@ -78,6 +80,8 @@ def _check_for_sale(command: ReserveStock, item: Item) -> None:
         raise Discontinued(f"discontinued since {since}")
     if quantity > item.available:
         raise OutOfStock(f"{quantity} pieces asked for, {item.available} available")
+    if len(item.reservations) >= MAX_RESERVATIONS:
+        raise TooManyReservations(f"{MAX_RESERVATIONS} orders have pieces reserved already")
 
 
 def _checked(quantity: int) -> int:

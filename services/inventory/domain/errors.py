@@ -7,7 +7,8 @@ DomainError
     ├── Discontinued           inventory.discontinued
     ├── NotReserved            inventory.not_reserved
     ├── QuantityNotPositive    inventory.quantity_not_positive
-    └── QuantityTooLarge       inventory.quantity_too_large
+    ├── QuantityTooLarge       inventory.quantity_too_large
+    └── TooManyReservations    inventory.too_many_reservations
 """
 
 from shared.es.errors import DomainError
@@ -39,3 +40,7 @@ class QuantityNotPositive(InventoryError):
 
 class QuantityTooLarge(InventoryError):
     code = "inventory.quantity_too_large"
+
+
+class TooManyReservations(InventoryError):
+    code = "inventory.too_many_reservations"

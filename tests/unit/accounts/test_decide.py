@@ -1,5 +1,7 @@
 """What an account accepts and refuses, in sentences."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from services.accounts.domain.commands import (
@@ -13,7 +15,7 @@ from services.accounts.domain.commands import (
     SetLimits,
     SettleOrder,
 )
-from services.accounts.domain.decide import DECIDER, MAX_AMOUNT_CENTS
+from services.accounts.domain.decide import DECIDER, MAX_AMOUNT_CENTS, MAX_HELD
 from services.accounts.domain.events import (
     AccountCharged,
     AccountClosed,
@@ -26,6 +28,9 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
+from services.accounts.domain.state import Account, Open
+from shared.es.ids import REFERENCE_MAX_BYTES
+from shared.history import EVENTS_A_CHAPTER, Chapter
 from shared.testing.scenario import Scenario
 
 given = Scenario(DECIDER)
@@ -163,6 +168,21 @@ def test_an_order_may_be_free_where_more_is_owed_than_a_lowered_limit_allows() -
     lowered = LimitsSet(order_limit_cents=0, credit_limit_cents=500)
     given(OPENED, CHARGED, lowered).when(charge("o-2", 0)).then(OrderCharged(order_id="o-2", amount_cents=0))
     given(OPENED, CHARGED, lowered).when(Charge(amount_cents=1)).then_refused("account.credit_exceeded")
+
+
+def test_the_orders_that_an_account_holds_money_for_are_limited() -> None:
+    full = given(OPENED, *(OrderCharged(order_id=f"{number}", amount_cents=1) for number in range(MAX_HELD)))
+    full.when(charge("o-2", 0)).then(refused(0, "account.too_many_orders"))
+    full.when(charge("1", 1)).then_nothing()
+
+
+def test_the_orders_that_an_account_holds_money_for_fit_into_a_record() -> None:
+    held = {f"{number:04}".ljust(REFERENCE_MAX_BYTES, '"'): MAX_AMOUNT_CENTS for number in range(MAX_HELD)}
+    full = Open(held=held)
+    chapter: Chapter[Account] = Chapter(
+        first=1, offsets=(2**40,) * EVENTS_A_CHAPTER, latest=datetime.now(UTC), before=full, after=full
+    )
+    assert len(chapter.model_dump_json()) < 1_000_000
 
 
 def test_an_order_is_charged_once() -> None:

@@ -12,7 +12,7 @@ from services.inventory.domain.commands import (
     ReserveStock,
     ShipStock,
 )
-from services.inventory.domain.decide import DECIDER, MAX_QUANTITY
+from services.inventory.domain.decide import DECIDER, MAX_QUANTITY, MAX_RESERVATIONS
 from services.inventory.domain.events import (
     ItemDiscontinued,
     ReservationRefused,
@@ -21,6 +21,8 @@ from services.inventory.domain.events import (
     StockReserved,
     StockShipped,
 )
+from services.inventory.domain.state import Listed
+from shared.es.ids import REFERENCE_MAX_BYTES
 from shared.testing.scenario import Scenario
 
 given = Scenario(DECIDER)
@@ -38,6 +40,18 @@ def reserve(order_id: str, quantity: int, ordered_on: date = DAY) -> ReserveStoc
 
 def refused(order_id: str, quantity: int, code: str) -> ReservationRefused:
     return ReservationRefused(order_id=order_id, quantity=quantity, code=code)
+
+
+def test_the_orders_that_an_item_is_reserved_for_are_limited() -> None:
+    kept = [StockReserved(order_id=f"o-{number}", quantity=1) for number in range(MAX_RESERVATIONS)]
+    full = given(StockReceived(quantity=MAX_QUANTITY), *kept)
+    full.when(reserve("late", 1)).then(refused("late", 1, "inventory.too_many_reservations"))
+    full.when(reserve("o-1", 1)).then_nothing()
+
+
+def test_the_orders_that_an_item_is_reserved_for_fit_into_a_record() -> None:
+    kept = {f"{number:04}".ljust(REFERENCE_MAX_BYTES, '"'): MAX_QUANTITY for number in range(MAX_RESERVATIONS)}
+    assert len(Listed(reservations=kept).model_dump_json()) < 900_000, "the recent outcomes need room, too"
 
 
 def test_a_delivery_lists_an_item_and_adds_to_a_listed_one() -> None:
