@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from yarl import URL
 
 from shared import failpoints
 from shared.es.errors import OnefoldError
@@ -159,9 +161,9 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """Where other instances call this one."""
+        """Where other instances call this one, as Faust writes it for them: in lower case, without a usual port."""
         host = f"[{self.http_host}]" if ":" in self.http_host else self.http_host
-        return self.advertised_url or f"http://{host}:{self.http_port}"
+        return _normal(self.advertised_url or f"http://{host}:{self.http_port}")
 
     def store_dir(self, group: str) -> Path:
         """This worker's own folder for the tables of a version of a service, by its consumer group."""
@@ -333,6 +335,11 @@ def _explain(kind: type[BaseSettings], detail: ErrorDetails) -> list[str]:
 
 def _plain(value: object) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
+@cache
+def _normal(url: str) -> str:
+    return str(URL(url))
 
 
 def _has_address(url: str) -> bool:

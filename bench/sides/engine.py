@@ -16,6 +16,7 @@ from bench.topology import engine_topology
 from shared.es.row import Row, RowCodec
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
+from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 from shared.read_model import ReadModel
@@ -85,11 +86,11 @@ def routes(node: Node, peers: Peers) -> list[APIRouter]:
     intake = Commands(node, peers, DECIDER, table, path="/sales")
 
     @router.get("/{customer}", response_model=Sales)
-    async def get_sales(request: Request, customer: str, reading: ReadingQuery) -> Response:
+    async def get_sales(request: Request, customer: PathId, reading: ReadingQuery) -> Response:
         return await sales.by_id(request, customer, reading)
 
     @router.post("/{customer}", status_code=201, response_model=Accepted)
-    async def sell(request: Request, customer: str, headers: Headers, body: Sell) -> Response:
+    async def sell(request: Request, customer: PathId, headers: Headers, body: Sell) -> Response:
         return await intake.submit(request, customer, body, headers)
 
     return [router]

@@ -1,11 +1,14 @@
 """Days and instants as fields of a message: ISO 8601 text in JSON and from HTTP, never a number to guess at."""
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Protocol
 
 from pydantic import GetPydanticSchema, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
+
+CLOCKS_DIFFER = timedelta(minutes=5)
+"""By which what happened may be dated ahead of our clock."""
 
 
 class _Reader(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from shared.http import dead_letters, openapi, problems
 from shared.http.auth import tokens_of
@@ -29,6 +29,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     peers = Peers(service, settings)
     registry = CollectorRegistry()
     registry.register(StatusCollector(node.status))
+    ProcessCollector(registry=registry)  # the process's own memory, CPU time and open files
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -22,6 +22,7 @@ from shared.es.message import Command
 from shared.es.personal import personal_fields
 from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
+from shared.es.times import CLOCKS_DIFFER
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
@@ -59,7 +60,15 @@ def _in_utc(instant: datetime) -> datetime:
         raise ValueError("an instant must be in the years 1 to 9999 of UTC") from None
 
 
-_AnyZone = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc)]
+def _not_in_future(instant: datetime) -> datetime:
+    """Such an event would be the end of the past as of a time, and of insights, for ever."""
+    now = datetime.now(UTC)
+    if instant > now + CLOCKS_DIFFER:
+        raise ValueError(f"is in the future: now is {now:%Y-%m-%dT%H:%M:%SZ}")
+    return instant
+
+
+_Past = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc), AfterValidator(_not_in_future)]
 
 
 class Accepted(BaseModel):
@@ -81,7 +90,7 @@ async def command_headers(
     idempotency_key: Annotated[
         IdempotencyKey | None, Header(description="takes effect once per key; without a key, a retry is a new command")
     ] = None,
-    occurred_at: Annotated[_AnyZone | None, Header(description="when it happened, if not now")] = None,
+    occurred_at: Annotated[_Past | None, Header(description="when it happened, if not now")] = None,
     prefer: Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = (),
 ) -> CommandHeaders:
     return CommandHeaders(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+import re
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -49,6 +50,7 @@ RETURNED = ("content-type", "etag", "location", "retry-after")
 _HEADER = PEER_HEADER.lower().encode()
 _ALGORITHM = "HS256"
 _ISSUER = "onefold-peer"
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # servers let them in, clients send none
 _KEPT = bytes(range(0x21, 0x7F)).decode().replace("#", "")  # # would begin a URL's fragment; a request target has none
 
 
@@ -182,7 +184,8 @@ class Peers:
         if is_hop(request):
             raise NotReady("the owner of this key is moving")
         url = self._checked(owner, _target(request.scope))
-        headers = [(name, line) for name in FORWARDED for line in request.headers.getlist(name)]
+        lines = ((name, line) for name in FORWARDED for line in request.headers.getlist(name))
+        headers = [(name, _CONTROLS.sub(" ", line)) for name, line in lines]
         headers += self._signed(request, request.method, url).items()
         try:
             async with self._connected().request(

@@ -20,10 +20,12 @@ from fastapi.dependencies.utils import (
     request_params_to_args,
 )
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Path
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.http.paths import UNESCAPED
 from shared.http.queries import Reading
 
 
@@ -35,9 +37,25 @@ def routes_of(router: APIRouter) -> list[APIRoute]:
 def _quick(route: BaseRoute) -> APIRoute:
     if not isinstance(route, APIRoute):
         raise TypeError(f"{route!r} is not a route with a method: return routers side by side, not nested")
+    _check_path(route)
     checked = _without_repeats(route) if _takes_query(route.dependant) else _without_query(route.app)
     route.app = _by_query(checked, _plain(route) or route.app)
     return route
+
+
+def _check_path(route: APIRoute) -> None:
+    """Raises ValueError: FastAPI would refuse each request for what its path can't give, or pass on escapes."""
+    fields = [each for each in get_flat_params(route.dependant) if isinstance(each.field_info, Path)]
+    if unlike := route.param_convertors.keys() ^ set(map(get_validation_alias, fields)):
+        raise ValueError(
+            f"{route.path} and its function {route.endpoint.__name__} do not agree on {', '.join(sorted(unlike))}; "
+            f"fix: name the function's parameters as the path does"
+        )
+    if escaped := [each for each in fields if UNESCAPED not in each.field_info.metadata]:
+        raise ValueError(
+            f"{route.path}: {route.endpoint.__name__} would get {get_validation_alias(escaped[0])} with `%20` for a "
+            f"space; fix: make it a PathId, a Segment or Annotated[…, UNESCAPED, Path()]"
+        )
 
 
 def _plain(route: APIRoute) -> ASGIApp | None:

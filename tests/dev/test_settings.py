@@ -1,6 +1,7 @@
 """A process starts only with settings that are known, possible and, in prod, safe."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr, ValidationError
@@ -51,6 +52,20 @@ def test_without_any_variable_one_local_broker_is_used() -> None:
 
 def test_the_url_of_an_ipv6_host_has_brackets() -> None:
     assert Settings(http_host="::1").url == "http://[::1]:8000"
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"advertised_url": "http://Orders-0.orders:80"}, "http://orders-0.orders"),
+        ({"advertised_url": "https://h:443"}, "https://h"),
+        ({"http_port": 80}, "http://127.0.0.1"),
+        ({"advertised_url": "http://[::1]:8001"}, "http://[::1]:8001"),
+    ],
+)
+def test_the_url_is_as_the_group_tells_it_to_others(given: dict[str, Any], url: str) -> None:
+    """Otherwise a worker would take itself for another one."""
+    assert Settings(**given).url == url
 
 
 def test_variables_set_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 from unittest.mock import AsyncMock
 
@@ -26,6 +27,15 @@ async def test_when_a_command_happened_is_never_guessed(http: httpx.AsyncClient,
     (error,) = refused.json()["errors"]
     assert (refused.status_code, error["field"]) == (422, "header.occurred-at")
     assert not any(node.logs.values())
+
+
+async def test_what_happens_in_the_future_has_not_happened(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    """For ever, the past as of a time and the latest day of insights would end there."""
+    ahead = [(datetime.now(UTC) + timedelta(minutes=minutes)).isoformat() for minutes in (10, 2)]
+    answers = [await http.post("/accounts/ann", headers={"Occurred-At": each}) for each in ahead]
+    assert [answer.status_code for answer in answers] == [422, 201]
+    assert "is in the future" in answers[0].json()["errors"][0]["message"]
+    assert len(node.logs[EVENTS.name, node.partition(b"ann")]) == 1
 
 
 @pytest.mark.parametrize("sent", ["2026-11-20T10:00:00Z", "2026-11-20T12:00:00+02:00", "2026-11-20 10:00:00.000Z"])

@@ -72,6 +72,12 @@ async def recording(status: str = "200 OK", content_type: str = "") -> AsyncIter
     await server.wait_closed()
 
 
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Owner and caller share a loop on a busy machine: nobody may be given up for being slow to accept."""
+    monkeypatch.setattr("shared.http.peers.CONNECT_S", 30.0)
+
+
 @pytest.fixture
 async def recorder() -> AsyncIterator[Recorder]:
     async with recording() as recorder:
@@ -131,6 +137,13 @@ async def test_every_line_of_a_header_is_forwarded(recorder: Recorder) -> None:
         'if-none-match: "1"',
         'if-none-match: "2"',
     ]
+
+
+async def test_control_characters_in_a_header_do_not_keep_a_request_from_a_peer(recorder: Recorder) -> None:
+    """Servers let them in, and aiohttp sends none."""
+    answer = await ask(Elsewhere(recorder.url), "GET", "/accounts/ann", accept="a\x01b", if_none_match='"\x7f"')
+    assert answer.status_code == 200
+    assert (recorder.headers()["accept"], recorder.headers()["if-none-match"]) == ("a b", '" "')
 
 
 async def test_a_request_reaches_a_peer_at_which_100_others_wait() -> None:

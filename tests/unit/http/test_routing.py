@@ -115,3 +115,27 @@ def test_a_router_in_a_router_is_refused_not_left_unguarded() -> None:
     outer.include_router(asked())
     with pytest.raises(TypeError, match="side by side"):
         routes_of(outer)
+
+
+def test_a_parameter_that_would_keep_its_escapes_is_refused() -> None:
+    router = APIRouter()
+
+    @router.get("/things/{name}")
+    async def get_thing(name: str) -> str:
+        return name
+
+    with pytest.raises(ValueError, match="get_thing would get name with `%20` for a space; fix: make it"):
+        routes_of(router)
+
+
+def test_a_path_and_a_function_with_other_parameters_are_refused() -> None:
+    router = APIRouter()
+
+    @router.get("/things/{name}")
+    async def get_thing(thing_id: PathId) -> str:
+        return thing_id
+
+    with pytest.raises(
+        ValueError, match=r"/things/\{name\} and its function get_thing do not agree on name, thing_id; fix"
+    ):
+        routes_of(router)

@@ -81,7 +81,7 @@ async def test_a_container_asks_its_worker_whatever_it_binds(host: str) -> None:
 async def test_a_connection_that_sends_no_whole_request_is_closed(
     requests: int, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "HEAD_S", 0.3)
+    monkeypatch.setattr(server_module, "HEAD_S", 2.0)
     port = free_port()
     async with serving(server_at("127.0.0.1", port)):
         idle, stuck = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
