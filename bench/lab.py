@@ -93,15 +93,15 @@ class Lab:
 
     def events(self, begin: Begin, count: int, keys: int) -> Input:
         """A topic of `Sold` events."""
-        return self._input("sold", count, keys, _event, begin)
+        return self._input("events", count, keys, _event, begin)
 
     def commands(self, begin: Begin, count: int, keys: int) -> Input:
         """A topic of `Sell` commands."""
-        return self._input("sell", count, keys, _command, begin)
+        return self._input("commands", count, keys, _command, begin)
 
     def _input(self, kind: str, count: int, keys: int, message: Message, begin: Begin) -> Input:
         """Written at the first request for it."""
-        topic = Topic(f"bench.{kind}-{keys}-{count}.v1")
+        topic = input_topic(kind, count, keys)
         if topic.name not in self._inputs:
             with begin("input") as now:
                 self._inputs[topic.name] = self._fill(topic, count, keys, message, now)
@@ -150,6 +150,11 @@ def _command(key: str, number: int, amount_cents: int) -> bytes:
     command = Sell(amount_cents=amount_cents)
     wrapped = codec.wrap(command, command_id=_id("order", number), aggregate_id=key, issued_at=_WHEN)
     return codec.encode(wrapped)
+
+
+def input_topic(kind: str, count: int, keys: int) -> Topic:
+    """kind: of its messages, events or commands."""
+    return Topic(f"bench-{keys}-{count}.{kind}.v1")
 
 
 def _id(kind: str, number: int) -> str:

@@ -66,7 +66,7 @@ def _stored(lab: Lab, keys: Sequence[bytes], row: bytes) -> dict[str, float]:
     """What RocksDB and librdkafka cost the thread that Python runs in."""
     nobody = cast(Any, SimpleNamespace())
     store = RowStore(lab.root / "parts", (), "rocksdb://", nobody, nobody, table_name="sales")
-    store.open(0)
+    store.open(0, "changelog-id")
     slices = [dict.fromkeys(keys[at : at + ROWS_A_WRITE], row) for at in range(0, len(keys), ROWS_A_WRITE)]
     write_us = _each(lambda rows: store.apply(0, rows, 1), slices) * len(slices) / len(keys)
     read_us = _each(lambda key: store.get(0, key), keys)

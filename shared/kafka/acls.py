@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -54,7 +55,7 @@ def create_principals(passwords: Mapping[str, str], bootstrap: str) -> None:
 
 def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:
     """Read and write its own topics, write its neighbours' commands, read their facts; use its group and producers;
-    see the positions of the versions before and after its own.
+    see the positions of all versions before its own and of the next.
     """
     for topic in topology.all_topics():
         yield _allow(topology, ResourceType.TOPIC, topic.name, AclOperation.READ)
@@ -63,9 +64,9 @@ def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBin
         operation = AclOperation.WRITE if topic.kind == "commands" else AclOperation.READ
         yield _allow(topology, ResourceType.TOPIC, topic.name, operation)
     yield _allow(topology, ResourceType.GROUP, topology.group, AclOperation.READ)
-    # a worker asks whether the version before or after its own has begun
-    for other in filter(None, (topology.previous_version, topology.next_version)):
-        yield _allow(topology, ResourceType.GROUP, other.group, AclOperation.DESCRIBE)
+    # a worker asks whether a version before its own, or the next, has begun
+    for version in {*range(1, topology.version + 2)} - {topology.version}:
+        yield _allow(topology, ResourceType.GROUP, replace(topology, version=version).group, AclOperation.DESCRIBE)
     prefix = ResourcePatternType.PREFIXED
     yield _allow(topology, ResourceType.TRANSACTIONAL_ID, producer_id(topology.group, ""), AclOperation.WRITE, prefix)
 

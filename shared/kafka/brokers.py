@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from typing import TypeVar
 
@@ -13,14 +13,13 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
-from shared.kafka.offsets import OffsetsUnknown, list_offsets
+from shared.kafka.offsets import OffsetsUnknown, list_offsets, topic_ids
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
 
 Positions = dict[int, int]
@@ -73,7 +72,7 @@ class Brokers:
 
         Two clusters may have the same id of their own, as containers of one image do.
         """
-        return self._until_answered(lambda: set(self._topic_ids(topics)))
+        return set(self._until_answered(lambda: topic_ids(self._admin, topics)).values())
 
     def partitions(self, topic: str) -> int:
         if not (found := self._partitions(topic)):
@@ -160,15 +159,6 @@ class Brokers:
                 return ()
             raise
         return tuple(sorted(f"{each.group_instance_id or each.client_id} on {each.host.strip('/')}" for each in found))
-
-    def _topic_ids(self, topics: Collection[str]) -> Iterator[str]:
-        asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S)
-        for future in asked.values():
-            try:
-                yield str(future.result().topic_id)
-            except KafkaException as failure:
-                if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
 
     def _committed(self, group: str) -> Sequence[TopicPartition]:
         future = self._admin.list_consumer_group_offsets(

@@ -11,6 +11,7 @@ from shared.es.errors import OnefoldError
 from shared.kafka.embedded import as_properties
 from shared.kafka.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
 from shared.kafka.java import find_java
+from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.topology import Topology
 
 _KINDS = frozenset({"commands", "events", "timers", "dead"})
@@ -50,6 +51,7 @@ def mirror_properties(topics: Iterable[str], source: str, target: str, replicati
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
         "first.consumer.isolation.level": "read_committed",
         "second.exactly.once.source.support": "enabled",
+        "second.producer.max.request.size": MAX_RECORD_BYTES,
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": "http://127.0.0.1:0",
         "tasks.max": 2,

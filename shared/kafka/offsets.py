@@ -1,13 +1,13 @@
-"""The brokers' offsets: those a group has committed, and the first and last of a partition."""
+"""The brokers' offsets: those a group has committed, and the first and last of a partition; and the ids of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from shared.kafka.access import ANSWER_S, client_config
@@ -54,6 +54,11 @@ class Offsets:
         """The first offset each partition still has."""
         return self._listed(partitions, OffsetSpec.earliest)
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """The id of each topic that exists: another once it was deleted and made again, and on any other cluster."""
+        admin = AdminClient(self._config)
+        return _answer(lambda: topic_ids(admin, topics))
+
     def _listed(self, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec]) -> dict[Partition, int]:
         admin = AdminClient(self._config)
         return _answer(lambda: list_offsets(admin, partitions, spec))
@@ -76,6 +81,20 @@ def list_offsets(
     # a leader that does not answer in time leaves its partitions at -1, without an error
     if silent := [partition for partition, offset in found.items() if offset < 0]:
         raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
+    return found
+
+
+def topic_ids(admin: AdminClient, topics: Collection[str]) -> dict[str, str]:
+    """The ids of those topics that exist. Raises KafkaException."""
+    if not topics:
+        return {}
+    found = {}
+    for topic, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S).items():
+        try:
+            found[topic] = str(future.result().topic_id)
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,23 +23,28 @@ from shared.kafka.murmur2 import partition_of
 from shared.topology import Topology
 
 MAX_UNANSWERED = 10_000
+MAX_RECORD_BYTES = 100_000_000  # as much as a broker reads; below that, the topic's own limit counts
 DELIVERY_TIMEOUT_S = 30
 MISSING_TOPIC_TIMEOUT_S = 5
 _POLL_INTERVAL_S = 0.001
 
+FIXES: Mapping[int, str] = {  # what to do about a record that can't be written, by the code of its error
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`, or correct the name of the topic",
+    KafkaError._UNKNOWN_TOPIC: "run `provision`, or correct the name of the topic",
+    KafkaError._UNKNOWN_PARTITION: "the topic has fewer partitions than this service; run `topics`",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this service's principal IDEMPOTENT_WRITE",
+    KafkaError.MSG_SIZE_TOO_LARGE: "make the command, event or row smaller, or raise the topic's max.message.bytes",
+    KafkaError.INVALID_TIMESTAMP: "set this machine's clock, which is far from the brokers'",
+    KafkaError.RECORD_LIST_TOO_LARGE: "make the command, event or row smaller, or raise the topic's max.message.bytes",
+}
 _REFUSALS = frozenset(
     {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
+        *FIXES,
         KafkaError.INVALID_MSG,
         KafkaError.INVALID_RECORD,
         KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.POLICY_VIOLATION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
     }
 )
 
@@ -85,7 +90,7 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
         "enable.idempotence": True,
         # librdkafka's own default is CRC32, which gives other partitions than Java, aiokafka and Spark
         "partitioner": "murmur2_random",
-        "message.max.bytes": 100_000_000,  # as much as a broker reads; below that, the topic's own limit counts
+        "message.max.bytes": MAX_RECORD_BYTES,
         "logger": logging.getLogger("librdkafka"),
     } | {name.replace("_", "."): value for name, value in extra.items()}
 
@@ -146,7 +151,7 @@ class CommandProducer:
         except BufferError as error:
             raise ProducerBusy("librdkafka's queue is full") from error
         except KafkaException as error:
-            raise _typed(error.args[0]) from error
+            raise _typed(error.args[0], topic) from error
 
     def _poll(self) -> None:
         self._producer.poll(0)
@@ -156,7 +161,7 @@ class CommandProducer:
     def _delivered(self, answer: asyncio.Future[tuple[int, int]], error: KafkaError | None, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         if error is not None:
-            self._settle(answer, _typed(error))
+            self._settle(answer, _typed(error, message.topic()))
         elif partition is None or offset is None:  # sent twice, as while leaders move, and known to the broker already
             self._settle(answer, SendUncertain("it is written, but the broker did not say where"))
         else:
@@ -172,10 +177,11 @@ class CommandProducer:
             answer.set_result(result)
 
 
-def _typed(error: KafkaError) -> SendError:
+def _typed(error: KafkaError, topic: str | None) -> SendError:
     text = f"{error.str()} ({error.name()})"
     if error.fatal() or error.code() == KafkaError._FATAL:
         return ProducerFailed(text)
     if error.code() in _REFUSALS:
-        return SendRefused(text)
+        fix = FIXES.get(error.code(), "see the broker's log")
+        return SendRefused(f"{topic}: {text}; fix: {fix}")
     return SendUncertain(text)

@@ -58,7 +58,7 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
         position, heard_at = span.start, time.monotonic()
         while position < span.end:
             messages: list[Any] = consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
-            records = [message for message in messages if message.error() is None]
+            records = list(_fresh(messages, position))
             ends = [_end(message, client) for message in messages if message.error() is not None]
             if records:
                 yield _chunk(records, span.end)
@@ -76,6 +76,14 @@ def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, 
         span = Span(topic, partition, start, ends[partition])
         for chunk in read(client_config(brokers.bootstrap), span) if start < span.end else ():
             yield from zip(repeat(partition), chunk.keys, chunk.values)
+
+
+def _fresh(messages: Sequence[Any], position: int) -> Iterator[Any]:
+    """The records from `position` on, each offset once and in order: librdkafka reads some again when leaders move."""
+    for message in messages:
+        if message.error() is None and (offset := message.offset()) >= position:
+            position = offset + 1
+            yield message
 
 
 def _end(message: Any, client: Mapping[str, Any]) -> int:

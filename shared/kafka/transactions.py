@@ -14,7 +14,7 @@ from msgspec import Struct
 from shared import failpoints
 from shared.clock import elapsed_s
 from shared.kafka.access import ANSWER_S
-from shared.kafka.producer import MISSING_TOPIC_TIMEOUT_S, producer_config
+from shared.kafka.producer import FIXES, MISSING_TOPIC_TIMEOUT_S, producer_config
 from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 TRANSACTION_TIMEOUT_MS = 15_000  # a successor waits at most this long for a dead worker's open transaction
 CALL_TIMEOUT_S = 20.0
 CALL_ATTEMPTS = 3
+_REPORT_S = 1.0
 
 _LOST_MEMBERSHIP = frozenset(
     {
@@ -34,15 +35,9 @@ _LOST_MEMBERSHIP = frozenset(
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _FIXES: Mapping[int, str] = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "run `provision`, or correct the name of the topic",
-    KafkaError._UNKNOWN_TOPIC: "run `provision`, or correct the name of the topic",
-    KafkaError._UNKNOWN_PARTITION: "the topic has fewer partitions than this service; run `topics`",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this service's principal WRITE on the topic",
+    **FIXES,
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this service's principal READ on its group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this service's principal its transactional id",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this service's principal IDEMPOTENT_WRITE",
-    KafkaError.MSG_SIZE_TOO_LARGE: "make the event or the row smaller, or raise the topic's max.message.bytes",
-    KafkaError.RECORD_LIST_TOO_LARGE: "make the event or the row smaller, or raise max.message.bytes",
     KafkaError._FENCED: "two workers share one ONEFOLD_INSTANCE, so name them differently",
     KafkaError.INVALID_PRODUCER_EPOCH: "two workers share one ONEFOLD_INSTANCE, so name them differently",
 }
@@ -201,9 +196,12 @@ class _LastDeliveries:
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None and (offset := message.offset()) is not None:
             self.offsets[message.topic(), message.partition()] = offset  # type: ignore[index]
-        elif self.error is None:
-            self.error = error or _NOWHERE
-            self.failed_at = f"{message.topic()}/{message.partition()}, key {message.key()!r}: "
+        else:
+            self.fail(error or _NOWHERE, message.topic(), message.partition(), message.key())
+
+    def fail(self, error: KafkaError, topic: str | None, partition: int | None, key: bytes | None) -> None:
+        if self.error is None:
+            self.error, self.failed_at = error, f"{topic}/{partition}, key {key!r}: "
 
 
 def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliveries, report_all: bool) -> None:
@@ -229,6 +227,14 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                 if time.monotonic() > give_up:
                     raise TransactionAborted(f"librdkafka's queue stays full for {CALL_TIMEOUT_S:.0f} s") from None
                 producer.poll(0.01)
+            except KafkaException as failure:
+                if (
+                    failure.args[0].code() == KafkaError._STATE
+                ):  # an earlier record has failed: its report has the cause
+                    producer.poll(_REPORT_S)
+                else:  # librdkafka knows the topic already, and refuses this record at once
+                    last.fail(failure.args[0], record.topic, record.partition, record.key)
+                raise KafkaException(last.error or failure.args[0]) from failure
 
 
 def _send_offsets(producer: Producer, offsets: Mapping[Partition, int], member: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -187,9 +188,12 @@ class WorkerApp(faust.App):
 def _make_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=folder).close()
+        with TemporaryFile(dir=folder, buffering=0) as probe:
+            probe.write(b"full?")
     except OSError as error:
         fix = "set ONEFOLD_DATA_DIR to a folder that this user may write"
+        if error.errno == errno.ENOSPC:
+            fix = "make room on its disk, or set ONEFOLD_DATA_DIR to a folder on another"
         raise SettingsError(f"{folder} cannot be written: {error.strerror}; fix: {fix}") from error
 
 

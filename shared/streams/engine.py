@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ from shared.kafka.transactions import (
 from shared.parking import Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
-from shared.streams.guards import GapGuard, GrowthGuard, Standstill, Watchdog
+from shared.streams.guards import GapGuard, GrowthGuard, Standstill, TopicGone, TopicGuard, Watchdog
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 from shared.streams.replicas import Replicas
@@ -61,7 +62,8 @@ PAUSE = 1.0  # between commits, in durations of the last one
 RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
-LAG_KNOWN_S = 3.0  # how long a standby's lag counts as known when its changelog is not read any more
+MEASURE_S = 1.0  # between two questions for the ends of what standbys and restores follow
+LAG_KNOWN_S = 3.0  # how long the answer counts
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
 BEGUN = b"begun"  # never the id of a parked key
@@ -127,17 +129,17 @@ class Engine(Service):
         self._lease_s = lease_s
         self._lease_ends = 0.0
         self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
-        self._followed: Set[TopicPartition] = set()  # changelogs that were read until the last release
         self._has_left = False
         self._is_idle = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._gap_guard = GapGuard({})
         self._growth_guard = GrowthGuard()
+        self._topic_guard = TopicGuard()
+        self._own_topics = {*self._processors, *map(self.replicas.changelog, topology.all_tables())}
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
         self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
         self._committed_at = 0.0
-        self._followed_at = 0.0  # when the replicas last followed the reader, by `elapsed_s`
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
@@ -202,10 +204,7 @@ class Engine(Service):
         replica = self.replicas.of(table, partition)
         if replica is None or replica.ours or not self.in_lease:
             return None
-        # nothing is read while a take-over or a commit waits for the brokers, so a lag from before would go stale
-        waits = self.assignment is not None and elapsed_s() - self._followed_at > LAG_KNOWN_S
-        followed = replica.changelog in self._followed | self._reader.assignment()
-        return replica.lag if followed and not waits else None
+        return replica.lag if elapsed_s() - replica.end_known_at <= LAG_KNOWN_S else None
 
     @property
     def in_lease(self) -> bool:
@@ -245,6 +244,7 @@ class Engine(Service):
             VersionRefused,
             StoreFailed,
             RowUnreadable,
+            TopicGone,
         ) as refusal:
             log.critical("the worker stops: trying again can't help", reason=str(refusal))
             raise
@@ -270,7 +270,6 @@ class Engine(Service):
         try:
             self.assignment = assignment
             if assignment is None:
-                self._followed = self._reader.assignment()
                 self._suspend()
             else:
                 await self._take_over(assignment)
@@ -350,12 +349,13 @@ class Engine(Service):
 
     @Service.task
     async def _watch(self) -> None:
-        """Stops a worker that makes no progress, whatever its task is doing."""
+        """Stops a worker that makes no progress or whose topics are gone, whatever its task is doing."""
         watchdog = Watchdog()
         while not self.should_stop:
             await self.sleep(WATCH_S)
             watched = self.sources.keys() - self._to_pause()
             try:
+                self._topic_guard.check(await asyncio.to_thread(self._offsets.topic_ids, self._own_topics))
                 ends = await asyncio.to_thread(self._offsets.ends, watched)
                 at_work = {tp: self._reached[tp] for tp in watched & (self.sources.keys() - self._to_pause())}
                 watchdog.check(at_work, ends, time.monotonic())
@@ -364,6 +364,26 @@ class Engine(Service):
             except Standstill as standstill:
                 log.critical("the worker stops: it makes no progress", reason=str(standstill))
                 raise
+            except TopicGone as gone:
+                log.critical("the worker stops: it would wait for ever", reason=str(gone))
+                raise
+
+    @Service.task
+    async def _learn_ends(self) -> None:
+        """Learns how far the changelogs reach that are read here.
+
+        Not from the reader: it says nothing of one leader that it can't reach, nor while a take-over or a commit waits.
+        """
+        while not self.should_stop:
+            await self.sleep(MEASURE_S)
+            asked_at = elapsed_s()
+            read = {tp for tp, replica in self.replicas.held.items() if not replica.ours}
+            if not read:
+                continue
+            with suppress(OffsetsUnknown):
+                for tp, end in (await asyncio.to_thread(self._offsets.ends, read)).items():
+                    if replica := self.replicas.held.get(TopicPartition(*tp)):
+                        replica.learn_end(end, asked_at)
 
     # Filling the batch.
 
@@ -507,6 +527,8 @@ class Engine(Service):
 
     def _finish(self, batch: Batch, changes: Encoded, member: bytes) -> Mapping[Partition, int]:
         written = self._producer.commit(batch.offsets, member)
+        # before rows tell of these events: a position must not lie before them
+        self._facts = self._facts | {place: written[place] for place in self._facts.keys() & written.keys()}
         failpoints.reached("after_commit")
         for partition, rows in changes.items():
             batch.rows[partition].store.apply(partition[1], rows, written[partition])
@@ -541,7 +563,6 @@ class Engine(Service):
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
                 self._careful.discard(partition)
         handled = {partition: position - 1 for partition, position in batch.offsets.items()}
-        self._facts |= {place: written[place] for place in self._facts.keys() & written.keys()}
         # the events last: they may be handled here, too, but not in the batch that writes them
         self.waiting.committed(batch, {**handled, **written, **self._facts})
 
@@ -595,8 +616,7 @@ class Engine(Service):
         self.waiting.wake_all()
 
     def _serve_only(self, active: Set[TopicPartition]) -> None:
-        """Stop serving all other partitions at once: their new owners may write. Standby lags become unknown, too."""
-        self._followed = set()
+        """Stop serving all other partitions at once: their new owners may write."""
         for tp, replica in self.replicas.held.items():
             replica.active = replica.active and tp in active
         self.waiting.wake_all()
@@ -620,7 +640,10 @@ class Engine(Service):
             if set(committed.values()) == {None}:
                 await self._version.refuse_if_it_would_repeat()
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
+            asked_at = elapsed_s()
             ends = await self._ask(self._offsets.ends, {*sources, *actives, *standbys, *facts})
+            topic_ids = await self._ask(self._topic_ids)
+            self._topic_guard.check(topic_ids)
             await self._version.refuse_changed_tables(committed, starts, ends)
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
         except OffsetsUnknown:
@@ -631,7 +654,9 @@ class Engine(Service):
             if committed[tp] is None:
                 self._batch.advance(tp, position, 0)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
-        self.replicas.hold(actives, standbys, starts, ends)  # not before all checks have passed
+        self.replicas.hold(actives, standbys, starts, ends, topic_ids)  # not before all checks have passed
+        for tp, replica in self.replicas.held.items():
+            replica.learn_end(ends[tp], asked_at)
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self._facts = {place: ends[place] - 1 for place in facts}
         self.waiting.tell_progress()
@@ -695,6 +720,13 @@ class Engine(Service):
         self._may_be_pending = False
         return committed
 
+    def _topic_ids(self) -> Mapping[str, str]:
+        """Of all topics that this service reads, and of its changelogs. Blocking. Raises OffsetsUnknown."""
+        found = self._offsets.topic_ids(self._own_topics)
+        if missing := self._own_topics - found.keys():
+            raise OffsetsUnknown(f"the brokers have no topic {min(missing)}")
+        return found
+
     def _assign_reader(self) -> None:
         """Let the reader read all that is held; sources wait until the tables of their partition are restored."""
         positions = {tp: source.position for tp, source in self.sources.items()}
@@ -731,7 +763,6 @@ class Engine(Service):
 
     def _advance_replicas(self) -> None:
         """Follow the reader, which also passes offsets without a record: markers, aborted and compacted records."""
-        self._followed_at = elapsed_s()
         reader, held = self._reader, self.replicas.held.items()
         restored = [tp for tp, r in held if not r.ours and r.advance(reader.position(tp), reader.highwater(tp))]
         if restored:

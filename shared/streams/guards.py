@@ -1,8 +1,8 @@
-"""Guards of the engine: they notice records that were left out, a lack of progress, and rows that grow."""
+"""Guards of the engine: they notice records left out, a lack of progress, topics that are gone, and rows that grow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import structlog
@@ -21,6 +21,13 @@ class Standstill(Exception):
     """Records keep coming, and the committed position of their partition does not move.
 
     Operator action: start the worker again. If it happens again, the log says what each attempt met.
+    """
+
+
+class TopicGone(Exception):
+    """A topic that this worker reads or writes rows to was deleted, or made again.
+
+    Operator action: run `provision`, then start the worker again; docs/operations.md says what views need.
     """
 
 
@@ -78,6 +85,26 @@ class Watchdog:
                     f"{tp[0]}/{tp[1]} has stayed at offset {position} for {now - still.since:.0f} s while its end "
                     f"moved on, now {ends[tp]}; fix: start the worker again"
                 )
+
+
+class TopicGuard:
+    """Whether topics are still those that were first seen: a deleted one, or its successor, looks like a quiet one."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+        self._missing: Set[str] = frozenset()
+
+    def check(self, found: Mapping[str, str]) -> None:
+        """found: the ids of the topics that exist now, by name. Raises TopicGone.
+
+        One has to be missing twice: a broker that has just started may not know it yet.
+        """
+        missing = self._ids.keys() - found.keys()
+        changed = {topic for topic in self._ids.keys() & found.keys() if found[topic] != self._ids[topic]}
+        gone, self._missing = changed | (missing & self._missing), missing
+        if gone:
+            raise TopicGone(f"{min(gone)} was deleted while this worker ran; fix: run `provision`, then start it again")
+        self._ids.update(found)
 
 
 class GrowthGuard:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import faust
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError
-from aiokafka.protocol.group import SyncGroupRequest
+from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError, UnknownError
+from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -56,6 +56,7 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         coordinator = self._ensure_consumer()._coordinator
         note_heartbeats(coordinator, self.app.engine.extend_lease)
         note_syncs(coordinator, self.consumer.note_sync)
+        join_again(coordinator)
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
@@ -91,6 +92,24 @@ def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
         return await send(request)
 
     coordinator._send_req = noted
+
+
+def join_again(coordinator: Any) -> None:
+    """Let a member try again that the group answers "unknown error", as it does while too few brokers can write.
+
+    aiokafka would give up, and the worker end.
+    """
+    send = coordinator._send_req
+
+    async def sent(request: Any) -> Any:
+        answer = await send(request)
+        if isinstance(request, JoinGroupRequest | SyncGroupRequest) and answer.error_code == UnknownError.errno:
+            log.warning("the group answers with an unknown error, joining it again; its coordinator's log may say why")
+            coordinator.coordinator_dead()  # it is asked for again, after a pause
+            raise UnknownError
+        return answer
+
+    coordinator._send_req = sent
 
 
 class GroupRefused(Exception):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import structlog
@@ -25,10 +26,11 @@ TELL_S = 5.0  # between two lines about a long restore
 
 @dataclass(slots=True)
 class Replica:
-    """One partition of a table. It is restored once `position` has reached `target`.
+    """One partition of a table. It is restored once `position` has reached `target`, and of an owner also `end`.
 
     Offsets are the changelog's: position is the next to apply, target the end when the partition was taken over,
-    end the last end seen. applied_until: timestamp of the last record applied, in seconds since the epoch.
+    end the last end seen, end_known_at when the brokers last gave it, by `elapsed_s`. applied_until: timestamp of the
+    last record applied, in seconds since the epoch.
     kept: whether it began with rows that the local store had. failure: set by a read that found the store broken.
     """
 
@@ -38,6 +40,7 @@ class Replica:
     position: int
     target: int
     end: int
+    end_known_at: float = -inf
     applied_until: float = 0.0
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
@@ -71,11 +74,17 @@ class Replica:
         self.position = records[-1].offset + 1
         self.applied_until = records[-1].timestamp / 1000
 
+    def learn_end(self, end: int, asked_at: float) -> None:
+        """asked_at: by `elapsed_s`, when the brokers were asked for it."""
+        self.end = max(self.end, end)
+        self.end_known_at = asked_at
+
     def advance(self, position: int, end: int) -> bool:
         """Note the reader's position and the changelog's end. True when this completes the restore."""
         self.position = max(self.position, position)
         self.end = max(self.end, end)
-        if self.restored or self.position < self.target:
+        # a broker that leads no more may have told a target too low; nobody else writes what is ours
+        if self.restored or self.position < (max(self.target, self.end) if self.active else self.target):
             return False
         self.restored = True
         took_s = round(time.monotonic() - self.began, 2)
@@ -191,24 +200,25 @@ class Replicas:
         standby: Collection[TopicPartition],
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, str],
     ) -> None:
-        """Hold exactly these from now on. starts and ends: of their changelogs, now."""
+        """Hold exactly these from now on. starts, ends and topic_ids: of their changelogs, now."""
         held = [*active, *standby]
         self.drop(self.held.keys() - set(held))
         for tp in held:
-            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp])
+            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp], topic_ids[tp.topic])
         self._told = time.monotonic(), self.to_restore
 
-    def _open(self, tp: TopicPartition, active: bool, start: int, end: int) -> Replica:
+    def _open(self, tp: TopicPartition, active: bool, start: int, end: int, topic_id: str) -> Replica:
         table = self._tables[tp.topic]
         store = self._stores[table.name]
-        position = store.open(tp.partition) + 1
+        position = store.open(tp.partition, topic_id) + 1
         held = self.held.get(tp)
         if position and held is None and table == self._topology.parked:
             # the only table that deletes rows, and brokers keep tombstones for a day: this store may have missed some
             store.wipe(tp.partition)
-            position = store.open(tp.partition) + 1
-        if held is not None and held.ours and held.position == end:
+            position = store.open(tp.partition, topic_id) + 1
+        if position and held is not None and held.ours and held.position == end:
             position = end  # still owned, and nobody else has written
         # equal to the start, too: all the store's rows come from records that are gone
         if position > end or 0 < position <= start:
@@ -220,7 +230,7 @@ class Replicas:
                 end=end,
             )
             store.wipe(tp.partition)
-            position = store.open(tp.partition) + 1
+            position = store.open(tp.partition, topic_id) + 1
         kept = position > 0 and (held is None or held.kept)
         position = max(position, start)
         return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)

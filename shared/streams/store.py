@@ -44,7 +44,7 @@ MAX_LOG_BYTES = 2**20
 
 # Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
-INDEXES_KEY = b"\x00indexes"
+ORIGIN_KEY = b"\x00indexes"  # earlier releases noted only these
 FIRST_ROW = b"\x02"  # behind the entries of indexes; rows before FIRST_KEY are read by their key only
 FIRST_KEY = b"\x20"
 
@@ -77,12 +77,15 @@ class RowStore(SerializedStore[bytes, bytes]):
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
 
-    def open(self, partition: int) -> int:
-        """Offset of the last changelog record this partition holds; -1 when it holds none."""
+    def open(self, partition: int, changelog_id: str) -> int:
+        """Offset of the last changelog record this partition holds; -1 when it holds none.
+
+        changelog_id: the brokers' id of that topic. A store that follows another is wiped: its offset means nothing.
+        """
         try:
             if partition not in self._dbs:
                 self._dbs[partition] = self._open(partition)
-                self._check_indexes(partition)
+            self._check_origin(partition, changelog_id)
             offset = self._dbs[partition].get(OFFSET_KEY)
         except Exception as error:
             raise StoreFailed(self, partition, error) from error
@@ -175,15 +178,20 @@ class RowStore(SerializedStore[bytes, bytes]):
     def _path(self, partition: int) -> Path:
         return self._directory / f"{self.table_name}-{partition}"
 
-    def _check_indexes(self, partition: int) -> None:
-        """Wipe a store that was written with other indexes, so that it is restored with these."""
-        declared = self._indexes.declared
-        if (self._dbs[partition].get(INDEXES_KEY) or b"") == declared:
+    def _check_origin(self, partition: int, changelog_id: str) -> None:
+        """Wipe a store of another changelog, or written with other indexes, so that it is restored."""
+        origin = changelog_id.encode() + b"\x00" + self._indexes.declared
+        found = self._dbs[partition].get(ORIGIN_KEY) or b""
+        if found == origin:
             return
-        self.wipe(partition)
-        self._dbs[partition] = self._open(partition)
+        if found != self._indexes.declared:  # else it is new, or an earlier release's
+            log.info(
+                "a local store has another changelog or other indexes and is wiped", path=str(self._path(partition))
+            )
+            self.wipe(partition)
+            self._dbs[partition] = self._open(partition)
         note = WriteBatch(raw_mode=True)
-        note.put(INDEXES_KEY, declared)
+        note.put(ORIGIN_KEY, origin)
         self._dbs[partition].write(note, self._write_options)
 
     def _open(self, partition: int) -> Rdict:

@@ -10,19 +10,21 @@ from typing import Any
 from shared.es.row import RowCodec
 from shared.indexing import kinds
 from shared.parking import PARKED_CODEC
-from shared.streams.processors import Aggregate, Chronicle, Listener, Policy, Processor
-from shared.topology import Topology
+from shared.streams.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor
+from shared.topology import Topic, Topology
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
     """The processors, if they fit `topology`, with a Chronicle for the history that it declares, if any.
 
     Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
-    that is not declared, for timers that nothing reads, for an index on a field that no phase of the state has, or that
-    holds no values in order, and for a topic that loses records before they are handled.
+    that is not declared, for timers that nothing reads, for a topic whose name tells another kind, for an index on a
+    field that no phase of the state has, or that holds no values in order, and for a topic that loses records before
+    they are handled.
     """
     _refuse_second_aggregate(topology, processors)
     _refuse_half_wired(topology, processors)
+    _refuse_other_kinds(topology, processors)
     _refuse_losses(topology, processors)
     _refuse_useless_indexes(topology, processors)
     if topology.history is None or topology.chapters is None:
@@ -73,6 +75,27 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
                 f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
                 f"processors.py"
             )
+
+
+def _refuse_other_kinds(topology: Topology, processors: Sequence[Processor]) -> None:
+    for each in processors:
+        for topic, kind in _kinds_of(each):
+            if topic.kind != kind:
+                raise ValueError(
+                    f"{topology.service}: {topic.name} holds {kind}, and the mirror and the ACLs go by topics' names; "
+                    f"fix: call it {topology.service}.{kind}.v1, and if it has records, copy them there first"
+                )
+
+
+def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
+    """The topics whose kind is fixed by what the processor does with them."""
+    match processor:
+        case Aggregate():
+            return (processor.source, "commands"), (processor.events, "events")
+        case Delay():
+            return ((processor.source, "timers"),)
+        case _:
+            return ()
 
 
 def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:

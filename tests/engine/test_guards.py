@@ -10,7 +10,16 @@ import structlog
 
 from shared.streams import guards
 from shared.streams.engine import Engine, WorkCancelled
-from shared.streams.guards import LARGE_ROW_BYTES, STANDSTILL_S, GapGuard, GrowthGuard, Standstill, Watchdog
+from shared.streams.guards import (
+    LARGE_ROW_BYTES,
+    STANDSTILL_S,
+    GapGuard,
+    GrowthGuard,
+    Standstill,
+    TopicGone,
+    TopicGuard,
+    Watchdog,
+)
 from tests.engine.test_leaving import DEADLINE_S, Going, Reading, running
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
@@ -71,6 +80,17 @@ def test_nothing_is_a_standstill_that_happened_while_nobody_watched() -> None:
     watchdog = Watchdog()
     watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
     watchdog.check({PLACE: 5}, {PLACE: 99}, STANDSTILL_S + STEP_S)
+
+
+def test_a_topic_that_was_made_again_is_gone_at_once_and_one_that_is_missing_the_second_time() -> None:
+    guard = TopicGuard()
+    for found in ({"a": "1", "b": "2"}, {"a": "1"}, {"a": "1", "b": "2"}, {"a": "1"}):
+        guard.check(found)
+    with pytest.raises(TopicGone, match=r"^a was deleted while this worker ran; fix: run `provision`"):
+        guard.check({"a": "3", "b": "2"})
+    guard.check({"a": "1"})
+    with pytest.raises(TopicGone, match=r"^b was deleted"):
+        guard.check({"a": "1"})
 
 
 def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatch) -> None:

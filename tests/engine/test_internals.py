@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import errno
 import inspect
+import io
+import os
 import time
 import tomllib
 from collections.abc import Iterator
@@ -17,8 +20,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.errors import KafkaError
-from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
+from aiokafka.errors import KafkaError, UnknownError
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -238,6 +241,21 @@ def test_a_folder_for_stores_that_cannot_be_written_is_named(tmp_path: Path, mon
         asyncio.run(worker.on_first_start())
 
 
+def test_a_full_disk_is_not_taken_for_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(app, "require_topics", lambda *_: None)
+    monkeypatch.setattr(app, "TemporaryFile", lambda **_: Full())
+    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    worker = app.WorkerApp(TOPOLOGY, processors, Settings(data_dir=tmp_path), cast(Any, None))
+    with pytest.raises(SettingsError, match="No space left on device; fix: make room on its disk"):
+        asyncio.run(worker.on_first_start())
+
+
 @pytest.mark.parametrize(("alive", "rejoining", "extended"), [(True, False, 1), (True, True, 0), (False, False, 0)])
 def test_only_a_heartbeat_of_a_stable_group_extends_the_lease(alive: bool, rejoining: bool, extended: int) -> None:
     async def beat() -> bool:
@@ -256,6 +274,10 @@ def test_only_a_heartbeat_of_a_stable_group_extends_the_lease(alive: bool, rejoi
     assert len(asyncio.run(once())) == extended
 
 
+SYNC = SyncGroupRequest("accounts", 7, "m-1", None, [])
+JOIN = JoinGroupRequest("accounts", 10_000, 15_000, "m-1", "accounts-1", "consumer", [])
+
+
 def test_a_lease_begins_when_the_assignment_is_requested() -> None:
     """The answer may have waited unread while the process was frozen."""
     asked: list[float] = []
@@ -267,11 +289,31 @@ def test_a_lease_begins_when_the_assignment_is_requested() -> None:
     async def join() -> None:
         coordinator = SimpleNamespace(_send_req=send)
         internals.note_syncs(coordinator, asked.append)
-        for request in (HeartbeatRequest("accounts", 7, "m-1"), SyncGroupRequest("accounts", 7, "m-1", None, [])):
+        for request in (HeartbeatRequest("accounts", 7, "m-1"), SYNC):
             assert await coordinator._send_req(request) is request
 
     asyncio.run(join())
     assert asked
+
+
+@pytest.mark.parametrize("asked", [SYNC, JOIN])
+def test_a_member_joins_again_when_the_group_cannot_be_written(asked: object) -> None:
+    """Two of three brokers are away: aiokafka takes the coordinator's "unknown error" for final."""
+    lost: list[str] = []
+
+    async def send(request: object) -> object:
+        return SimpleNamespace(error_code=-1)
+
+    async def join() -> None:
+        coordinator = SimpleNamespace(_send_req=send, coordinator_dead=lambda: lost.append("coordinator"))
+        internals.join_again(coordinator)
+        await coordinator._send_req(HeartbeatRequest("accounts", 7, "m-1"))
+        assert not lost
+        with pytest.raises(UnknownError):
+            await coordinator._send_req(asked)
+
+    asyncio.run(join())
+    assert lost == ["coordinator"]
 
 
 def _annotated(owner: object) -> set[str]:

@@ -19,7 +19,7 @@ from shared.parking import Failure
 from shared.read_model import ReadModel
 from shared.streams.batch import ENCODED_AT_ONCE, Batch, Rows
 from shared.streams.processors import Projection
-from shared.streams.store import INDEXES_KEY, OFFSET_KEY, RowStore
+from shared.streams.store import OFFSET_KEY, ORIGIN_KEY, RowStore
 from shared.topology import Table, Topic
 
 PARTITIONS = 8
@@ -63,7 +63,7 @@ def test_a_legal_id_names_a_row(store: RowStore, key: bytes) -> None:
     "key",
     [
         OFFSET_KEY,
-        INDEXES_KEY,
+        ORIGIN_KEY,
         indexing.entry("seen", 1, b"a-0"),
         b"",
         b"a\nb",
@@ -99,7 +99,7 @@ def _home(key: bytes) -> int:
 def _counted(store: RowStore, key: bytes) -> Failure | None:
     """The failure, if any, of an event with this key, in a store that already holds rows and index entries."""
     partition, codec = _home(key), cast(RowCodec[Any], COUNT.codec)
-    store.open(partition)
+    store.open(partition, "changelog-id")
     store.apply(partition, {b"a-0": codec.encode(Row(1, {"seen": 1}, {}, 16))}, 41)
     record = SimpleNamespace(topic=FACTS.name, partition=partition, offset=17, key=key, value=BODY)
     rows = Rows("changelog", store, partition, PARTITIONS, codec)

@@ -94,7 +94,7 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     topics = [FACTS.name, *(topic.name for topic in SHOP.all_topics())]
     broker, nothing = Broker(topics, SHOP.partitions, Random(0), SHOP.group), cast(Any, None)
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
-    store.open(PLACE.partition)
+    store.open(PLACE.partition, "id")
     reader = cast(Any, Reading(broker, Random(0)))
     broker.members.add("w")
     producer = producer or cast(Any, FakeProducer(broker, "w"))

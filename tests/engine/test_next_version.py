@@ -36,7 +36,9 @@ TABLELESS = Topology("accounts", (COMMANDS, COPIED), partitions=2)
 ROWS_ONLY = replace(NEXT, version=1)
 RENAMED = replace(COPYING, tables=(Table("customers", source=COMMANDS),))
 OTHER_SOURCE = replace(COPYING, tables=(Table(ACCOUNTS.name, source=COPIED),))
-DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE, replace(COPYING, version=3))
+OTHERS = Topic("accounts.events.v2")
+OTHER_HISTORY = replace(ROWS_ONLY, topics=(COMMANDS, OTHERS), history=OTHERS)
+DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE, OTHER_HISTORY, replace(COPYING, version=3))
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
@@ -322,9 +324,8 @@ def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
     """Its chapters would refer to offsets of both."""
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
-    moved = replace(ROWS_ONLY, topics=(COMMANDS, COPIED), history=COPIED)
-    processors = wired(moved, [Aggregate(DECIDER, table=ACCOUNTS, events=COPIED)])
-    later = Worker(broker, "later", 0, 1, topology=moved, processors=processors)
+    processors = wired(OTHER_HISTORY, [Aggregate(DECIDER, table=ACCOUNTS, events=OTHERS)])
+    later = Worker(broker, "later", 0, 1, topology=OTHER_HISTORY, processors=processors)
     with pytest.raises(
         TableChanged, match=r"accounts/chapters has rows, .* fix: .* or raise `version` in its topology"
     ):

@@ -46,7 +46,11 @@ def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> 
     tp = TopicPartition(engine.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
     engine.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
-    engine._reader.assign({tp: position})
+
+
+def learn_end(engine: Engine, end: int, since_s: float = 0.0) -> None:
+    (replica,) = engine.replicas.held.values()
+    replica.learn_end(end, elapsed_s() - since_s)
 
 
 def test_an_owner_serves_and_reports_no_lag(engine: Engine, node: WorkerNode) -> None:
@@ -112,6 +116,7 @@ def test_a_replica_that_follows_its_changelog_reports_its_lag(
     engine: Engine, node: WorkerNode, active: bool, restored: bool
 ) -> None:
     hold(engine, active, position=7, restored=restored)
+    learn_end(engine, 10)
     engine.extend_lease(elapsed_s())
     assert not node.serves(TABLE, 0)
     assert node.standby_lag(TABLE, 0) == 3
@@ -120,38 +125,44 @@ def test_a_replica_that_follows_its_changelog_reports_its_lag(
 def test_a_standby_whose_lease_ended_reports_no_lag(engine: Engine, node: WorkerNode) -> None:
     """Like a worker that was frozen and wakes up: it does not know how far the changelog has grown."""
     hold(engine, active=False, position=10)
+    learn_end(engine, 10)
     engine.extend_lease(elapsed_s() - LEASE_S)
     assert node.standby_lag(TABLE, 0) is None
 
 
-@pytest.mark.parametrize(("followed", "lag"), [(True, 0), (False, None)])
-def test_a_replica_reports_its_lag_only_while_its_changelog_is_read(
-    engine: Engine, node: WorkerNode, followed: bool, lag: int | None
-) -> None:
-    """It is not read while a take-over waits for a partition without a leader, nor when that was abandoned."""
-    hold(engine, active=False, position=10)
-    engine.extend_lease(elapsed_s())
-    engine.assignment = assigned(engine, 7)
-    engine._followed_at = elapsed_s()
-    if not followed:
-        engine._reader.assign({})
-    assert node.standby_lag(TABLE, 0) == lag
-    release(engine)
-    assert node.standby_lag(TABLE, 0) == lag
-    release(engine)
-    assert node.standby_lag(TABLE, 0) is None
-
-
-@pytest.mark.parametrize(("since_s", "lag"), [(0.0, 0), (LAG_KNOWN_S, None)])
-def test_a_standby_reports_no_lag_while_its_worker_waits_for_a_commit_of_its_own(
+@pytest.mark.parametrize(("since_s", "lag"), [(0.0, 2), (LAG_KNOWN_S + 1, None)])
+def test_a_standby_reports_its_lag_only_while_the_brokers_tell_where_its_changelog_ends(
     engine: Engine, node: WorkerNode, since_s: float, lag: int | None
 ) -> None:
-    """It reads nothing meanwhile, and the owner goes on."""
+    """They do not while it is cut off from the leader; and while a take-over or a commit waits, it reads nothing."""
     hold(engine, active=False, position=10)
+    assert node.standby_lag(TABLE, 0) is None
     engine.extend_lease(elapsed_s())
-    engine.assignment = assigned(engine, 7)
-    engine._followed_at = elapsed_s() - since_s
+    learn_end(engine, 12, since_s)
     assert node.standby_lag(TABLE, 0) == lag
+
+
+@pytest.mark.parametrize(("active", "restored"), [(True, False), (False, True)])
+def test_an_owner_restores_all_that_its_changelog_turns_out_to_hold(
+    engine: Engine, active: bool, restored: bool
+) -> None:
+    """A broker that does not know yet that it leads no more tells where it ended then; a standby is always behind."""
+    hold(engine, active, position=0, restored=False)
+    (replica,) = engine.replicas.held.values()
+    assert replica.advance(position=10, end=12) is restored
+    assert replica.advance(position=12, end=12) is not restored
+    assert replica.restored
+
+
+def test_a_position_is_known_before_the_rows_that_tell_of_its_events(engine: Engine) -> None:
+    events, changelog = ("shop.events.v1", 0), ("shop-changelog", 0)
+    seen: list[Any] = []
+    store = SimpleNamespace(apply=lambda *_: seen.append(engine.facts(0)))
+    batch: Any = SimpleNamespace(offsets={}, rows={changelog: SimpleNamespace(store=store)})
+    engine._producer = cast(Any, SimpleNamespace(commit=lambda *_: {events: 7, changelog: 9}))
+    engine._facts = {events: 3}
+    engine._finish(batch, {changelog: {}}, b"")
+    assert seen == [{events: 7}]
 
 
 def test_a_worker_whose_lease_ended_is_not_ready(engine: Engine, node: WorkerNode) -> None:
@@ -193,8 +204,9 @@ class FailsOnce:
         if self._fails and len(self._reports) < 2:
             return
         error = KafkaError(KafkaError._FATAL) if self._fails else None
+        message = SimpleNamespace(topic=lambda: SHOP.parking.name, partition=lambda: 0, offset=lambda: 7)
         while self._reports:
-            self._reports.pop()(error, SimpleNamespace(partition=lambda: 0, offset=lambda: 7))
+            self._reports.pop()(error, message)
 
 
 def test_a_producer_that_failed_is_replaced_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.broker
 
 TOO_SMALL_BYTES = 100
-FIX = "fix: make the event or the row smaller, or raise the topic's max.message.bytes"
+FIX = "fix: make the command, event or row smaller, or raise the topic's max.message.bytes"
 
 
 @pytest.mark.parametrize("topic", [EVENTS, TOPOLOGY.changelog(ACCOUNTS)], ids=["event", "row"])
@@ -40,7 +40,7 @@ def test_workers_end_at_a_record_that_is_too_large_and_name_it(stack: Stack, top
     for worker in stack.workers:
         worker.await_ready()
         shown = eventually(
-            lambda url=worker.url: httpx.get(f"{url}/accounts/{account_id}"),  # type: ignore[misc]
+            lambda url=worker.url: httpx.get(f"{url}/accounts/{account_id}", timeout=30),  # type: ignore[misc]
             lambda answer: answer.status_code == 200,
         )
         assert shown.json()["phase"] == "open"

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_waiting")
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
+IDS = {changelog: f"id of {changelog}" for changelog in CHANGELOGS}
 MEMBER = membership(Broker([], TOPOLOGY.partitions, random.Random(1)), "w")
 SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
 
@@ -41,7 +42,7 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
 def test_a_key_released_while_others_owned_it_is_not_parked_again() -> None:
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
         changelog = TopicPartition(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         parked = stores[TOPOLOGY.parked.name]
         parked.apply(0, {b"released": b"row", b"parked": b"row"}, 1)
         brokers = cast(Any, engine)._offsets.broker.slots[changelog]
@@ -70,9 +71,9 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
 
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
         changelog = TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, last)
-        engine.replicas.hold([changelog], standby=(), starts={changelog: 5}, ends={changelog: 10})
+        engine.replicas.hold([changelog], standby=(), starts={changelog: 5}, ends={changelog: 10}, topic_ids=IDS)
         replica = engine.replicas.held[changelog]
         assert (stores[ACCOUNTS.name].rows(0), replica.position) == (({b"a-1": b"row"}, last + 1) if keeps else ({}, 5))
         assert replica.restored is (last == 9)
@@ -113,7 +114,7 @@ def test_a_replica_that_breaks_while_restoring_is_wiped_if_it_was_kept_and_else_
     kept: bool, stops: bool
 ) -> None:
     async def restore(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={})
+        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         changelog = [Slot(b"a-1", b"row", None), Slot(b"a-2", b"row", None)]
         cast(Any, engine)._offsets.broker.slots[CHANGELOGS[0], 0] += changelog
         if kept:
@@ -145,7 +146,7 @@ def test_a_read_that_outlasts_its_replica_does_not_mark_the_next_one_broken() ->
         def slow(partition: int, key: bytes) -> bytes | None:
             replicas.wipe(first)
             ends = {**dict.fromkeys(replicas.held, 0), first.changelog: 9}
-            replicas.hold(ends, (), dict.fromkeys(ends, 0), ends)
+            replicas.hold(ends, (), dict.fromkeys(ends, 0), ends, IDS)
             store.broken.add(partition)
             return get(partition, key)
 

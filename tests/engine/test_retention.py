@@ -1,4 +1,7 @@
-"""Retention may remove records that were read; a worker whose unread records it removed stops and names them."""
+"""Retention may remove records that were read; a worker whose unread records it removed stops and names them.
+
+A changelog that was deleted and made again, as on a second cluster, is restored from its beginning.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
 from tests.conftest import accounts_stack
 from tests.faults.harness import Log, observe
+from tests.faults.log import read_whole
 
 pytestmark = pytest.mark.broker
 
@@ -41,6 +45,30 @@ def test_records_that_were_read_may_be_removed_with_the_markers_after_them(lone:
     _remove(lone.bootstrap, EVENTS.name)
     worker.start()
     httpx.post(f"{worker.url}/accounts/later", timeout=60.0).raise_for_status()
+
+
+def test_a_worker_stops_when_a_topic_is_deleted_and_then_restores_what_is_there(lone: Stack) -> None:
+    """The new one is longer than the store's offset, so that only its id tells that the store has not read it."""
+    (worker,), brokers = lone.workers, Brokers(lone.bootstrap)
+    url = f"{worker.url}/accounts/restored"
+    httpx.post(url, json={"order_limit_cents": 4711}, timeout=60.0).raise_for_status()
+    log, changelog = Log(worker), TOPOLOGY.changelog(ACCOUNTS).name
+    ends = brokers.settled_ends(changelog)
+    rows = read_whole(lone.bootstrap, changelog)
+    admin = AdminClient({"bootstrap.servers": lone.bootstrap})
+    admin.delete_topics([changelog])[changelog].result()
+    observe(lambda: worker.exit_code, "the worker exits")
+    log.must_tell("the worker stops", f"{changelog} was deleted while this worker ran")
+    lone.provision()
+    producer = Producer(producer_config(lone.bootstrap))
+    for (_, partition), reads in rows.items():
+        for _, key, value in reads:
+            producer.produce(changelog, (value or b"").replace(b"4711", b"815"), key, partition)
+        for _ in range(ends[partition]):
+            producer.produce(changelog, None, b"unknown", partition)
+    assert producer.flush(60.0) == 0
+    worker.start()
+    assert httpx.get(url, timeout=60.0).json()["order_limit_cents"] == 815
 
 
 def test_unread_records_that_were_removed_stop_the_worker(lone: Stack) -> None:

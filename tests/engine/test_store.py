@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rocksdict import WriteBatch
 
 from services.accounts.app import app
 from services.accounts.domain.state import Account
@@ -24,8 +25,9 @@ from shared import indexing
 from shared.es.errors import NotReady
 from shared.es.state import State
 from shared.streams import store as store_module
-from shared.streams.store import RowStore, StoreFailed
+from shared.streams.store import ORIGIN_KEY, RowStore, StoreFailed
 
+CHANGELOG_ID = "c-1"
 ROWS = {b"account-%d" % number: b'{"state": {"phase": %d}, "note": "%d"}' % (number, 9**900) for number in range(2_000)}
 
 
@@ -38,18 +40,18 @@ def store(tmp_path: Path) -> Iterator[RowStore]:
 
 
 def test_rows_and_the_offset_they_reach_are_written_together(store: RowStore) -> None:
-    assert store.open(0) == -1
+    assert store.open(0, CHANGELOG_ID) == -1
     store.apply(0, {b"a": b"1", b"b": b"2"}, 7)
     store.apply(0, {b"a": None, b"b": b"3"}, 9)
-    assert (store.get(0, b"a"), store.get(0, b"b"), store.open(0)) == (None, b"3", 9)
+    assert (store.get(0, b"a"), store.get(0, b"b"), store.open(0, CHANGELOG_ID)) == (None, b"3", 9)
 
 
 def test_a_store_that_was_closed_has_its_rows_again(store: RowStore, tmp_path: Path) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     store.close(0)
     again = _store(tmp_path)
-    assert again.open(0) == 41
+    assert again.open(0, CHANGELOG_ID) == 41
     assert dict(again.scan(0)) == ROWS
     again.close(0)
 
@@ -58,16 +60,16 @@ def test_a_killed_process_leaves_an_older_consistent_store(tmp_path: Path) -> No
     """RocksDB's own log is off: only the latest writes are lost, rows and offset alike."""
     writer = f"""
 import os, pathlib
-from tests.engine.test_store import _store
+from tests.engine.test_store import CHANGELOG_ID, _store
 store = _store(pathlib.Path({str(tmp_path)!r}))
-store.open(0)
+store.open(0, CHANGELOG_ID)
 for offset in range(60_000):
     store.apply(0, {{b"count": b"%d" % offset, b"row-%d" % offset: b"x" * 400}}, offset)
 os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", writer], check=False, timeout=120)
     store = _store(tmp_path)
-    offset = store.open(0)
+    offset = store.open(0, CHANGELOG_ID)
     assert 0 <= offset < 60_000, "RocksDB flushed nothing or everything: this proves nothing"
     assert store.get(0, b"count") == b"%d" % offset
     rows = {key for key, _ in store.scan(0) if key.startswith(b"row-")}
@@ -79,9 +81,36 @@ os.kill(os.getpid(), 9)
 def test_a_scan_from_a_cursor_before_the_rows_begins_at_the_first_row(tmp_path: Path, after: bytes) -> None:
     """The store's own entries and its index entries sort before the rows."""
     store = _store(tmp_path, "phase")
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     assert dict(store.scan(0, after)) == ROWS
+    store.close(0)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(("changelog_id", "kept"), [(CHANGELOG_ID, 41), ("c-2", -1)], ids=["the same", "another"])
+def test_a_store_of_another_changelog_is_wiped(store: RowStore, changelog_id: str, kept: int, closed: bool) -> None:
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, dict(ROWS), 41)
+    if closed:
+        store.close(0)
+    assert store.open(0, changelog_id) == kept
+
+
+@pytest.mark.parametrize("indexes", [(), ("phase",)], ids=["without indexes", "with an index"])
+def test_a_store_of_an_earlier_release_is_kept(tmp_path: Path, indexes: tuple[str, ...]) -> None:
+    """It noted its indexes only."""
+    store = _store(tmp_path, *indexes)
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, dict(ROWS), 41)
+    as_before = WriteBatch(raw_mode=True)
+    if indexes:
+        as_before.put(ORIGIN_KEY, store._indexes.declared)
+    else:
+        as_before.delete(ORIGIN_KEY)
+    store._dbs[0].write(as_before)
+    assert store.open(0, CHANGELOG_ID) == 41
+    assert store.open(0, "c-2") == -1
     store.close(0)
 
 
@@ -99,7 +128,7 @@ def test_rows_of_before_a_field_are_found_by_its_default(tmp_path: Path) -> None
     row, entries = b'{"state":{"name":"ann"}}', [indexing.entry("region", "eu", b"ann")]
     for state_type, reached in [(Customer, -1), (Placed, -1), (Placed, 7)]:
         store = _store(tmp_path, "region", state_type=state_type)
-        assert store.open(0) == reached, "it is wiped unless it has the entries of this release"
+        assert store.open(0, CHANGELOG_ID) == reached, "it is wiped unless it has the entries of this release"
         store.apply(0, {b"ann": row}, 7)
         found = list(store.keys_by(0, "region"))
         store.close(0)
@@ -143,16 +172,16 @@ def test_a_damaged_store_is_wiped_when_it_is_opened(
 ) -> None:
     _filled_and_closed(store)
     damage(tmp_path / "accounts-0")
-    assert store.open(0) == -1
+    assert store.open(0, CHANGELOG_ID) == -1
     assert store.get(0, b"account-1") is None
     store.apply(0, {b"account-1": b"1"}, 3)
-    assert store.open(0) == 3
+    assert store.open(0, CHANGELOG_ID) == 3
 
 
 def test_a_damaged_row_is_not_taken_for_an_absent_one(store: RowStore, tmp_path: Path) -> None:
     _filled_and_closed(store)
     _flip_here_and_there(tmp_path / "accounts-0")
-    assert store.open(0) == 41
+    assert store.open(0, CHANGELOG_ID) == 41
     failures = sum(_fails(store, key) for key in random.Random(1).sample(sorted(ROWS), 500))
     assert failures > 50
 
@@ -162,7 +191,7 @@ def test_damage_met_by_a_scan_is_not_taken_for_its_end(tmp_path: Path, descendin
     store = _store(tmp_path, "phase")
     _filled_and_closed(store)
     _flip_here_and_there(tmp_path / "accounts-0")
-    assert store.open(0) == 41
+    assert store.open(0, CHANGELOG_ID) == 41
     with pytest.raises(StoreFailed, match="block checksum mismatch"):
         list(store.scan(0))
     with pytest.raises(StoreFailed, match="block checksum mismatch"):
@@ -171,14 +200,14 @@ def test_damage_met_by_a_scan_is_not_taken_for_its_end(tmp_path: Path, descendin
 
 
 def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tmp_path: Path) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     rival = f"""
 import pathlib
 from shared.streams import store
-from tests.engine.test_store import _store
+from tests.engine.test_store import CHANGELOG_ID, _store
 store.RELEASE_S = 0.0
-_store(pathlib.Path({str(tmp_path)!r})).open(0)
+_store(pathlib.Path({str(tmp_path)!r})).open(0, CHANGELOG_ID)
 """
     ended = subprocess.run([sys.executable, "-c", rival], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode != 0
@@ -194,7 +223,7 @@ def test_a_store_that_is_still_read_is_opened_when_its_reader_is_done(
     reader = _reader_of(store)
     end(store, 0)
     Timer(0.1, reader.close).start()
-    assert store.open(0) == left
+    assert store.open(0, CHANGELOG_ID) == left
     assert len(list(store.scan(0))) == (len(ROWS) if left == 41 else 0)
 
 
@@ -203,9 +232,9 @@ def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkey
     reader = _reader_of(store)
     store.close(0)
     with pytest.raises(StoreFailed, match="LOCK"):
-        store.open(0)
+        store.open(0, CHANGELOG_ID)
     reader.close()
-    assert store.open(0) == 41
+    assert store.open(0, CHANGELOG_ID) == 41
     assert dict(store.scan(0)) == ROWS
 
 
@@ -213,16 +242,16 @@ def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkey
 def test_a_store_that_cannot_write_its_last_rows_is_closed_all_the_same(
     store: RowStore, tmp_path: Path, end: Callable[[RowStore, int], None]
 ) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     (folder,) = tmp_path.rglob("accounts-0")
     shutil.rmtree(folder)
     end(store, 0)
-    assert store.open(0) == -1
+    assert store.open(0, CHANGELOG_ID) == -1
 
 
 def test_a_store_is_not_wiped_for_want_of_open_files(store: RowStore, tmp_path: Path) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     store.close(0)
     again, limits = _store(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -232,15 +261,15 @@ def test_a_store_is_not_wiped_for_want_of_open_files(store: RowStore, tmp_path: 
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
             with suppress(StoreFailed):
-                again.open(0)
+                again.open(0, CHANGELOG_ID)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert again.open(0) == 41
+        assert again.open(0, CHANGELOG_ID) == 41
         again.close(0)
 
 
 def test_what_rocksdb_notes_about_itself_does_not_fill_the_disk(store: RowStore, tmp_path: Path) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     (options,) = tmp_path.glob("*-0/OPTIONS-*")
     assert {"max_log_file_size=1048576", "keep_log_file_num=1", "stats_dump_period_sec=0"} <= set(
         options.read_text().split()
@@ -266,14 +295,14 @@ def _store(folder: Path, *indexes: str, state_type: Any = Any) -> RowStore:
 
 
 def _filled_and_closed(store: RowStore) -> None:
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     store.close(0)
 
 
 def _reader_of(store: RowStore) -> Generator[tuple[bytes, bytes], None, None]:
     """A reader in the middle of a filled partition."""
-    store.open(0)
+    store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
     reader = cast(Generator[tuple[bytes, bytes], None, None], store.scan(0))
     next(reader)

@@ -78,7 +78,7 @@ def _engine(
 ) -> Engine:
     """It has the parked rows of one partition, and of its surroundings only what is given."""
     nothing, store = cast(Any, None), cast(Any, FakeStore(SHOP.parked.name))
-    store.open(0)
+    store.open(0, "changelog-id")
     stores = {store.table_name: store}
     return Engine(SHOP, processors, stores, reader, nothing, producer, offsets=nothing, alive=alive, lease_s=1.0)
 
@@ -158,7 +158,7 @@ async def _asked_for(restoring: bool, paused: bool) -> list[int]:
     engine = _engine(reader=reader)
     engine.sources = {place: Source(place, [], 0, 0)}
     if restoring:
-        engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9})
+        engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9}, {changelog.topic: "id"})
     for failures in (0, 1, 3, 20, 5_000):
         engine._failures = failures
         await engine._turn()

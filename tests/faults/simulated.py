@@ -281,6 +281,9 @@ class FakeOffsets:
     def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
         return {TopicPartition(*place): 0 for place in places}
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
     def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
         return {TopicPartition(*place): len(self.broker.slots[place]) for place in places}
 
@@ -368,7 +371,7 @@ class FakeStore:
         self._applied: dict[int, list[tuple[dict[bytes, bytes | None], int | None]]] = {}
         self._rows: dict[int, dict[bytes, bytes]] = {}
 
-    def open(self, partition: int) -> int:
+    def open(self, partition: int, _: str) -> int:
         self.opened.add(partition)
         applied = self._applied.setdefault(partition, [])
         self._rows.setdefault(partition, {})

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from confluent_kafka import Producer
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.errors import NotReady
 from shared.es.row import RowCodec
 from shared.kafka.embedded import EmbeddedKafka
+from shared.kafka.producer import producer_config
 from shared.kafka.provision import provision
 from shared.settings import Settings
 from shared.streams import log as log_module
@@ -29,10 +31,11 @@ from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 PATIENCE_S = 1.0  # the leader is asked about ten times meanwhile
 NOBODY = "127.0.0.1:1"
 PLACE = TopicPartition(EVENTS.name, 0)
+WRITTEN, VALUE = TopicPartition(EVENTS.name, 1), b"{}"  # its record can be read while its leader is there
 
 
 class Leader:
@@ -59,7 +62,14 @@ def only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
         kafka = EmbeddedKafka(root / "data", root / "logs", properties=told)
         with kafka:
             provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
+            _write(kafka.bootstrap)
             yield Leader(proxy, away)
+
+
+def _write(bootstrap: str) -> None:
+    producer = Producer(producer_config(bootstrap))
+    producer.produce(WRITTEN.topic, VALUE, b"key", WRITTEN.partition)
+    assert producer.flush(DEADLINE_S) == 0
 
 
 @pytest.fixture
@@ -108,28 +118,37 @@ def run(work: Awaitable[None]) -> None:
 
 
 def test_a_history_that_it_leads_is_not_ready(
-    deserted: Callable[..., AIOKafkaConsumer], leader: Leader, monkeypatch: pytest.MonkeyPatch
+    new_consumer: Callable[..., AIOKafkaConsumer],
+    deserted: Callable[..., AIOKafkaConsumer],
+    leader: Leader,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_module, "TIMEOUT_S", PATIENCE_S)
-
     async def read() -> None:
+        monkeypatch.setattr(log_module, "TIMEOUT_S", DEADLINE_S)
+        assert await read_at(new_consumer, WRITTEN, [0]) == [VALUE]
+        monkeypatch.setattr(log_module, "TIMEOUT_S", PATIENCE_S)
         for _ in range(3):
             leader.come_back()
             with pytest.raises(NotReady, match=f"{EVENTS.name} can't be read now"):
-                await read_at(deserted, PLACE, [0])
+                await read_at(deserted, WRITTEN, [0])
 
     run(read())
 
 
 def test_a_parked_record_that_it_leads_is_unread(
-    deserted: Callable[..., AIOKafkaConsumer], leader: Leader, monkeypatch: pytest.MonkeyPatch
+    new_consumer: Callable[..., AIOKafkaConsumer],
+    deserted: Callable[..., AIOKafkaConsumer],
+    leader: Leader,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wishes_module, "REREAD_S", PATIENCE_S)
-
     async def reread() -> None:
+        monkeypatch.setattr(wishes_module, "REREAD_S", DEADLINE_S)
+        there, _ = await Wishes(TOPOLOGY, {}, new_consumer)._reread(WRITTEN, [0])
+        assert there.keys() == {0}
+        monkeypatch.setattr(wishes_module, "REREAD_S", PATIENCE_S)
         for _ in range(3):
             leader.come_back()
-            found, missing = await Wishes(TOPOLOGY, {}, deserted)._reread(PLACE, [0])
+            found, missing = await Wishes(TOPOLOGY, {}, deserted)._reread(WRITTEN, [0])
             assert (found, missing.code) == ({}, "unread")
 
     run(reread())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from shared.kafka import spans
 from shared.kafka.access import client_config
 from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.spans import Span, read, read_all
@@ -46,6 +48,25 @@ def test_a_long_span_comes_in_order_and_in_chunks(bootstrap: str, topic: str, pu
     assert all(timestamp > 1.6e12 for chunk in chunks for timestamp in chunk.timestamps)
 
 
+def test_records_that_are_delivered_twice_are_read_once(
+    bootstrap: str, topic: str, put: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(b"a", b"b", b"c")
+    consume = Consumer.consume
+
+    class Twice(Consumer):
+        """As when a leader moves: what was delivered begins again in the middle."""
+
+        def consume(self, *limits: Any) -> list[Any]:
+            messages = consume(self, *limits)
+            return [*messages[:2], *messages]
+
+    monkeypatch.setattr(spans, "Consumer", Twice)
+    assert values(bootstrap, Span(topic, 0, 0, 4)) == {0: b"a", 1: b"b", 2: b"c"}
+    ((partition, *_), *others) = read_all(Brokers(bootstrap), topic)
+    assert (partition, len(others)) == (0, 2)
+
+
 def test_records_that_retention_removed_are_missed(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a", b"b")
     put(b"c")
@@ -60,4 +81,4 @@ def test_records_that_retention_removed_are_missed(bootstrap: str, topic: str, p
 def test_an_end_that_is_never_reached_is_reported(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(b"a")
     with pytest.raises(BrokersUnavailable, match=f"{topic}/0: no broker answers for offset 2"):
-        list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=0.5))
+        list(read(client_config(bootstrap), Span(topic, 0, 0, 9), deadline_s=3.0))

@@ -57,7 +57,7 @@ def owners(stack: Stack) -> dict[int, str]:
     deadline = time.monotonic() + DEADLINE_S
     while True:
         running = [worker.url for worker in stack.workers if worker.exit_code is None and worker.is_ready()]
-        views = [httpx.get(f"{url}/cluster", timeout=5).json()["owners"]["accounts"] for url in running]
+        views = [httpx.get(f"{url}/cluster", timeout=30).json()["owners"]["accounts"] for url in running]
         agreed = bool(views) and all(view == views[0] for view in views) and len(views[0]) == PARTITIONS
         if agreed and set(views[0].values()) == set(running):
             return {int(partition): url for partition, url in views[0].items()}

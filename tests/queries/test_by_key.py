@@ -26,7 +26,7 @@ async def test_every_worker_gives_the_same_row_for_every_key(cluster: Stack) -> 
     async with client() as http:
         await fill(http, cluster.urls("accounts")[0], balances)
         found = {
-            (url, account_id): await http.get(url + path_of(account_id))
+            (url, account_id): await answered(partial(http.get, url + path_of(account_id)))
             for url in cluster.urls("accounts")
             for account_id in balances
         }

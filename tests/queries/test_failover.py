@@ -18,8 +18,8 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
-LONGEST_ANSWER_S = 8.0  # a request to a frozen peer is given up after 3 s; the machine that runs the tests is busy
-BACK_WITHIN_S = 45.0
+LONGEST_ANSWER_S = 20.0  # a request to a frozen peer is given up after 3 s; the machine that runs the tests is busy
+BACK_WITHIN_S = 90.0
 
 
 @dataclass
@@ -111,7 +111,9 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
 
 def _await_return(worker: Worker, other: Worker) -> None:
     """Returns when `other` sees that `worker` owns partitions again."""
-    eventually(lambda: worker.url in httpx.get(f"{other.url}/cluster").json()["owners"]["accounts"].values())
+    eventually(
+        lambda: worker.url in httpx.get(f"{other.url}/cluster", timeout=30).json()["owners"]["accounts"].values()
+    )
     worker.await_ready()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.settings import DEV_ISSUER, Settings
 from tests.conftest import SHORTEST_SESSION_S
-from tests.queries.cluster import PARTITIONS, client, keys_in, path_of
+from tests.queries.cluster import PARTITIONS, answered, client, eventually, keys_in, path_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -47,9 +48,11 @@ async def test_every_worker_admits_the_holder_of_an_account_and_nobody_else(guar
         for key in keys:
             own = {"Authorization": f"Bearer {issuer.token('accounts', rights, key)}"}
             other = {"Authorization": f"Bearer {issuer.token('accounts', rights, 'other')}"}
-            assert (await http.post(guarded.urls("accounts")[0] + path_of(key), headers=own)).status_code == 201
+            once = own | {"Idempotency-Key": f"open-{key}"}
+            opened = await answered(partial(http.post, guarded.urls("accounts")[0] + path_of(key), headers=once))
+            assert opened.status_code == 201
             for url in guarded.urls("accounts"):
-                assert (await http.get(url + path_of(key), headers=own)).status_code == 200
+                assert (await answered(partial(http.get, url + path_of(key), headers=own))).status_code == 200
                 assert (await http.get(url + path_of(key), headers=other)).status_code == 403
                 assert (await http.post(url + path_of(key) + "/closure", headers=other)).status_code == 403
                 assert (await http.get(url + path_of(key))).status_code == 401
@@ -60,8 +63,10 @@ async def test_lists_and_the_cluster_view_are_gathered_from_all_workers(guarded:
     headers = {"Authorization": f"Bearer {issuer.token('accounts', rights, 'clerk')}"}
     async with client() as http:
         for url in guarded.urls("accounts"):
-            listed = await http.get(f"{url}/accounts", params={"complete": "true"}, headers=headers)
+            listed = await answered(partial(http.get, f"{url}/accounts", params={"complete": "true"}, headers=headers))
             assert listed.status_code == 200
-            seen = (await http.get(f"{url}/cluster", headers=headers)).json()
-            assert [member["reachable"] for member in seen["members"]] == [True, True]
+            await eventually(
+                partial(http.get, f"{url}/cluster", headers=headers),
+                lambda a: [member["reachable"] for member in a.json()["members"]] == [True, True],
+            )
             assert (await http.get(f"{url}/cluster")).status_code == 401

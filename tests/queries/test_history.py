@@ -70,11 +70,11 @@ async def _whole(http: httpx.AsyncClient, url: str, key: str) -> None:
     found = await history(http, url, key)
     assert [each["sequence"] for each in found] == list(range(1, EVENTS_OF_ONE + 1))
     assert [each["data"].get("amount_cents") for each in found[1:]] == list(range(2, EVENTS_OF_ONE + 1))
-    behind = await http.get(f"{url}{path_of(key)}/events", params={"cursor": 10 * EVENTS_OF_ONE})
+    behind = await answered(partial(http.get, f"{url}{path_of(key)}/events", params={"cursor": 10 * EVENTS_OF_ONE}))
     assert behind.json() == {"items": [], "cursor": None}
     for sequence in (1, 49, 50, 51, 100, 137, 250, EVENTS_OF_ONE):
         for as_of in (sequence, found[sequence - 1]["occurred_at"]):
-            row = (await http.get(url + path_of(key), params={"as_of": as_of})).json()
+            row = (await answered(partial(http.get, url + path_of(key), params={"as_of": as_of}))).json()
             assert (row["sequence"], row["balance_cents"]) == (sequence, balance(sequence)), as_of
 
 
@@ -88,7 +88,9 @@ async def test_a_history_includes_the_event_just_acknowledged(cluster: Stack) ->
                 sent = await charge(http, cluster.workers[0].url, key, sequence, sequence)
                 position = {"min_position": sent.headers["onefold-position"], "wait": "5"}
                 for params in (behind, behind | position):
-                    answer = await http.get(f"{cluster.workers[sequence % 3].url}{path_of(key)}/events", params=params)
+                    answer = await answered(
+                        partial(http.get, f"{cluster.workers[sequence % 3].url}{path_of(key)}/events", params=params)
+                    )
                     assert answer.status_code == 200, answer.text
                     assert [each["sequence"] for each in answer.json()["items"]] == [sequence]
                     assert answer.headers["onefold-position"].startswith("accounts.commands.v1/")
@@ -106,13 +108,13 @@ async def test_events_removed_by_retention_are_410_and_later_events_are_served(c
         for removed in admin.delete_records([TopicPartition(*place, cut)]).values():
             await asyncio.to_thread(removed.result)
         for url in cluster.urls("accounts"):
-            gone = await http.get(f"{url}{path_of(key)}/events")
+            gone = await answered(partial(http.get, f"{url}{path_of(key)}/events"))
             assert (gone.status_code, gone.json()["code"]) == (410, "history.archived")
             assert "only after event 55:" in gone.json()["detail"]
-            rest = (await http.get(f"{url}{path_of(key)}/events", params={"cursor": 55})).json()
+            rest = (await answered(partial(http.get, f"{url}{path_of(key)}/events", params={"cursor": 55}))).json()
             assert [each["sequence"] for each in rest["items"]] == list(range(56, 71))
             for as_of, expected in ((50, 200), (53, 410), (70, 200)):
-                answer = await http.get(url + path_of(key), params={"as_of": as_of})
+                answer = await answered(partial(http.get, url + path_of(key), params={"as_of": as_of}))
                 assert answer.status_code == expected, answer.text
 
 
@@ -127,5 +129,5 @@ async def test_a_worker_that_lost_its_disk_restores_history_with_the_rows(cluste
         owners(cluster)
         for url in cluster.urls("accounts"):
             assert [each["sequence"] for each in await history(http, url, key)] == list(range(1, 121))
-            row = (await http.get(url + path_of(key), params={"as_of": 77})).json()
+            row = (await answered(partial(http.get, url + path_of(key), params={"as_of": 77}))).json()
             assert row["balance_cents"] == balance(77)

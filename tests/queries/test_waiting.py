@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import httpx
 import pytest
 
 from shared.dev.stack import Stack
-from tests.queries.cluster import client, eventually, key_of, path_of, post
+from tests.queries.cluster import answered, client, eventually, key_of, path_of, post
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -23,7 +24,7 @@ async def test_all_waiters_are_answered_when_the_condition_is_met(cluster: Stack
         await post(http, owner.url + path)
         urls = [cluster.urls("accounts")[i % 3] + path for i in range(WAITERS)]
         wishes = {"until": "balance_cents:500", "wait": "30"}
-        reads = [asyncio.ensure_future(http.get(url, params=wishes)) for url in urls]
+        reads = [asyncio.ensure_future(answered(partial(http.get, url, params=wishes))) for url in urls]
         await _waiting(http, owner.url, WAITERS)
         await post(http, f"{owner.url}{path}/charges", {"amount_cents": 499})
         assert (await http.get(owner.url + path)).json()["balance_cents"] == 499
@@ -60,7 +61,7 @@ async def test_no_waiter_is_left_after_its_caller_hangs_up(cluster: Stack) -> No
             for read in reads:
                 read.cancel()
             await asyncio.gather(*reads, return_exceptions=True)
-        await _waiting(http, owner.url, 0, deadline_s=5)
+        await _waiting(http, owner.url, 0, deadline_s=WOKEN_S)
 
 
 async def test_a_waiter_whose_key_moves_gets_503_and_is_not_left_waiting(cluster: Stack) -> None:

@@ -27,6 +27,25 @@ def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
         wired(TOPOLOGY, [])
 
 
+@pytest.mark.parametrize(
+    ("commands", "events", "kind"), [("jobs", "events", "commands"), ("commands", "facts", "events")]
+)
+def test_a_topic_whose_name_tells_another_kind_is_refused_at_start_up(commands: str, events: str, kind: str) -> None:
+    """The mirror would leave it out."""
+    topics = Topic(f"accounts.{commands}.v1"), Topic(f"accounts.{events}.v1")
+    table = replace(ACCOUNTS, source=topics[0])
+    aggregate = Aggregate(DECIDER, table=table, events=topics[1])
+    with pytest.raises(ValueError, match=rf" holds {kind}, and .*; fix: call it accounts\.{kind}\.v1"):
+        wired(Topology("accounts", topics, (table,)), [aggregate])
+
+
+def test_timers_that_are_called_something_else_are_refused_at_start_up() -> None:
+    topology = Topology("accounts", (COMMANDS, Topic("accounts.waits.v1")))
+    waits = Delay(source=topology.topics[1], target=COMMANDS, delay_s=1.0)
+    with pytest.raises(ValueError, match=r"accounts\.waits\.v1 holds timers, .*; fix: call it accounts\.timers\.v1"):
+        wired(topology, [waits])
+
+
 def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
     topology = Topology("accounts", (Topic("accounts.timers.v1"),))
     with pytest.raises(ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: add a Delay to its"):
