@@ -126,6 +126,7 @@ class Archive:
             .mode("append")
             .partitionBy("occurred_on")
             .option("userMetadata", json.dumps({_ENDS: {self.topic: ends}}))
+            .option("delta.logRetentionDuration", "interval 36500 days")  # the ends are in the log
             # Delta lets only one of two runs from the same start commit
             .option("txnAppId", f"{self.topic} from {json.dumps(starts)}")
             .option("txnVersion", 1)

@@ -50,6 +50,7 @@ _RECORDS = "partition int, key binary, value binary"
 _KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
 _MALFORMED = "__malformed"
 _SHOWN = 200  # characters
+_DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
 _TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]"}  # Spark's own ends with milliseconds
 
 
@@ -163,6 +164,8 @@ class Backfill:
         _refuse_own_names(rows.columns)
         _refuse_fields(self._mapping.events, self._table.pure.events)
         self._refuse_workers()
+        group = self._table.topology.group
+        before = self._brokers.positions(group)
         refuse_unshared(self._spark, rejects)
         numbered = self._numbered(rows).cache()
         events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
@@ -173,8 +176,17 @@ class Backfill:
         good = events.join(reasons.select("key"), "key", "left_anti")
         missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
         written = missing.count()
-        self._append(missing, self._table.events.name)
-        self._append(self._rows(), self._table.changelog)
+        self._refuse_workers()  # again: some time has passed
+        try:
+            _write_in_order(missing, self._brokers.bootstrap, self._table.events.name)
+            self._refuse_workers()
+            _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog)
+            self._refuse_workers()
+            if self._brokers.positions(group) != before:
+                raise GroupIsLive(f"workers of {group} ran meanwhile, and may have numbered events anew")
+        except BaseException as error:
+            error.add_note("events may be there without their rows; fix: keep the workers stopped, then run this again")
+            raise
         return Entered(written, good.count() - written, rejected.count())
 
     def _refuse_workers(self) -> None:
@@ -186,10 +198,6 @@ class Backfill:
         needs_positions = topology.version > 1 or reactions_in(self._table.package)
         if needs_positions and not self._brokers.positions(topology.group):
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
-
-    def _append(self, records: DataFrame, topic: str) -> None:
-        self._refuse_workers()  # again: some time has passed
-        _write_in_order(records, self._brokers.bootstrap, topic)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
@@ -228,9 +236,11 @@ class Backfill:
         return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
-        """The events that the topic already has: key, sequence, known."""
+        """The events that the topic already has: key, sequence, known, last_known: the greatest sequence of the key."""
         sequence = sources.field("sequence").cast("long").alias("sequence")
-        return self._history_so_far().frame.select("key", sequence, F.col("value").alias("known"))
+        last = F.max("sequence").over(Window.partitionBy("key"))
+        known = self._history_so_far().frame.select("key", sequence, F.col("value").alias("known"))
+        return known.withColumn("last_known", last)
 
     def _rows(self) -> DataFrame:
         """The row of every key that has none, or whose events go beyond it."""
@@ -288,7 +298,10 @@ def _event(rule: Rule) -> Column:
 def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:
     """Why keys are rejected, the first reason of each: key, reason."""
     other = F.when(F.col("known") != F.col("value"), F.concat(F.lit("there is another event "), F.col("sequence")))
-    reason = F.coalesce("reason", other)
+    last = F.max("last_known").over(Window.partitionBy("key"))
+    gap = F.concat(F.lit("event "), F.col("sequence"), F.lit(" is missing, and event "), last, F.lit(" is there"))
+    late = F.when(F.col("known").isNull() & (F.col("sequence") < last), gap)
+    reason = F.coalesce("reason", other, late)
     found = events.select("key", "sequence", reason.alias("reason")).where("reason IS NOT NULL")
     return found.unionByName(unfoldable).groupBy("key").agg(F.min_by("reason", "sequence").alias("reason"))
 
@@ -390,4 +403,5 @@ def _write_in_order(records: DataFrame, bootstrap: str, topic: str) -> None:
     """One producer writes all records of a partition, so that they stay in order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
-    to_topic(ordered.select("partition", "key", "value").write, bootstrap, topic).save()
+    writer = to_topic(ordered.select("partition", "key", "value").write, bootstrap, topic)
+    writer.option("kafka.delivery.timeout.ms", _DELIVERY_TIMEOUT_MS).save()

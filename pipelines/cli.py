@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from py4j.protocol import Py4JError
@@ -286,14 +286,18 @@ def main() -> None:
     try:
         cli(prog_name="python3 dev.py")
     except (OnefoldError, OSError) as error:
-        typer.echo(str(error), err=True)
-        sys.exit(2)
+        _give_up(str(error), error)
     except (PySparkException, Py4JError) as error:
-        typer.echo(f"Spark failed: {cause(str(error))}", err=True)
-        sys.exit(2)
+        _give_up(f"Spark failed: {cause(str(error))}", error)
     except Exception:
         traceback.print_exc()
         sys.exit(2)
+
+
+def _give_up(told: str, error: Exception) -> NoReturn:
+    """Shows also the notes that were added to the error."""
+    typer.echo("\n".join([told, *getattr(error, "__notes__", [])]), err=True)
+    sys.exit(2)
 
 
 _RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
@@ -302,7 +306,7 @@ _RAISED = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\
 def cause(report: str) -> str:
     """The one line of a Java stack trace that says why."""
     if "No space left on device" in report:
-        return "the disk is full. Free some space; half-done work is not visible and is done again"
+        return "the disk is full. Free some space, then run it again"
     if found := re.search(r"^(?:shared|pipelines)\.[\w.]+: (.+)$", report, re.MULTILINE):
         return found[1]  # by a Python worker
     if "Python worker exited unexpectedly" in report:

@@ -3,7 +3,7 @@
 A mirror copies each partition by itself, with new offsets: rows and positions of the first cluster mean nothing here.
 What holds is that every partition has a prefix of its records, in their order. That is enough: the events give the
 state, and which commands they came from. Commands after the last of those are decided here, as they were there. What
-policies send in answer to the events, and what is not among the commands, is sent.
+policies send in answer to the events, and what did not arrive, is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import structs
 from pydantic_core import to_json
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
@@ -36,7 +36,12 @@ from shared.topology import Topic
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
 _COMMAND = ["partition", "key", "command_id"]  # an id is one aggregate's
 _TAKEN_OVER = "key binary, row binary"
-_SENT = "reaction int, partition int, offset long, index int, topic string, key binary, command_id string, body binary"
+_SENT = (
+    "reaction int, partition int, source binary, offset long, index int, "
+    "topic string, key binary, command_id string, body binary"
+)
+# a policy sends to each key in the order of the events of each key
+_IN_ORDER = ["reaction", "partition", "source", "topic", "key"]
 
 
 class MirroredRebuild(Rebuild):
@@ -70,16 +75,17 @@ class MirroredRebuild(Rebuild):
     def _undecided(self, table: FoldedTable) -> Positions:
         """The first command after those whose events have arrived; the end where commands lag behind their events.
 
-        Commands that retention has removed led to the first events, those that have not arrived to the last.
+        Commands that retention has removed led to the first events, those that have not arrived to the last. A retried
+        dead letter leads to an event behind those of later commands.
         """
         topic = table.table.source.name
         command = sources.field("causation_id").alias("command_id")
         causes = self._all(table.events.name).select("partition", "key", command, F.col("offset").alias("event"))
         causes = causes.where("command_id IS NOT NULL").join(self._first(topic), _COMMAND, "left")
-        of_last_event = F.max_by("offset", "event").alias("last")  # null if it is not there
-        reached = causes.groupBy("partition").agg(F.count("offset").alias("found"), of_last_event).where("found > 0")
+        of_last_event = F.max_by("offset", "event").alias("of_last")  # null if it is not there
+        reached = causes.groupBy("partition").agg(F.max("offset").alias("at"), of_last_event).where("at IS NOT NULL")
         ends = self._brokers.settled_ends(topic)
-        known = {row.partition: ends[row.partition] if row.last is None else row.last + 1 for row in reached.collect()}
+        known = {row.partition: ends[row.partition] if row.of_last is None else row.at + 1 for row in reached.collect()}
         return self._brokers.starts(topic) | known
 
     def _not_due(self, topic: str) -> Positions:
@@ -104,7 +110,11 @@ class MirroredRebuild(Rebuild):
         return commands.groupBy(*_COMMAND).agg(F.min("offset").alias("offset"))
 
     def _unsent(self, plan: Plan) -> list[Record]:
-        """What policies send in answer to the mirrored events, without what has arrived or taken effect."""
+        """What policies send in answer to the mirrored events, without what has arrived or taken effect.
+
+        Nor what precedes that: retention has removed it since. A reservation, sent again after it was shipped, would
+        stay for ever.
+        """
         sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
         if not sent:
             return []
@@ -113,7 +123,10 @@ class MirroredRebuild(Rebuild):
             for topic in self._exchanged()
         ]
         union = partial(reduce, DataFrame.unionByName)
-        missing = union(sent).join(union(known), "command_id", "left_anti")
+        marked = union(sent).join(union(known).distinct().withColumn("known", F.lit(True)), "command_id", "left")
+        place = F.struct("offset", "index")
+        reached = F.max(F.when(F.col("known"), place)).over(Window.partitionBy(*_IN_ORDER))
+        missing = marked.withColumn("reached", reached).where(F.col("reached").isNull() | (place > F.col("reached")))
         ordered = missing.orderBy("reaction", "partition", "offset", "index").collect()
         return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
 
@@ -137,17 +150,20 @@ class MirroredRebuild(Rebuild):
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """From the events alone: no changelog of the first cluster is here."""
         sequence = sources.field("sequence").cast("long")
-        caused = records.frame.select("key", sources.field("causation_id"), sequence)
+        caused = records.frame.select("key", sources.field("causation_id"), sources.field("correlation_id"), sequence)
         return caused.mapInArrow(_decided, _TAKEN_OVER)
 
 
 def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each key's row without a state: the latest commands that its events came from."""
+    """Each key's row without a state: the latest commands that its events came from. A caller's begins a story."""
     rows: dict[bytes, Row[None]] = {}
-    for key, command, sequence in rows_of(batches):
+    for key, command, story, sequence in rows_of(batches):
         row = rows.get(key, Row(0, None, {}, -1))
-        accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
-        rows[key] = structs.replace(row, sequence=sequence) if command is None else row.after(accepted, None, -1)
+        if command is None:
+            rows[key] = structs.replace(row, sequence=sequence)
+        else:
+            accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
+            rows[key] = row.after(accepted, None, -1, by_policy=story != command)
     yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
 
 
@@ -156,9 +172,9 @@ def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> It
     reaction = reactions_in(package)[number]
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for partition, offset, _, _, value in rows_of(batches):
+        for partition, offset, _, source, value in rows_of(batches):
             with suppress(Exception):  # not an event that the policy answers, or one parked as a dead letter
                 for index, sent in enumerate(list(reaction.sends(value))):
-                    yield number, partition, offset, index, sent.topic, sent.key, sent.command_id, sent.body
+                    yield number, partition, source, offset, index, sent.topic, sent.key, sent.command_id, sent.body
 
     return as_batches(rows(), _SENT)

@@ -46,6 +46,13 @@ class DeadLettersMoved(OnefoldError):
     """
 
 
+class NothingRead(OnefoldError):
+    """The workers of a view have no position in its source, so no row can be wrong, and none proves anything.
+
+    Operator action: rebuild the version if it was raised; start its workers; then run it again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """agree, differ: how many keys. asked: of them also over HTTP. parked: keys whose later records wait.
@@ -84,7 +91,7 @@ def audit(
     """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
 
     archive: has the events that the topic no longer has. Raises BrokersUnavailable, HistoryIncomplete,
-    ServiceUnavailable or DeadLettersMoved.
+    ServiceUnavailable, DeadLettersMoved or NothingRead.
     """
     for _ in range(_TRIES):
         before = present_scope(brokers, table, parked_keys(brokers, table))
@@ -114,10 +121,16 @@ def audit(
 
 def _settled(brokers: Brokers, table: FoldedTable) -> Positions:
     """The end of the events that rows include: of an aggregate, all committed; of a view, its workers' positions."""
-    topic = table.events.name
+    topic, group = table.events.name, table.topology.group
     if not table.is_view:
         return brokers.settled_ends(topic)
-    return brokers.starts(topic) | brokers.positions(table.topology.group).get(topic, {})
+    starts, positions = brokers.starts(topic), brokers.positions(group).get(topic, {})
+    if not positions and starts != brokers.settled_ends(topic):
+        raise NothingRead(
+            f"{group} has no position in {topic}, so {table.table.name} has read nothing of it; fix: if `version` was "
+            f"raised, `rebuild {table.topology.service}`; start its workers, then run again"
+        )
+    return starts | positions
 
 
 def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:

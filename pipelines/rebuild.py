@@ -371,4 +371,5 @@ def _taking_over(
     folded = table.initial if state is None else from_json(state)
     # an offset that was not read yet is one of another topic, which was the table's source before
     offset = fields["offset"] if fields["offset"] < position else -1
-    return key, *_encoded(table.row_codec, Row(count, folded, fields["outcomes"], offset), None)
+    row = Row(count, folded, fields["outcomes"], offset, fields.get("reactions", {}))
+    return key, *_encoded(table.row_codec, row, None)

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.sinks import to_topic
+from shared.es.ids import AGGREGATE_ID_MAX_BYTES
 from shared.topology import Topic, Topology
 
 RESULTS = Topic("insights.results.v1")
@@ -16,8 +17,11 @@ def _as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
     """key: the kind and the key columns, `retention:1997-01-01:3`; value: an event that holds every column.
 
     A later record of a key replaces an earlier one. Each is the first event of its own, so its sequence is 1.
+    A key that would be longer than an id may be has a hash in place of its columns.
     """
-    name = F.concat_ws(":", F.lit(kind), *(F.col(column).cast("string") for column in key))
+    of = F.concat_ws(":", *(F.col(column).cast("string") for column in key))
+    fits = F.octet_length(of) < AGGREGATE_ID_MAX_BYTES - len(kind)
+    name = F.concat_ws(":", F.lit(kind), F.when(fits, of).otherwise(F.sha2(of, 256)))
     data = F.struct(F.lit(kind).alias("kind"), F.struct("*").alias("figures"))
     event_id = F.sha2(F.to_json("data"), 256)
     envelope = F.struct(

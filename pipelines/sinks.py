@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import spark_options
+from shared.kafka.producer import MAX_RECORD_BYTES
 
 
 class FolderNotShared(OnefoldError):
@@ -24,7 +25,8 @@ class FolderNotShared(OnefoldError):
 
 def to_topic(writer: Any, bootstrap: str, topic: str) -> Any:
     """The writer of a batch or a stream, set to lose and repeat no record; the caller saves or starts it."""
-    options = spark_options(bootstrap) | {"kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    safe = {"kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.max.request.size": str(MAX_RECORD_BYTES)}
+    options = spark_options(bootstrap) | safe
     return writer.format("kafka").options(**options).option("topic", topic)
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from pipelines import cli, parity
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, table_of
-from pipelines.events import HistoryIncomplete
+from pipelines.events import HistoryIncomplete, records_below
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.brokers import Brokers
@@ -55,6 +55,24 @@ def test_each_run_adds_the_new_committed_records(archive: Archive, brokers: Brok
     assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
     assert list(archive.problems(brokers)) == []
     assert list(archive.broken_sequences()) == ["noise: 1 events, numbered from None to None"]
+    (kept,) = archive.table().detail().select("properties").collect()
+    assert (
+        kept.properties["delta.logRetentionDuration"] == "interval 36500 days"
+    )  # Delta's own is 30, then ends are lost
+
+
+def test_records_archived_during_a_read_are_given_once(
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(*ANN_AND_BOB)
+    archive.extend(brokers)
+    known = archive.ends()
+    ledger.forget()
+    ledger.decide(("ann", CHARGE), ("bob", CHARGE))
+    archive.extend(brokers)
+    monkeypatch.setattr(Archive, "ends", lambda _: known)  # another run has added to it since
+    ends = brokers.settled_ends(archive.topic)
+    assert records_below(spark, brokers, archive.topic, ends, archive).frame.count() == 4
 
 
 @pytest.mark.usefixtures("executors_elsewhere")

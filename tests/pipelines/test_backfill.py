@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 from pydantic import Field
 from pydantic_core import to_json
+from pyspark.errors import AnalysisException
 from typer.testing import CliRunner
 
 from pipelines import backfill, parity
@@ -354,12 +355,42 @@ def test_a_row_follows_the_events_that_a_run_adds(
 def test_a_worker_that_starts_during_a_run_stops_it(
     ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = iter([(), (), ("worker",)])
+    members = iter([(), (), (), ("worker",)])
     monkeypatch.setattr(Brokers, "members", lambda *_: next(members))
-    with pytest.raises(GroupIsLive):
+    with pytest.raises(GroupIsLive) as stopped:
         fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects"))
+    assert "keep the workers stopped, then run this again" in stopped.value.__notes__[0]
     assert len(events(ledger)["bob"]) == 2
     assert read_records(ledger.bootstrap, ledger.table.changelog) == []
+
+
+def test_a_worker_that_ran_while_rows_were_written_is_noticed(
+    ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, table = backfill._write_in_order, ledger.table
+
+    def write_beside_a_worker(records: Any, bootstrap: str, topic: str) -> None:
+        write(records, bootstrap, topic)
+        if topic == table.changelog:
+            Brokers(bootstrap).commit(table.topology.group, {table.table.source.name: {0: 0}})
+
+    monkeypatch.setattr(backfill, "_write_in_order", write_beside_a_worker)
+    with pytest.raises(GroupIsLive, match="ran meanwhile"):
+        fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects"))
+
+
+def test_an_aggregate_that_lost_an_event_of_its_middle_gets_no_more(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, rejects = backfill._write_in_order, str(tmp_path / "rejects")
+    with monkeypatch.context() as patched:
+        patched.setattr(backfill, "_write_in_order", lambda records, *to: write(records.where("sequence = 2"), *to))
+        with pytest.raises(AnalysisException):  # rows have no sequence: it dies before they are written
+            fill.run(purchases.where("customer = 'ann'"), rejects)
+    assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=2, known=0, rejected=3)
+    assert [sequence for sequence, *_ in events(ledger)["ann"]] == [2]
+    reasons = {row.reason for row in spark.read.format("delta").load(rejects).collect()}
+    assert reasons == {"event 1 is missing, and event 2 is there"}
 
 
 def test_a_run_that_died_is_completed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from pipelines.insights import (
 )
 from pipelines.pictures import draw_retention, draw_revenue
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged
 from shared.kafka.brokers import Brokers
 from tests.pipelines.conftest import read_records
 
@@ -160,6 +162,7 @@ def test_a_stream_counts_what_a_batch_counts(
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     ledger.decide(("ann", Charge(amount_cents=500)), ("bob", Charge(amount_cents=70)), same_day=True)
     ledger.put_event("noise", b"no event")
+    ledger.put_event("eve", charged_next_year())
     follow()
     assert followed() == [("1997-01-01", 570)]
     follow()
@@ -171,6 +174,17 @@ def test_a_stream_counts_what_a_batch_counts(
     whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
     batch = revenue_by_day(charges(facts(whole, ledger.table))).collect()
     assert [(str(row.day), row.cents) for row in batch] == followed()[-1:]
+
+
+def charged_next_year() -> bytes:
+    return DECIDER.event_codec.write(
+        AccountCharged(amount_cents=9),
+        event_id="e",
+        aggregate_id="eve",
+        sequence=1,
+        occurred_at=datetime.now(UTC) + timedelta(days=365),
+        correlation_id="c",
+    )
 
 
 def test_the_aggregation_on_the_page_counts(spark: Any, ledger: Any, tmp_path: Path) -> None:

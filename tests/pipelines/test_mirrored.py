@@ -14,10 +14,12 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Producer
+from pydantic_core import from_json
 from typer.testing import CliRunner
 
 from pipelines import mirrored, parity
 from pipelines.archive import Archive
+from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_of
 from pipelines.cli import cli
 from pipelines.mirrored import MirroredRebuild
@@ -25,7 +27,7 @@ from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
 from shared.dev.worker import Worker
-from shared.es.row import UNKNOWN_BODY
+from shared.es.row import OUTCOMES_KEPT, UNKNOWN_BODY
 from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
@@ -97,6 +99,24 @@ def test_commands_resume_after_the_last_one_that_led_to_an_event(spark: Any, led
     put_commands(ledger, ("joe", "nothing was decided for him"))
     positions, _ = rebuilt(spark, ledger, tmp_path)
     assert positions == {"ann": 1, "bob": 2, "joe": 0}
+
+
+def test_commands_resume_after_all_that_were_decided_before_a_dead_letter_was_retried(
+    spark: Any, ledger: Any, tmp_path: Path
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE))
+    put_commands(ledger, ("ann", "c1"), ("ann", "refused"), ("ann", "c0"), ("ann", "never decided"))
+    positions, _ = rebuilt(spark, ledger, tmp_path)
+    assert positions["ann"] == 3
+
+
+def test_after_a_mirror_policies_displace_no_callers_commands() -> None:
+    """Of an event that a caller's command led to, the story is that command."""
+    sent = [(b"ann", f"p{number}", "c0", number + 2) for number in range(OUTCOMES_KEPT)]
+    causes = as_batches([(b"ann", "c0", "c0", 1), *sent], "key binary, command string, story string, sequence long")
+    ((_, row),) = rows_of(mirrored._decided(causes))
+    assert from_json(row)["outcomes"] == {"c0": [1, UNKNOWN_BODY]}
+    assert len(from_json(row)["reactions"]) == OUTCOMES_KEPT
 
 
 def test_commands_that_retention_has_removed_do_not_make_later_ones_decided(

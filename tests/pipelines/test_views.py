@@ -147,6 +147,13 @@ def test_a_view_may_lag_its_source_but_not_the_position_of_its_workers(spark: An
     assert "a: its row stopped at sequence 1, its events had gone on to 2" in view.audit(unread=1)
 
 
+def test_a_view_whose_workers_have_read_nothing_proves_nothing(spark: Any, bootstrap: str) -> None:
+    view = View(spark, bootstrap, "unreadviews")
+    view.receive(("a", CHARGED))
+    with pytest.raises(parity.NothingRead, match="has read nothing of it; fix: "):
+        parity.audit(spark, view.brokers, view.table)
+
+
 def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
