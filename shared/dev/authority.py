@@ -54,6 +54,11 @@ class Authority:
         return private + _pem(signed)
 
 
+def expires(pem: bytes) -> datetime:
+    """Until when the first certificate in `pem` is valid. Raises ValueError if there is none."""
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+
+
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 

@@ -18,6 +18,7 @@ from shared.topology import ENGINE_TABLES
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 _OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths
+_OPERATORS_SCOPES = "operations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ def _singular_of(name: str) -> str | None:
 def _check_free(root: Path, new: _Noun) -> None:
     if new.plural in _OWN_ROUTES:
         raise StageFailed(f"{new.plural} is reserved: every worker answers at /{new.plural}", "choose another name")
+    if new.plural == _OPERATORS_SCOPES:
+        raise StageFailed(f"{new.plural} is reserved: operators have its scopes", "choose another name")
     if new.plural in ENGINE_TABLES:
         raise StageFailed(f"{new.plural} is reserved: the engine keeps a table of that name", "choose another name")
     python = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}

@@ -23,7 +23,7 @@ from shared.child import Child
 from shared.dev.stages import StageFailed
 from shared.settings import PREFIX, Settings
 
-READY_DEADLINE_S = 60.0
+READY_DEADLINE_S = 180.0  # of all of a stack at once, on a busy machine; a dead one is told at once
 STOP_DEADLINE_S = 15.0
 _TICK_S = 0.05
 _TAIL_LINES = 15

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_a_lost_certificate_is_made_anew_with_the_one_it_belongs_to(tmp_path: Pa
     make_secrets(tmp_path, ["accounts"])
     (tmp_path / lost).unlink()
     assert make_secrets(tmp_path, ["accounts"]) == [tmp_path / "broker.pem", tmp_path / "ca.pem"]
+
+
+def test_certificates_that_expire_soon_are_made_anew(tmp_path: Path) -> None:
+    make_secrets(tmp_path, ["accounts"])
+    (tmp_path / "broker.pem").write_bytes(Authority().issue(["broker"], valid=timedelta(days=29)))
+    assert make_secrets(tmp_path, ["accounts"]) == [tmp_path / "broker.pem", tmp_path / "ca.pem"]
+    assert make_secrets(tmp_path, ["accounts"]) == []
 
 
 def test_secrets_that_a_full_disk_cut_off_are_made_whole_the_next_time(
@@ -131,8 +139,8 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None
                 pass
 
 
-@pytest.mark.parametrize(("version", "groups"), [(1, {"accounts-v2"}), (3, {"accounts-v2", "accounts-v4"})])
-def test_a_worker_may_ask_about_the_versions_around_its_own(version: int, groups: set[str]) -> None:
+@pytest.mark.parametrize(("version", "groups"), [(1, {"accounts-v2"}), (3, {"accounts", "accounts-v2", "accounts-v4"})])
+def test_a_worker_may_ask_about_all_versions_before_its_own_and_the_next(version: int, groups: set[str]) -> None:
     """Else it would ask for ever, and never be ready."""
     rules = rules_of(replace(TOPOLOGY, version=version), [])
     described = {rule.name for rule in rules if rule.operation == AclOperation.DESCRIBE}
