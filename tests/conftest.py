@@ -5,6 +5,7 @@ A whole run is two processes, each with one folder of tests at a time; each proc
 
 import logging
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
+FIRST = ("seed", "unit", "scaffold", "engine", "pipelines", "faults")
+"""The longest begin first, or one process would be left with one of them when the other ends. The scenarios of a seed,
+with many workers and brokers, run beside the lightest."""
+
 SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's partitions move after this time
 WORKER_SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
 
@@ -32,18 +37,25 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
     """Assigns whole folders, because their tests share brokers; faults by seed, as each process has its own brokers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if seed := re.search(r"seed\d+", nodeid):
-            return seed.group()
-        folder = nodeid.split("/")[1]
-        return "demo" if folder == "readme" else folder  # there is one demo at a time
+        return _scope_of(nodeid)
+
+
+def _scope_of(nodeid: str) -> str:
+    if seed := re.search(r"seed\d+", nodeid):
+        return seed.group()
+    folder = nodeid.split("/")[1]
+    return "demo" if folder == "readme" else folder  # there is one demo at a time
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
+    config.option.loadscopereorder = False  # keeps the order of `pytest_collection_modifyitems`
     return ByFolder(config, log)
 
 
 def pytest_configure() -> None:
     choose_seed()
+    # in the background of a script it is ignored, also by the processes that tests interrupt: they would never end
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # structlog's default traceback shows every local variable of every frame: ten seconds for one bug
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
@@ -57,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(TESTS).as_posix().startswith(LONG):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: _rank(_scope_of(item.nodeid)))
+
+
+def _rank(scope: str) -> int:
+    return next((rank for rank, begins in enumerate(FIRST) if scope.startswith(begins)), len(FIRST))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -16,7 +16,7 @@ from shared.checkout import found_services
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 BLOCK = re.compile(
-    r"^  (?P<name>[a-z-]+):\n    <<: \*worker\n    command: \[worker, (?P<service>\w+)\]\n"
+    r"^  (?P<name>[a-z0-9-]+):\n    <<: \*worker\n    command: \[worker, (?P<service>\w+)\]\n"
     r'    ports: \["127\.0\.0\.1:\$\{\w+_PORTS:-(?P<ports>\d+-\d+)\}:8000"\]\n',
     re.MULTILINE,
 )

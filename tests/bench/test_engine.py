@@ -14,13 +14,17 @@ from typer.testing import CliRunner
 
 from bench import cli, race
 from bench.begin import numbered
-from bench.lab import Lab
+from bench.lab import Lab, input_topic
 from bench.peers import PeerMissing
 from bench.progress import Group, Sample, steady
 from bench.report import Report, Result
-from bench.sides.engine import RawCodec
+from bench.sides.engine import RawCodec, processor, routes
 from bench.speed import Load, engine
+from bench.topology import engine_topology
 from shared.dev.stages import StageFailed
+from shared.http.api import create_api
+from shared.streams.wiring import wired
+from shared.testing.node import MemoryNode
 
 WHAT = ("engine", "decide", "restore", "http", "growth", "scale", "parts")
 ENGINE_RATIOS = {
@@ -123,6 +127,13 @@ def test_a_system_that_makes_no_more_progress_is_given_up(monkeypatch: pytest.Mo
 def test_a_run_with_too_few_commits_is_measured_whole() -> None:
     measured = steady([Sample(0, 0), Sample(2, 10), Sample(4, 20)], total=20)
     assert measured.events_per_s == 5
+
+
+@pytest.mark.parametrize(("work", "kind"), [("fold", "events"), ("raw", "events"), ("decide", "commands")])
+def test_the_engines_own_side_is_wired_and_has_routes(work: str, kind: str) -> None:
+    topology = engine_topology("b1", input_topic(kind, count=10, keys=2))
+    assert wired(topology, [processor(work, topology)])
+    assert create_api(MemoryNode(topology, []), routes).routes
 
 
 def test_the_raw_engine_checks_no_row() -> None:

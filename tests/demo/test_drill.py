@@ -79,7 +79,7 @@ def lose(mirror: Mirror, mirrored: int, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(drill, "Log", Shop)
     monkeypatch.setattr(drill, "Shop", Shop)
     monkeypatch.setattr(Drill, "_mirrored", lambda _: mirrored)
-    asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(mirror), timeout=5))
+    asyncio.run(asyncio.wait_for(Drill(10, begin)._lose(mirror), timeout=60))
 
 
 def test_a_drill_fails_at_the_first_order_that_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,14 @@ from demo.books import expected_books
 from demo.run import run
 
 def tampered(purchases):
-    books = expected_books(purchases)
-    return replace(books, accounts=books.accounts | {{"00189": 1}})
+    right.append(expected_books(purchases))
+    return replace(right[0], accounts=right[0].accounts | {{"00189": 1}})
 
-shop._SETTLED_S = 5.0
+async def found_when_settled(self, _):
+    return await found_as(self, right[0])
+
+right, found_as, shop.Shop.found_as = [], shop.Shop.found_as, found_when_settled
+shop._SETTLED_S = 60.0
 spark.parity = lambda _: spark.left_out("another test has it")
 print(run({FEW}, stay=True, expect=tampered).line)
 """

@@ -113,6 +113,7 @@ def test_a_killed_worker_restarts_at_its_old_address(new: New) -> None:
 def test_a_worker_is_at_its_old_address_in_the_next_process_too(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a loss of power its group still has the member at that address, and lets in no other one under its name."""
     urls = []
+    monkeypatch.setattr(worker_module, "_PORTS", range(19_000, 20_000))  # no worker of another test listens there
     for _ in range(2):
         monkeypatch.setattr(worker_module, "_given", set())
         urls.append(new("ready").url)
@@ -134,7 +135,7 @@ def test_a_paused_worker_does_not_answer_until_it_is_resumed(new: New) -> None:
     worker.pause()
     assert not worker.is_ready()
     worker.resume()
-    assert worker.is_ready()
+    eventually(worker.is_ready)
 
 
 @pytest.mark.parametrize("paused", [False, True])
