@@ -19,6 +19,7 @@ from shared.dev.stack import Stack
 from shared.settings import Settings
 from tests.faults.run import SEEN, choose_seed, listed
 
+pytest_plugins = ["tests.summary"]
 pytest.register_assert_rewrite("tests.shop.books")
 
 TESTS = Path(__file__).parent

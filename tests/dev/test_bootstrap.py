@@ -11,11 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 CLI = """
@@ -99,10 +100,7 @@ def test_two_concurrent_first_runs_make_one_environment_and_later_runs_install_n
 
 def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> None:
     run = checkout.start("demo")
-    deadline = time.monotonic() + 30
-    while not (checkout.root / ".venv" / "bin").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually((checkout.root / ".venv" / "bin").exists)
     run.send_signal(signal.SIGINT)
     _, complained = run.communicate(timeout=30)
     assert run.returncode == 130

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from services.accounts.topology import COMMANDS
 from shared.dev.stack import Stack
 from shared.kafka.producer import producer_config
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 DEADLINE_S = 60.0
 
@@ -35,7 +35,7 @@ def send(bootstrap: str, partition: int, key: bytes | None, *values: bytes | Non
 def letter(stack: Stack, letter_id: str) -> dict[str, Any] | None:
     """What the first worker says is parked under the id; None when nothing is. Waits while the partition moves."""
     url = f"{stack.workers[0].url}/dead-letters/{quote(letter_id, safe='')}"
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while True:
         try:
             answer = httpx.get(url, timeout=10)
@@ -43,7 +43,7 @@ def letter(stack: Stack, letter_id: str) -> dict[str, Any] | None:
             answer = None
         if answer is not None and answer.status_code in (200, 404):
             return dict(answer.json()) if answer.status_code == 200 else None
-        assert time.monotonic() < deadline, answer
+        deadline.check(answer)
         time.sleep(0.1)
 
 

@@ -34,7 +34,7 @@ from shared.positions import Partition
 from shared.settings import Settings
 from tests.faults.log import with_open_transactions
 from tests.queries.cluster import owners
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -199,10 +199,10 @@ def _member(bootstrap: str, group: str, instance_id: str | None = None) -> Itera
     consumer = Consumer(config | ({"group.instance.id": instance_id} if instance_id else {}))
     with closing(consumer):
         consumer.subscribe([SOURCE[0]])
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while not consumer.assignment():
             consumer.poll(0.1)
-            assert time.monotonic() < deadline, "the member was never assigned a partition"
+            deadline.check("the member was never assigned a partition")
         yield consumer
 
 
@@ -220,10 +220,10 @@ def _pending(bootstrap: str, group: str, member: Consumer) -> Iterator[None]:
 
 
 def _eventually(ask: Callable[[], Answer]) -> Answer:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while True:
         try:
             return ask()
-        except OffsetsUnknown:
-            assert time.monotonic() < deadline
+        except OffsetsUnknown as unknown:
+            deadline.check(unknown)
             time.sleep(0.05)

@@ -44,6 +44,7 @@ from tests.faults.verdict import (
     wrong_chapters,
     wrong_log,
 )
+from tests.waiting import Deadline, Late
 
 DEADLINE_S = 120.0
 TICK_S = 0.05
@@ -62,8 +63,10 @@ class Void(AssertionError):
 
 def observe(happened: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Waits until it has happened. Raises Void when it does not."""
-    if not _holds_in_time(happened, deadline_s):
-        raise Void(f"not seen within {deadline_s:.0f} s: {what}")
+    try:
+        await_in_time(happened, what, deadline_s)
+    except Late as late:
+        raise Void(f"not seen: {late}") from None
 
 
 class Violated(AssertionError):
@@ -75,23 +78,12 @@ class Violated(AssertionError):
         self.violations = violations
 
 
-class Late(AssertionError):
-    """Something is not done yet: the machine may be too slow, or a promise broken."""
-
-
 def await_in_time(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Waits until it is so. Raises Late when it is not."""
-    if not _holds_in_time(holds, deadline_s):
-        raise Late(f"not so within {deadline_s:.0f} s: {what}")
-
-
-def _holds_in_time(holds: Callable[[], object], deadline_s: float) -> bool:
-    deadline = time.monotonic() + deadline_s
+    deadline = Deadline(deadline_s)
     while not holds():
-        if time.monotonic() > deadline:
-            return False
+        deadline.check(what)
         time.sleep(TICK_S)
-    return True
 
 
 class Scenario:
@@ -332,13 +324,12 @@ class Scenario:
         return {place: start for place, start in self._starts.items() if place[0] in topics}
 
     def _patiently(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while True:
             try:
                 return ask(*arguments)
-            except (KafkaException, OffsetsUnknown):
-                if time.monotonic() > deadline:
-                    raise
+            except (KafkaException, OffsetsUnknown) as unknown:
+                deadline.check(unknown)
                 time.sleep(TICK_S)
 
 
@@ -382,7 +373,7 @@ def is_frozen(worker: Worker) -> bool:
 
 def get(worker: Worker, path: str) -> tuple[int, Any]:
     """(status, JSON) of the answer, asking again for as long as it is 503."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while True:
         connection = http.client.HTTPConnection(worker.url.removeprefix("http://"), timeout=30)
         try:
@@ -391,8 +382,9 @@ def get(worker: Worker, path: str) -> tuple[int, Any]:
             body = json.loads(answer.read())
         finally:
             connection.close()
-        if answer.status != 503 or time.monotonic() > deadline:
+        if answer.status != 503:
             return answer.status, body
+        deadline.check(body)
         time.sleep(TICK_S)
 
 

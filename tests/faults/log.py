@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from confluent_kafka.admin import (
 
 from shared.kafka.brokers import Brokers
 from shared.positions import Partition
+from tests.waiting import Deadline
 
 DEADLINE_S = 60.0
 LEADERS_S = 10.0
@@ -46,7 +46,7 @@ def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
     """Every committed record from `starts` on. Call it only while no transaction is open."""
     found: Records = {partition: [] for partition in starts}
     missing = set(starts)
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     with closing(_reader(bootstrap, starts)) as consumer:
         while missing:
             for message in consumer.consume(5_000, 0.2):
@@ -56,7 +56,7 @@ def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
                     found[place].append(_read(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     missing.discard(place)
-            assert time.monotonic() < deadline, f"not read to the end within {DEADLINE_S:.0f} s: {sorted(missing)}"
+            deadline.check(f"not read to the end within {DEADLINE_S:.0f} s: {sorted(missing)}")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,7 +19,7 @@ from shared.kafka.provision import provision
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
 from shared.settings import Settings
 from shared.topology import Topic, Topology
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.long
 
@@ -77,12 +76,12 @@ def test_the_ends_of_a_lost_broker_are_unknown_until_it_has_a_successor(
 
 def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
     """The first answer; until then, only that the ends are unknown."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while True:
         try:
             return ends()
-        except (OffsetsUnknown, BrokersUnavailable):
-            assert time.monotonic() < deadline
+        except (OffsetsUnknown, BrokersUnavailable) as unknown:
+            deadline.check(unknown)
 
 
 def commit(producer: TransactionalProducer) -> TransactionAborted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord
+from tests.waiting import Deadline
 
 pytestmark = pytest.mark.broker
 
@@ -36,9 +36,9 @@ async def reading(bootstrap: str) -> AsyncIterator[Reader]:
 async def read_until(reader: Reader, done: Callable[[list[ReadRecord]], bool], limit: int = 500) -> list[ReadRecord]:
     """All records that arrive until `done` says so."""
     found: list[ReadRecord] = []
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while not done(found):
-        assert time.monotonic() < deadline, found[-3:]
+        deadline.check(found[-3:])
         for tp, records in (await reader.getmany(100, limit)).items():
             assert {(record.topic, record.partition) for record in records} == {tp}
             found += records

@@ -38,6 +38,7 @@ from shared.settings import Settings
 from shared.topology import Topic, Topology
 from tests.conftest import WORKER_SETTINGS, accounts_stack
 from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
+from tests.waiting import Deadline
 
 CHARGE = Charge(amount_cents=500)
 CLIENTS = 4
@@ -221,9 +222,9 @@ def charge(url: str, account: str, command_id: str) -> int | None:
 
 
 def charged(url: str, account: str, command_id: str) -> int:
-    deadline = time.monotonic() + ANSWER_S
+    deadline = Deadline(ANSWER_S)
     while (sequence := charge(url, account, command_id)) is None:
-        assert time.monotonic() < deadline, f"{command_id} is not answered"
+        deadline.check(f"{command_id} is not answered")
     return sequence
 
 
@@ -232,12 +233,12 @@ def mirrored_events(bootstrap: str) -> list[Any]:
 
 
 def await_events(bootstrap: str, count: int) -> None:
-    deadline = time.monotonic() + MIRROR_S
+    deadline = Deadline(MIRROR_S)
     mirrored = 0
     while mirrored < count:
         with suppress(BrokersUnavailable):  # the topic does not exist yet
             mirrored = len(read_records(bootstrap, "accounts.events.v1"))
-        assert time.monotonic() < deadline, f"{mirrored} events were mirrored, and no more"
+        deadline.check(f"{mirrored} events were mirrored, and no more")
 
 
 def abort_an_event(bootstrap: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines import progress
+from tests.waiting import Deadline
 
 DEADLINE_S = 60.0
 
@@ -20,9 +21,9 @@ def test_a_log_is_told_of_a_step_while_it_runs(spark: Any, tmp_path: Path, monke
     told, seen = tmp_path / "told", list[str]()
 
     def until_told(batches: Iterable[Any]) -> Iterator[Any]:
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while not told.exists():
-            assert time.monotonic() < deadline, "nobody was told"
+            deadline.check("nobody was told")
             time.sleep(0.01)
         yield from batches
 

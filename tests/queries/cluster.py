@@ -19,6 +19,7 @@ from shared.dev.worker import Worker
 from shared.http.peers import PEER_HEADER, peer_tokens
 from shared.kafka.murmur2 import partition_of
 from shared.settings import Settings
+from tests.waiting import Deadline
 
 DEADLINE_S = 60.0
 PARTITIONS = TOPOLOGY.partitions
@@ -54,14 +55,14 @@ def owned_by(stack: Stack, worker: Worker) -> list[int]:
 
 def owners(stack: Stack) -> dict[int, str]:
     """The owner of each partition; asks until all ready workers agree and each partition has an owner."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while True:
         running = [worker.url for worker in stack.workers if worker.exit_code is None and worker.is_ready()]
         views = [httpx.get(f"{url}/cluster", timeout=30).json()["owners"]["accounts"] for url in running]
         agreed = bool(views) and all(view == views[0] for view in views) and len(views[0]) == PARTITIONS
         if agreed and set(views[0].values()) == set(running):
             return {int(partition): url for partition, url in views[0].items()}
-        assert time.monotonic() < deadline, f"the owners never settled: {views}"
+        deadline.check(f"the owners never settled: {views}")
         time.sleep(0.2)
 
 
@@ -104,9 +105,9 @@ async def eventually(
     ask: Callable[[], Awaitable[httpx.Response]], done: Callable[[httpx.Response], bool], deadline_s: float = DEADLINE_S
 ) -> httpx.Response:
     """The first answer that is `done`."""
-    deadline = time.monotonic() + deadline_s
+    deadline = Deadline(deadline_s)
     while not done(answer := await ask()):
-        assert time.monotonic() < deadline, (answer.status_code, answer.text)
+        deadline.check((answer.status_code, answer.text))
         await asyncio.sleep(0.1)
     return answer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import pytest
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from tests.queries.cluster import client, fill, key_of, path_of, post
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -146,10 +145,10 @@ async def test_a_stopping_worker_serves_nothing_stale(cluster: Stack) -> None:
 
 async def _all_right(http: httpx.AsyncClient, urls: Sequence[str], balances: Mapping[str, int]) -> None:
     """Returns when every URL answers every key with 200 and the right balance."""
-    deadline = time.monotonic() + BACK_WITHIN_S
+    deadline = Deadline(BACK_WITHIN_S)
     for url in urls:
         for account_id, cents in balances.items():
             while (answer := await http.get(url + path_of(account_id))).status_code != 200:
-                assert time.monotonic() < deadline, answer.text
+                deadline.check(answer.text)
                 await asyncio.sleep(0.1)
             assert answer.json()["balance_cents"] == cents

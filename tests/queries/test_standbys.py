@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from tests.queries.cluster import (
     statuses,
 )
 from tests.queries.cluster import eventually as http_eventually
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
@@ -128,9 +127,9 @@ async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, 
     """Returns when, for each row, one worker besides the owner has it."""
     for account_id, cents in balances.items():
         copies, asked = 0, f"{path_of(account_id)}?max_lag={ENOUGH}"
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while copies < 2:
-            assert time.monotonic() < deadline, f"no standby has {account_id}"
+            deadline.check(f"no standby has {account_id}")
             reads = [await http.get(url + asked, headers=as_peer(asked)) for url in stack.urls("accounts")]
             copies = sum(read.status_code == 200 and read.json()["balance_cents"] == cents for read in reads)
             await asyncio.sleep(0.1)

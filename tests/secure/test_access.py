@@ -27,6 +27,7 @@ from shared.kafka.spans import Span, read
 from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
 from shared.settings import Principal, Settings
 from tests.secure.conftest import Secured, password_of
+from tests.waiting import Deadline
 
 pytestmark = pytest.mark.broker
 
@@ -178,13 +179,14 @@ def operations(asked: Mapping[str, Any]) -> dict[str, set[AclOperation]]:
 
 def patiently(ask: Callable[[], Any]) -> Any:
     """The answer, once a new broker knows the group's coordinator."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = Deadline()
     while True:
         try:
             return ask()
         except KafkaException as failure:
-            if failure.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > deadline:
+            if failure.args[0].code() != KafkaError.NOT_COORDINATOR:
                 raise
+            deadline.check(failure)
             time.sleep(0.1)
 
 

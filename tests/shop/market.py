@@ -17,7 +17,7 @@ from shared.es.ids import derived_id
 from shared.positions import Partition
 from shared.testing.conversation import Said
 from tests.faults.log import Records, read_all, read_whole
-from tests.waiting import eventually
+from tests.waiting import Deadline, eventually
 
 DEADLINE_S = 90.0
 PAUSE_S = 0.05
@@ -94,7 +94,7 @@ class Market:
         return found
 
     def _answer(self, service: str, method: str, path: str, **parts: Any) -> httpx.Response:
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while True:
             for url in self.stack.urls(service):
                 try:
@@ -103,7 +103,7 @@ class Market:
                     continue
                 if answer.status_code not in (httpx.codes.ACCEPTED, httpx.codes.SERVICE_UNAVAILABLE):
                     return answer
-            assert time.monotonic() < deadline, f"{service} does not answer {method} {path}"
+            deadline.check(f"{service} does not answer {method} {path}")
             time.sleep(PAUSE_S)
 
     def workers(self, service: str) -> Sequence[Worker]:

@@ -19,6 +19,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
 from shared.topology import Topic, Topology
 from tests.conftest import accounts_stack
+from tests.waiting import Deadline
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -103,10 +104,10 @@ def come_back(kafka: EmbeddedKafka, order: Sequence[int]) -> None:
 
 def insist(request: Callable[[], httpx.Response], status: int) -> httpx.Response:
     """The answer with this status; asks again while the answer is 503."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while (answer := request()).status_code != status:
         assert answer.status_code == 503, answer.text
-        assert time.monotonic() < deadline, answer.text
+        deadline.check(answer.text)
         time.sleep(0.5)
     return answer
 

@@ -26,6 +26,7 @@ from shared.kafka.provision import load_topologies
 from shared.testing.conversation import Said
 from tests.scaffold.conftest import copied
 from tests.shop.market import read
+from tests.waiting import Deadline
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "recovering-from-a-bug.md"
 DEADLINE_S = 120.0
@@ -53,10 +54,10 @@ class Reader:
         *first, last = commands.splitlines()
         for line in first:
             self._run(line)
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = Deadline(DEADLINE_S)
         while not _agrees(said := self._run(last, answer), answer):
             assert "curl" in last, said
-            assert time.monotonic() < deadline, said
+            deadline.check(said)
             time.sleep(0.5)
 
     def _run(self, line: str, answer: Block | None = None) -> str:
@@ -127,9 +128,9 @@ def await_quiet(bootstrap: str) -> None:
     """Until inventory has committed its position behind the last marker, as it has when a person has read on."""
     offsets, places = Offsets(bootstrap), [(EVENTS.name, number) for number in range(INVENTORY.partitions)]
     ends = offsets.ends(places)
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = Deadline(DEADLINE_S)
     while (committed := offsets.committed(INVENTORY.group, places)) != ends:
-        assert time.monotonic() < deadline, f"committed {committed} of {ends}"
+        deadline.check(f"committed {committed} of {ends}")
         time.sleep(0.5)
 
 

@@ -1,0 +1,26 @@
+"""A plugin of pytest: at the end of a run, which tests were late, and how long each folder took."""
+
+from collections import defaultdict
+
+import pytest
+
+RERUN = "rerun"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    spent = defaultdict[str, float](float)
+    for report in _reports(terminalreporter):
+        spent[_folder(report.nodeid)] += report.duration
+    late = [each.nodeid for each in terminalreporter.stats.get(RERUN, [])]
+    longest = sorted(spent.items(), key=lambda item: -item[1])
+    terminalreporter.write_line("seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in longest))
+    terminalreporter.write_line("  ".join([f"late: {len(late)}", *late]))
+
+
+def _reports(terminalreporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
+    each = (report for reports in terminalreporter.stats.values() for report in reports)
+    return [report for report in each if isinstance(report, pytest.TestReport)]
+
+
+def _folder(nodeid: str) -> str:
+    return nodeid.removeprefix("tests/").partition("/")[0].partition("::")[0]
