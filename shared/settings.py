@@ -106,7 +106,13 @@ class Settings(BaseSettings):
     ] = SecretStr("")
     standbys: Annotated[int, Field(ge=0, le=8, description="warm copies of every table, 0 to 8")] = 0
     session_timeout_s: Annotated[
-        int, Field(ge=6, le=300, description="seconds until a silent worker is replaced, 6 to 300")
+        float,
+        Field(
+            ge=1.5,
+            le=300,
+            description="seconds until a silent worker is replaced, 1.5 to 300; brokers allow less than 6 only where "
+            "their `group.min.session.timeout.ms` does",
+        ),
     ] = 10
     leave_on_stop: Annotated[
         bool,

@@ -186,6 +186,7 @@ class EmbeddedKafka:
             "offsets.topic.replication.factor": copies,
             "offsets.retention.minutes": 2**31 - 1,  # a group's offsets live as long as its topics
             "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 1500,  # a killed worker may be missed sooner than after the usual 6 s
             "transaction.state.log.num.partitions": 8,
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": min_isr,

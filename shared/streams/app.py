@@ -33,7 +33,8 @@ from shared.streams.wiring import codecs_of, wired
 from shared.topology import Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
-HEARTBEAT_S = 1.0  # also how soon the others learn that a worker has left; sessions last at least 6 s
+HEARTBEAT_S = 1.0  # at most; also how soon the others learn that a worker has left
+HEARTBEATS = 5  # in a session, at least
 REBALANCE_S = 15.0  # how long the group waits for a worker to release its partitions
 MAX_POLL_INTERVAL_S = 60.0  # after this long without progress an engine gives up its partitions
 
@@ -93,7 +94,7 @@ class WorkerApp(faust.App):
             table_standby_replicas=settings.standbys,
             consumer_group_instance_id=f"{topology.group}-{settings.instance}",
             broker_session_timeout=settings.session_timeout_s,
-            broker_heartbeat_interval=HEARTBEAT_S,
+            broker_heartbeat_interval=min(HEARTBEAT_S, settings.session_timeout_s / HEARTBEATS),
             broker_rebalance_timeout=REBALANCE_S,
             # the answer to a join may take as long as either: the group waits for its other members
             broker_request_timeout=max(REBALANCE_S, settings.session_timeout_s) + ANSWER_S / 2,

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 import faust
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import GroupAuthorizationFailedError, InconsistentGroupProtocolError, UnknownError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    UnknownError,
+)
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -38,6 +43,8 @@ HEED_S = 1.0
 
 _FIXES: Mapping[type[BaseException], str] = {
     GroupAuthorizationFailedError: "grant this service's principal READ on its group",
+    InvalidSessionTimeoutError: "set ONEFOLD_SESSION_TIMEOUT_S to what the brokers allow: their "
+    "group.min.session.timeout.ms, 6 s unless it is set, to group.max.session.timeout.ms",
     InconsistentGroupProtocolError: "stop the consumers that use the service's name as their group and are no workers",
     # Faust's, where a member of this name was killed, and had another address or other tables
     AssertionError: "start the worker again once ONEFOLD_SESSION_TIMEOUT_S have passed, or give it its former address "
