@@ -192,6 +192,10 @@ class Engine(Service):
         """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
         self._lease_ends = sent + self._lease_s
 
+    def end_lease(self) -> None:
+        """The group has gone on without this worker: rows read here may be old until it is a member again."""
+        self._lease_ends = 0.0
+
     # Asked by the HTTP side.
 
     def serves(self, table: Table, partition: int) -> bool:
@@ -601,7 +605,10 @@ class Engine(Service):
     # Taking over and restoring.
 
     def _suspend(self) -> None:
-        """Stop processing. Restored rows stay readable: nobody writes them before the group assigns again."""
+        """Stop processing. Restored rows stay readable: nobody writes them before the group assigns again.
+
+        Unless it has expelled this worker, which ends the lease.
+        """
         self._batch = Batch(self._dead_letters)
         self._pending = Batch(self._dead_letters)
         self._parked.clear()

@@ -18,11 +18,13 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
+    IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
     UnknownError,
+    UnknownMemberIdError,
 )
-from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HEED_S = 1.0
+
+_FENCED_INSTANCE_ID = 82  # aiokafka has no name for it
+_EXPELLED = frozenset({UnknownMemberIdError.errno, IllegalGenerationError.errno, _FENCED_INSTANCE_ID})
 
 _FIXES: Mapping[type[BaseException], str] = {
     GroupAuthorizationFailedError: "grant this service's principal READ on its group",
@@ -63,6 +68,7 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         coordinator = self._ensure_consumer()._coordinator
         note_heartbeats(coordinator, self.app.engine.extend_lease)
         note_syncs(coordinator, self.consumer.note_sync)
+        note_expulsion(coordinator, self.app.engine.end_lease)
         join_again(coordinator)
 
     async def on_thread_stop(self) -> None:
@@ -97,6 +103,23 @@ def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:
         if isinstance(request, SyncGroupRequest):
             asked(elapsed_s())
         return await send(request)
+
+    coordinator._send_req = noted
+
+
+def note_expulsion(coordinator: Any, expelled: Callable[[], None]) -> None:
+    """Call `expelled` when the group answers that it does not know this member: others may own its partitions.
+
+    Not when it rebalances: then it still counts the member in, and waits for it.
+    """
+    send = coordinator._send_req
+
+    async def noted(request: Any) -> Any:
+        answer = await send(request)
+        asks_as_member = isinstance(request, HeartbeatRequest | JoinGroupRequest | SyncGroupRequest)
+        if asks_as_member and answer.error_code in _EXPELLED:
+            expelled()
+        return answer
 
     coordinator._send_req = noted
 

@@ -15,12 +15,21 @@ from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.errors import InvalidSessionTimeoutError, KafkaError, UnknownError
+from aiokafka.errors import (
+    IllegalGenerationError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    RebalanceInProgressError,
+    UnknownError,
+    UnknownMemberIdError,
+)
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -275,6 +284,7 @@ def test_only_a_heartbeat_of_a_stable_group_extends_the_lease(alive: bool, rejoi
     assert len(asyncio.run(once())) == extended
 
 
+HEARTBEAT = HeartbeatRequest("accounts", 7, "m-1")
 SYNC = SyncGroupRequest("accounts", 7, "m-1", None, [])
 JOIN = JoinGroupRequest("accounts", 10_000, 15_000, "m-1", "accounts-1", "consumer", [])
 
@@ -290,11 +300,63 @@ def test_a_lease_begins_when_the_assignment_is_requested() -> None:
     async def join() -> None:
         coordinator = SimpleNamespace(_send_req=send)
         internals.note_syncs(coordinator, asked.append)
-        for request in (HeartbeatRequest("accounts", 7, "m-1"), SYNC):
+        for request in (HEARTBEAT, SYNC):
             assert await coordinator._send_req(request) is request
 
     asyncio.run(join())
     assert asked
+
+
+@pytest.mark.parametrize("asked", [HEARTBEAT, SYNC, JOIN])
+@pytest.mark.parametrize(
+    ("answered", "expelled"),
+    [
+        (UnknownMemberIdError.errno, True),
+        (IllegalGenerationError.errno, True),
+        (82, True),  # FENCED_INSTANCE_ID
+        (RebalanceInProgressError.errno, False),
+        (NotCoordinatorForGroupError.errno, False),
+        (0, False),
+    ],
+)
+def test_a_member_that_the_group_does_not_know_any_more_is_expelled(
+    asked: object, answered: int, expelled: bool
+) -> None:
+    noted: list[str] = []
+
+    async def send(request: object) -> object:
+        return SimpleNamespace(error_code=answered)
+
+    coordinator = SimpleNamespace(_send_req=send)
+    internals.note_expulsion(coordinator, lambda: noted.append("expelled"))
+    assert asyncio.run(coordinator._send_req(asked)).error_code == answered
+    assert noted == ["expelled"] * expelled
+
+
+@pytest.mark.parametrize(
+    ("answered", "told"),
+    [(0, ["extended"]), (RebalanceInProgressError.errno, []), (UnknownMemberIdError.errno, ["ended"])],
+)
+def test_aiokafkas_heartbeats_extend_and_end_the_lease(
+    answered: int, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    engine = SimpleNamespace(extend_lease=lambda _: seen.append("extended"), end_lease=lambda: seen.append("ended"))
+    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "on_start", AsyncMock())
+
+    async def beat() -> None:
+        coordinator: Any = object.__new__(GroupCoordinator)
+        coordinator.group_id, coordinator.generation, coordinator.member_id = "accounts", 7, "m-1"
+        coordinator._rejoin_needed_fut = asyncio.get_running_loop().create_future()
+        coordinator._send_req = AsyncMock(return_value=SimpleNamespace(error_code=answered))
+        thread: Any = object.__new__(internals.EngineThread)
+        thread.app, thread.consumer = SimpleNamespace(engine=engine), SimpleNamespace(note_sync=None)
+        thread._ensure_consumer = lambda: SimpleNamespace(_coordinator=coordinator)
+        await thread.on_start()
+        await coordinator._do_heartbeat()
+
+    asyncio.run(beat())
+    assert seen == told
 
 
 @pytest.mark.parametrize("asked", [SYNC, JOIN])
@@ -308,7 +370,7 @@ def test_a_member_joins_again_when_the_group_cannot_be_written(asked: object) ->
     async def join() -> None:
         coordinator = SimpleNamespace(_send_req=send, coordinator_dead=lambda: lost.append("coordinator"))
         internals.join_again(coordinator)
-        await coordinator._send_req(HeartbeatRequest("accounts", 7, "m-1"))
+        await coordinator._send_req(HEARTBEAT)
         assert not lost
         with pytest.raises(UnknownError):
             await coordinator._send_req(asked)

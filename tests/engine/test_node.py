@@ -111,6 +111,22 @@ def test_an_owner_serves_on_if_nobody_else_can_have_owned_the_partition(
     assert node.standby_lag(TABLE, 0) is None
 
 
+def test_an_owner_that_was_expelled_serves_no_more_until_it_has_joined_and_restored_again(
+    engine: Engine, node: WorkerNode
+) -> None:
+    """Others may have written its partitions since; while the group only rebalances, nobody has."""
+    engine.joined(assigned(engine, 7), elapsed_s())
+    hold(engine, active=True, position=10)
+    engine.end_lease()
+    assert not node.serves(TABLE, 0)
+    release(engine)
+    assert not node.serves(TABLE, 0)
+    engine.joined(assigned(engine, 9, "m-2"), elapsed_s())
+    assert not node.serves(TABLE, 0)
+    hold(engine, active=True, position=10)
+    assert node.serves(TABLE, 0)
+
+
 @pytest.mark.parametrize(("active", "restored"), [(False, True), (False, False), (True, False)])
 def test_a_replica_that_follows_its_changelog_reports_its_lag(
     engine: Engine, node: WorkerNode, active: bool, restored: bool
