@@ -38,6 +38,7 @@ from shared.parking import Wish
 from shared.positions import Partition
 from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
 from shared.streams.guards import GapGuard, GrowthGuard, Standstill, TopicGone, TopicGuard, Watchdog
+from shared.streams.lease import Lease
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
 from shared.streams.replicas import Replicas
@@ -126,8 +127,7 @@ class Engine(Service):
         self._producer = producer
         self._offsets = offsets
         self._alive = alive
-        self._lease_s = lease_s
-        self._lease_ends = 0.0
+        self._lease = Lease(lease_s)
         self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
         self._has_left = False
         self._is_idle = False
@@ -190,11 +190,11 @@ class Engine(Service):
 
     def extend_lease(self, sent: float) -> None:
         """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
-        self._lease_ends = sent + self._lease_s
+        self._lease.extend(sent)
 
     def end_lease(self) -> None:
         """The group has gone on without this worker: rows read here may be old until it is a member again."""
-        self._lease_ends = 0.0
+        self._lease.end()
 
     # Asked by the HTTP side.
 
@@ -213,7 +213,7 @@ class Engine(Service):
     @property
     def in_lease(self) -> bool:
         """Whether the group surely counts this worker as a member: not after the worker was frozen or suspended."""
-        return not self._has_left and elapsed_s() < self._lease_ends
+        return not self._has_left and self._lease.holds
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""

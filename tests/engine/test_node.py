@@ -80,6 +80,17 @@ def test_an_owner_that_slept_through_its_lease_does_not_serve(
     assert not node.serves(TABLE, 0)
 
 
+def test_an_owner_that_a_hypervisor_stopped_for_its_lease_does_not_serve(
+    engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other clocks of the machine have stood still."""
+    hold(engine, active=True, position=10)
+    engine.extend_lease(elapsed_s())
+    woken = time.time() + LEASE_S
+    monkeypatch.setattr(engine._lease, "_real", lambda: woken)
+    assert not node.serves(TABLE, 0)
+
+
 def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bool = True) -> Assignment:
     """An assignment of partition 0 of the table, or of nothing."""
     own = {TopicPartition(engine.replicas.changelog(TABLE), 0)} if active else set()
