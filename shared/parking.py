@@ -148,6 +148,10 @@ def is_noted_in(text: str, topic: str) -> bool:
     return found is None or found[1] == topic
 
 
+def ends_with_topic(text: str) -> bool:
+    return _NOTED_ID.fullmatch(text) is not None
+
+
 def processor_of_id(text: str) -> str:
     return text.split("/", 1)[0]
 

@@ -7,13 +7,15 @@ transactions as everything else, so parking and releasing survive whatever happe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.parking import Failure, Parked, page_id
+from shared.parking import Failure, Parked, ends_with_topic, page_id
 from shared.streams.batch import Rows, SourceRecord
+
+_HASH = "sha256:"
 
 PAGE_RECORDS = 1_000  # a row is written with every batch that adds to it, and has to fit its topic
 
@@ -126,7 +128,8 @@ class Parking:
 
         With the topic where an earlier release parked the key of another topic, whose offsets say nothing here.
         """
-        id_ = f"{processor}/{record.partition}/{_key_text(record)}"
+        ids = [f"{processor}/{record.partition}/{text}" for text in _key_texts(record)]
+        id_ = next((each for each in ids if each in self._ids), ids[-1])
         with_topic = f"{id_}@{record.topic}"
         if with_topic in self._ids:
             return with_topic
@@ -134,10 +137,20 @@ class Parking:
         return id_ if parked is None or parked.topic == record.topic else with_topic
 
 
-def _key_text(record: SourceRecord) -> str:
+def _key_texts(record: SourceRecord) -> Sequence[str]:
+    """The key in the id under which it is parked, behind the one that earlier releases gave it, if that differs.
+
+    A key that looks like what the id of another key can end with is hashed: else it could stop that one.
+    """
     if record.key is None:
-        return f"@{record.topic}@{record.offset}"
+        return (f"@{record.topic}@{record.offset}",)
     try:
-        return check_aggregate_id(record.key.decode())
+        text = check_aggregate_id(record.key.decode())
     except ValueError:
-        return "sha256:" + sha256(record.key).hexdigest()
+        return (_hashed(record.key),)
+    is_ambiguous = text.startswith(("@", _HASH)) or ends_with_topic(text)
+    return (text, _hashed(record.key)) if is_ambiguous else (text,)
+
+
+def _hashed(key: bytes) -> str:
+    return _HASH + sha256(key).hexdigest()

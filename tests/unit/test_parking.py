@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from shared.es.decider import Decider
 from shared.es.envelope import EventCodec
 from shared.es.message import Command, Event
 from shared.es.row import Row
-from shared.parking import PARKED_CODEC, Failure
+from shared.parking import PARKED_CODEC, Failure, Parked
 from shared.policy import Reaction
 from shared.read_model import ReadModel
 from shared.streams import parking as parking_module
@@ -154,6 +155,35 @@ def test_a_key_that_is_parked_in_another_topic_is_parked_anew_with_its_own_offse
     parked = parking.get("fragile/0/a@stall.events.v1")
     assert parked is not None
     assert (parked.topic, parked.offsets) == ("stall.events.v1", (2, 3, 4))
+
+
+UNREADABLE = b"\xff"
+UNREADABLE_ID = "sha256:" + sha256(UNREADABLE).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "offset"),
+    [
+        (f"a@{FACTS.name}", b"a", 3),
+        (f"@{FACTS.name}@3", None, 3),
+        (UNREADABLE_ID, UNREADABLE, 3),
+    ],
+)
+def test_no_key_can_be_chosen_so_that_it_stops_another_one(key: str, other: bytes | None, offset: int) -> None:
+    parking = _parking()
+    parking.park("fragile", Said(FACTS.name, key.encode(), b"", 0), processors.BEHIND)
+    assert parking.holds("fragile", Said(FACTS.name, key.encode(), b"", 1))
+    assert not parking.holds("fragile", Said(FACTS.name, cast(bytes, other), b"", offset))
+
+
+def test_such_a_key_that_an_earlier_release_has_parked_stays_parked_until_it_is_released() -> None:
+    parking, key = _parking(), f"a@{FACTS.name}"
+    parked = Parked(processor="fragile", topic=FACTS.name, partition=0, offset=0, code="bad", reason="", attempts=1)
+    parking.keep(f"fragile/0/{key}", parked)
+    parking.park("fragile", Said(FACTS.name, key.encode(), b"", 1), processors.BEHIND)
+    assert list(parking.offsets(f"fragile/0/{key}")) == [0, 1]
+    parking.drop(f"fragile/0/{key}", 2)
+    assert not parking.holds("fragile", Said(FACTS.name, key.encode(), b"", 2))
 
 
 class Place(Command):
