@@ -147,6 +147,7 @@ class Engine(Service):
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
+        self._limit = POLL_RECORDS  # of records in a batch
         self._careful: set[Partition] = set()  # changelogs for which a row could not be written
         self._may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._slice_ends = 0.0
@@ -308,9 +309,8 @@ class Engine(Service):
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
         self._resume_due_sources()
-        # halved after each failure: the batch may have been too large for one transaction or for a slow broker
         fills_batch = not self.sources.keys() <= self._reader.paused()
-        limit = max(1, POLL_RECORDS >> self._failures) if fills_batch else POLL_RECORDS
+        limit = self._limit if fills_batch else POLL_RECORDS
         wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS
         fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=limit)
         self._reread_gaps(fetched)
@@ -336,7 +336,7 @@ class Engine(Service):
         A commit costs the brokers the same however little it holds. So if records came during a commit, the next one
         waits for as long as that took.
         """
-        if self._batch.full or self._failures:
+        if self._batch.full or self._limit < POLL_RECORDS:
             return True
         under_way = self._committing is not None and not self._committing.done()
         return handled < POLL_RECORDS and not under_way and time.monotonic() >= self._pause_ends
@@ -557,6 +557,7 @@ class Engine(Service):
 
     def _after_commit(self, batch: Batch, written: Mapping[Partition, int]) -> None:
         self._failures = 0
+        self._limit = min(POLL_RECORDS, self._limit * 2)
         self.commits += 1
         self.handled += batch.count
         self._pending = Batch(self._dead_letters)
@@ -572,6 +573,8 @@ class Engine(Service):
 
     async def _roll_back(self, aborted: TransactionAborted) -> None:
         self._failures += 1
+        # the batch may have been too large for one transaction, for a slow broker, or for the time of a session
+        self._limit = max(1, self._limit // 2)
         self._may_be_pending = True
         pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
         log.warning("batch not committed, its records are read again", reason=str(aborted), pause_s=pause_s)

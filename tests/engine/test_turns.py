@@ -132,15 +132,20 @@ def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch:
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "while a replica is restored"])
 def test_a_worker_fetches_less_after_each_failure(beside: bool) -> None:
-    assert asyncio.run(_asked_for(beside, paused=False)) == [500, 250, 62, 1, 1]
+    assert asyncio.run(_asked_for(beside, paused=False, settled="ffff")) == [500, 250, 125, 62, 31]
+
+
+def test_a_worker_fetches_twice_as_much_after_each_success_until_it_fetches_all_again() -> None:
+    """Back at once, it would fail several times again where only small batches pass, and may lose its membership."""
+    assert asyncio.run(_asked_for(False, paused=False, settled="fffssss")) == [500, 250, 125, 62, 124, 248, 496, 500]
 
 
 def test_a_worker_that_only_restores_fetches_as_much_as_ever() -> None:
-    assert asyncio.run(_asked_for(True, paused=True)) == [500] * 5
+    assert asyncio.run(_asked_for(True, paused=True, settled="ffs")) == [500] * 4
 
 
-async def _asked_for(restoring: bool, paused: bool) -> list[int]:
-    """How many records each fetch asks for, after more and more failures."""
+async def _asked_for(restoring: bool, paused: bool, settled: str) -> list[int]:
+    """How many records each fetch asks for, at first and after each commit that fails (f) or succeeds (s)."""
     place, changelog = TopicPartition(FACTS.name, 0), TopicPartition(SHOP.changelog(SHOP.parked).name, 0)
     asked: list[int] = []
 
@@ -159,8 +164,12 @@ async def _asked_for(restoring: bool, paused: bool) -> list[int]:
     engine.sources = {place: Source(place, [], 0, 0)}
     if restoring:
         engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9}, {changelog.topic: "id"})
-    for failures in (0, 1, 3, 20, 5_000):
-        engine._failures = failures
+    await engine._turn()
+    for end in settled:
+        if end == "f":
+            await engine._roll_back(TransactionAborted("once more"))
+        else:
+            engine._after_commit(Batch(""), {})
         await engine._turn()
     return asked
 
@@ -224,5 +233,6 @@ def test_records_that_come_during_a_commit_are_committed_together(
 def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "MAX_RETRY_PAUSE_S", 0.0)
     engine = _engine()
-    engine._failures = 5_000
+    engine._failures, engine._limit = 5_000, 1
     asyncio.run(engine._roll_back(TransactionAborted("once more")))
+    assert engine._limit == 1
