@@ -392,6 +392,7 @@ class Engine(Service):
     # Filling the batch.
 
     async def _process(self, source: Source, records: Sequence[ReadRecord]) -> int:
+        """Handle the records, up to a rebalance. Returns how many it handled."""
         partition = source.partition
         if partition.topic == self.topology.parking.name:
             return await self._fulfil_wishes(source, records)
@@ -401,6 +402,9 @@ class Engine(Service):
         writers = sum(bool(processor.writes) for processor in source.processors)
         size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
         for start in range(0, len(records), size):
+            if not self._inbox.empty():
+                return start  # the others are read again after the take-over
+            self._alive()
             part = records[start : start + size]
             for processor in source.processors:
                 processor.process(part, self._rows_of(processor, partition.partition), self._batch, parking)

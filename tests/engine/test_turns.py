@@ -20,7 +20,7 @@ from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.engine import Assignment, Engine
+from shared.streams.engine import SLICE_RECORDS, Assignment, Engine
 from shared.streams.processors import Processor
 from shared.streams.sources import Source
 from shared.topology import Topic, Topology
@@ -119,6 +119,22 @@ def test_partitions_move_between_two_retries_of_an_operator() -> None:
     engine, source, fetched = _asked(3, still_alive)
     assert asyncio.run(engine._process(source, fetched)) == 2
     assert (source.position, engine._batch.offsets, len(alive)) == (2, {source.partition: 2}, 2)
+
+
+def test_partitions_move_between_two_slices_of_a_fetch() -> None:
+    """Else a worker that takes a second for ten records would keep its whole group waiting, and be put out of it."""
+    alive: list[int] = []
+
+    def still_alive() -> None:
+        alive.append(len(noting.turns))
+        if len(alive) == 2:  # the group rebalances meanwhile
+            engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
+
+    noting = Noting()
+    engine, source = _engine(noting, alive=still_alive), Source(TopicPartition(FACTS.name, 0), [noting], 0, 500)
+    handled = asyncio.run(engine._process(source, [_record(offset) for offset in range(500)]))
+    assert alive == [0, SLICE_RECORDS]
+    assert handled == source.position == engine._batch.offsets[source.partition] == 2 * SLICE_RECORDS
 
 
 def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
