@@ -351,6 +351,12 @@ class Engine(Service):
                 self._reader.seek(tp, asked)
                 fetched.pop(tp, None)
 
+    def _go_back(self, record: ReadRecord) -> None:
+        """Read from this record on. What is fetched then could be dropped, as after an assignment."""
+        place = record.topic, record.partition
+        self._reader.seek(place, record.offset)
+        self._gap_guard.expect(place, record.offset)
+
     @Service.task
     async def _watch(self) -> None:
         """Stops a worker that makes no progress or whose topics are gone, whatever its task is doing."""
@@ -423,7 +429,7 @@ class Engine(Service):
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
         due = source.due(records, time.time())
         if len(due) < len(records):
-            self._reader.seek(source.partition, records[len(due)].offset)
+            self._go_back(records[len(due)])
             self._reader.pause(source.partition)
         return due
 
@@ -443,7 +449,7 @@ class Engine(Service):
             if not self._inbox.empty():
                 return done
             if done and self._batch.full:
-                self._reader.seek(source.partition, record.offset)
+                self._go_back(record)
                 return done
             self._alive()
             try:

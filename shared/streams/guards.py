@@ -43,6 +43,11 @@ class GapGuard:
         self.unseen = dict(positions)
         self._late: dict[Partition, int] = {}
 
+    def expect(self, partition: Partition, offset: int) -> None:
+        """Reading continues at `offset`, which the engine has sought."""
+        self.unseen[partition] = offset
+        self._late.pop(partition, None)
+
     def must_reread(self, partition: Partition, first: int) -> bool:
         """first: the offset of the partition's first record, or where the reader went without finding one."""
         asked, late = self.unseen[partition], self._late.get(partition)

@@ -44,6 +44,16 @@ def test_a_batch_that_was_dropped_twice_is_read_in_the_end() -> None:
     assert not guard.must_reread(PLACE, 7)
 
 
+def test_a_beginning_is_expected_anew_wherever_reading_goes_on() -> None:
+    guard = GapGuard({PLACE: 7})
+    assert guard.must_reread(PLACE, 9)
+    guard.expect(PLACE, 8)
+    assert guard.must_reread(PLACE, 9)
+    assert not guard.must_reread(PLACE, 8)
+    guard.expect(PLACE, 20)
+    assert guard.must_reread(PLACE, 21)
+
+
 def test_a_position_that_advances_is_no_standstill() -> None:
     watchdog = Watchdog()
     for position in range(100):

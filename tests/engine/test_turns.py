@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from math import inf
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams.batch import Batch, Rows, SourceRecord
 from shared.streams.engine import SLICE_RECORDS, Assignment, Engine
-from shared.streams.processors import Processor
+from shared.streams.processors import Delay, Processor
 from shared.streams.sources import Source
 from shared.topology import Topic, Topology
 from tests.faults.simulated import FakeStore
@@ -144,6 +144,50 @@ def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch:
     engine, source, fetched = _asked(3, lambda: None, SimpleNamespace(seek=lambda _, offset: sought.append(offset)))
     assert asyncio.run(engine._process(source, fetched)) == 1
     assert (source.position, engine._batch.offsets, sought) == (1, {source.partition: 1}, [1])
+
+
+class Seekable:
+    """In place of a reader: it has read up to `end` when it is asked."""
+
+    def __init__(self, end: int) -> None:
+        self.sought: list[int] = []
+        self.position = lambda _: end
+        self.pause = lambda *_: None
+
+    def seek(self, _: object, offset: int) -> None:
+        self.sought.append(offset)
+
+
+async def _goes_back_to_a_wish(reader: Seekable) -> tuple[Engine, Source]:
+    engine, source, fetched = _asked(4, lambda: None, reader)
+    await engine._process(source, fetched)
+    return engine, source
+
+
+async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
+    delay = Delay(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0)
+    engine, source = _engine(reader=reader), Source(TopicPartition(FACTS.name, 0), [delay], 0, 4)
+    due, later = _record(0), _record(1)
+    later.timestamp = inf
+    assert engine._due(source, [due, later]) == [due]
+    return engine, source
+
+
+@pytest.mark.parametrize("goes_back", [_goes_back_to_a_wish, _goes_back_to_a_timer])
+def test_a_batch_that_is_dropped_after_a_seek_is_read_again(
+    goes_back: Callable[[Seekable], Awaitable[tuple[Engine, Source]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an assignment."""
+    monkeypatch.setattr(batch_module, "FULL_AGE_S", 0.0)
+
+    async def read() -> None:
+        engine, source = await goes_back(reader)
+        fetched = {source.partition: [_record(3)]}
+        engine._reread_gaps(fetched)
+        assert (reader.sought, fetched) == ([1, 1], {})
+
+    reader = Seekable(end=4)
+    asyncio.run(read())
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "while a replica is restored"])
