@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from shared.dev import locks
 from shared.dev.environment import Checkout, ensure, explain_os_error
+from shared.dev.peer_secret import with_peer_secret
 from shared.dev.stages import StageFailed
 
 USAGE = """\
@@ -91,6 +92,8 @@ def main(arguments: list[str]) -> None:
     # in a locale of fewer characters, some of what is read and printed has no bytes
     environment = {"PYTHONUTF8": "1", **os.environ}
     environment.pop("PYTHONPATH", None)  # of another checkout, its `shared` would be run in place of this one's
+    if verb not in CHECKS:  # tests say which secret they need
+        environment = with_peer_secret(environment, checkout.state)
     os.execve(command[0], command, environment)
 
 

@@ -200,6 +200,15 @@ class Settings(BaseSettings):
         yield from self._incomplete_principal()
         if self.auth == "on":
             yield from self._no_issuer()
+        if self.env == "prod" or self.auth == "on":
+            yield from self._known_secret()
+
+    def _known_secret(self) -> Iterable[str]:
+        if self.peer_secret.get_secret_value() == DEV_PEER_SECRET:
+            yield (
+                "ONEFOLD_PEER_SECRET is the one everybody knows, so ONEFOLD_AUTH=on would believe anybody; "
+                "fix: set a secret of your own, or start the worker by dev.py, which makes one for this checkout"
+            )
 
     def _no_issuer(self) -> Iterable[str]:
         for name in ("auth_issuer", "auth_audience", "auth_jwks"):
@@ -259,8 +268,6 @@ class Settings(BaseSettings):
             yield f"ONEFOLD_AUTH_ISSUER={DEV_ISSUER} signs with a key in this checkout: prod needs an issuer of its own"
         if self.auth_jwks is not None and self.auth_jwks.startswith("http://"):
             yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged in transit: prod needs https or a file"
-        if self.peer_secret.get_secret_value() == DEV_PEER_SECRET:
-            yield "ONEFOLD_PEER_SECRET is the one everybody knows: prod needs its own"
         if "*" in self.peers.split(","):
             yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod needs networks or hosts"
         if self.trusted_proxies == "*":

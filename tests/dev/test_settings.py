@@ -150,6 +150,17 @@ def test_a_key_set_that_is_neither_a_file_nor_a_url_is_refused(monkeypatch: pyte
     assert line == f"ONEFOLD_AUTH_JWKS={keys} is no file: name one, or a URL that begins with https://"
 
 
+@pytest.mark.parametrize("env", ["dev", "prod"])
+def test_no_environment_asks_for_tokens_while_its_workers_share_the_secret_that_everybody_knows(
+    monkeypatch: pytest.MonkeyPatch, env: str
+) -> None:
+    """Whoever knows it can be anybody, as a worker that passes a request on."""
+    (line,) = refusal(monkeypatch, SAFE | {"ONEFOLD_ENV": env, "ONEFOLD_PEER_SECRET": DEV_PEER_SECRET})
+    assert line.startswith("ONEFOLD_PEER_SECRET is the one everybody knows")
+    assert "; fix: set a secret of your own, or start the worker by dev.py" in line
+    assert load(monkeypatch, {"ONEFOLD_ENV": "dev", "ONEFOLD_AUTH": "off"}).auth == "off"
+
+
 def test_without_auth_nobody_looks_for_its_key_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(monkeypatch, {"ONEFOLD_AUTH_JWKS": "nowhere.json"}).auth_jwks == "nowhere.json"
 
@@ -187,7 +198,6 @@ def test_prod_accepts_safe_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ONEFOLD_AUTH_JWKS": "http://issuer.example/keys"}, "ONEFOLD_AUTH_JWKS=http://issuer.example/keys can be"),
         ({"ONEFOLD_PEERS": "*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
         ({"ONEFOLD_PEERS": "10.0.0.0/8,*"}, "ONEFOLD_PEERS=* lets a member of the group name any address"),
-        ({"ONEFOLD_PEER_SECRET": DEV_PEER_SECRET}, "ONEFOLD_PEER_SECRET is the one everybody knows"),
         (
             {"ONEFOLD_TRUSTED_PROXIES": "*"},
             "ONEFOLD_TRUSTED_PROXIES=* lets a client make up the address it is counted by",

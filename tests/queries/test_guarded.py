@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import DevIssuer
@@ -31,6 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iter
         session_timeout_s=SHORTEST_SESSION_S,
         log_format="json",
         peers="127.0.0.0/8",
+        peer_secret=SecretStr("a secret that these workers alone know"),
         auth="on",
         auth_issuer=DEV_ISSUER,
         auth_audience="accounts",

@@ -61,7 +61,7 @@ def test_what_is_printed_and_read_is_utf_8_in_every_locale(monkeypatch: pytest.M
     monkeypatch.setattr(dev, "ensure", lambda *_: "python")
     monkeypatch.setattr(os, "execve", lambda *arguments: given.append(arguments[2]))
     dev.main(["status"])
-    assert given == [{"PYTHONUTF8": "1", **os.environ}]
+    assert given[0].items() >= {"PYTHONUTF8": "1", **os.environ}.items()
 
 
 def test_a_reader_that_has_read_enough_gets_no_error() -> None:

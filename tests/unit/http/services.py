@@ -17,6 +17,7 @@ from shared.settings import PREFIX, Settings
 from shared.testing.node import MemoryNode
 
 SERVICES = found_services()
+PEER_SECRET = "a secret that these workers alone know"
 
 
 def api_of(service: str, settings: Settings | None = None) -> FastAPI:
@@ -36,4 +37,4 @@ def issuer_settings(folder: Path, service: str) -> Settings:
     """Settings of a worker that asks for tokens of the development issuer, and keeps what it keeps in the folder."""
     environment = DevIssuer(folder).environment(service)
     told = {name.removeprefix(PREFIX).lower(): text for name, text in environment.items()}
-    return Settings.model_validate({**told, "data_dir": folder})
+    return Settings.model_validate({**told, "data_dir": folder, "peer_secret": PEER_SECRET})

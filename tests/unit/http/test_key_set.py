@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from pydantic import SecretStr
 
 from shared.dev.issuer import DevIssuer
 from shared.http import auth
 from shared.settings import DEV_ISSUER, Settings
-from tests.unit.http.services import api_of, client_of
+from tests.unit.http.services import PEER_SECRET, api_of, client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,13 @@ async def site(issuer: DevIssuer) -> AsyncIterator[TestServer]:
 
 
 async def status(issuer: DevIssuer, key_set: str) -> int:
-    settings = Settings(auth="on", auth_issuer=DEV_ISSUER, auth_audience="accounts", auth_jwks=key_set)
+    settings = Settings(
+        auth="on",
+        auth_issuer=DEV_ISSUER,
+        auth_audience="accounts",
+        auth_jwks=key_set,
+        peer_secret=SecretStr(PEER_SECRET),
+    )
     token = issuer.token("accounts", ["accounts:read"], "ann")
     async with client_of(api_of("accounts", settings)) as http:
         answer = await http.get("/accounts/ann", headers={"Authorization": f"Bearer {token}"})

@@ -24,12 +24,11 @@ from shared.http.peers import AllowedPeers, PeerTokens, peer_tokens
 from shared.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology import Table
-from tests.unit.http.services import client_of, issuer_settings
+from tests.unit.http.services import PEER_SECRET, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
 AUTHORITY = Authority(subject="ann", scopes=frozenset({"accounts:read"}), owner="ann", expires_at=2e9)
-SECRET = "a secret that these workers alone know"
 
 
 @dataclass
@@ -238,10 +237,10 @@ def test_peers_are_networks_or_names(patterns: str, url: str, allowed: bool) -> 
 
 
 def good(method: str = "GET", target: str = "/accounts/ann") -> str:
-    return PeerTokens("accounts", SECRET).sign(AUTHORITY, method, target)
+    return PeerTokens("accounts", PEER_SECRET).sign(AUTHORITY, method, target)
 
 
-def forged(secret: str = SECRET, **claims: object) -> str:
+def forged(secret: str = PEER_SECRET, **claims: object) -> str:
     body = jwt.decode(good(), options={"verify_signature": False})
     return jwt.encode(body | claims, secret, "HS256")
 
@@ -262,13 +261,13 @@ def forged(secret: str = SECRET, **claims: object) -> str:
     ],
 )
 async def test_a_request_with_a_forged_peer_token_is_401(token: Callable[[], str]) -> None:
-    settings = Settings.model_validate({"peer_secret": SECRET})
+    settings = Settings.model_validate({"peer_secret": PEER_SECRET})
     answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token())
     assert (answer.status_code, answer.json()["code"]) == (401, "peer.unknown")
 
 
 async def test_a_forwarded_request_is_not_forwarded_again(recorder: Recorder) -> None:
-    settings = Settings.model_validate({"peer_secret": SECRET})
+    settings = Settings.model_validate({"peer_secret": PEER_SECRET})
     answer = await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", onefold_peer=good())
     assert (answer.status_code, recorder.heads) == (503, [])
 
@@ -394,12 +393,9 @@ async def test_every_answer_that_a_worker_gives_is_passed_on(status: str, conten
 
 async def test_a_forwarded_request_has_no_more_rights_than_its_caller(tmp_path: Path) -> None:
     DevIssuer(tmp_path).key()
-    settings = issuer_settings(tmp_path, "accounts").model_copy(
-        update={"peer_secret": Settings.model_validate({"peer_secret": SECRET}).peer_secret}
-    )
-    node = MemoryNode(TOPOLOGY, [], settings)
+    node = MemoryNode(TOPOLOGY, [], issuer_settings(tmp_path, "accounts"))
     assert (await ask(node, "GET", "/accounts/ann", onefold_peer=good())).status_code == 404
     assert (await ask(node, "GET", "/accounts/bob", onefold_peer=good(target="/accounts/bob"))).status_code == 403
     assert (await ask(node, "POST", "/accounts/ann", onefold_peer=good("POST"))).status_code == 403
-    anonymous = PeerTokens("accounts", SECRET).sign(None, "GET", "/accounts/ann")
+    anonymous = PeerTokens("accounts", PEER_SECRET).sign(None, "GET", "/accounts/ann")
     assert (await ask(node, "GET", "/accounts/ann", onefold_peer=anonymous)).status_code == 401

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import KEY_ID, DevIssuer
@@ -34,7 +34,7 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.settings import Settings
 from shared.testing.node import MemoryNode
-from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
+from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -323,7 +323,14 @@ async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
     key_set.write_text(json.dumps({"keys": [public, {"kty": "oct", "k": "c2VjcmV0", "kid": "o"}]}))
     api = api_of(
         "accounts",
-        Settings(auth="on", auth_issuer="i", auth_audience="a", auth_jwks=str(key_set), auth_owner_claim="customer"),
+        Settings(
+            auth="on",
+            auth_issuer="i",
+            auth_audience="a",
+            auth_jwks=str(key_set),
+            auth_owner_claim="customer",
+            peer_secret=SecretStr(PEER_SECRET),
+        ),
     )
     claims = {"iss": "i", "aud": ["a", "b"], "sub": "s", "customer": "ann", "exp": time.time() + 60}
     token = jwt.encode(claims | {"scp": ["accounts:read"]}, key, "RS256", {"kid": "r"})
