@@ -3,7 +3,7 @@
 # Packages come from the lock files, by hash. The code is copied last, so that an edit reuses every layer before it.
 
 FROM python:3.11-slim AS base
-ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 ONEFOLD_ENV=prod
 WORKDIR /app
 
 FROM base AS packages

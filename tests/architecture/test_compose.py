@@ -102,6 +102,17 @@ def test_parity_counts_as_agreed_only_if_its_last_run_succeeded(
     assert (tmp_path / "pause").read_text() == f"{pause}\n"
 
 
+def test_an_image_starts_as_prod_unless_compose_says_dev() -> None:
+    stages = re.findall(r"^FROM (\S+) AS (\S+)\n(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    (_, base, settings), *others = stages
+    assert "ONEFOLD_ENV=prod" in settings.split()
+    assert {origin for origin, _, _ in others} <= {base, *(name for _, name, _ in others)}
+    assert "\n  environment: &environment\n    ONEFOLD_ENV: dev " in COMPOSE.read_text()
+    ours = re.findall(r"^    <<: \*(?:task|worker|spark)\n(?:    .*\n)*", COMPOSE.read_text(), re.MULTILINE)
+    assert len(ours) > len(found_services())
+    assert not [block for block in ours if "\n    environment:" in block]  # would take the place of that
+
+
 def test_every_image_has_a_version() -> None:
     files = "\n".join(file.read_text() for file in sorted(ROOT.glob("*compose*.yml")))
     ours = {"onefold-worker", "onefold-demo", "onefold-mirror", "onefold-spark"}
