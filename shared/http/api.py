@@ -13,6 +13,7 @@ from shared.http import dead_letters, openapi, problems
 from shared.http.auth import tokens_of
 from shared.http.changes import Streams
 from shared.http.guard import Guard
+from shared.http.heads import Heads
 from shared.http.health import PROBES, health_routes, operator_routes
 from shared.http.limits import BodyLimit, Buckets, BugsAs500, RateLimit, SecureHeaders, TargetLimit, TimeLimit
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
@@ -72,3 +73,4 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
     api.add_middleware(Measured, metrics=metrics)
     api.add_middleware(SentPath)
+    api.add_middleware(Heads)

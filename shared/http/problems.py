@@ -120,7 +120,8 @@ def _allowed(request: Request, by_first: str) -> str:
     """The methods of all routes with this path; by_first: those of the first, which is all that Starlette names."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
-    return ", ".join(sorted(methods | {*filter(None, by_first.split(", "))}))
+    methods |= {*filter(None, by_first.split(", "))}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 async def _on_unauthenticated(_: Request, error: Exception) -> JSONResponse:

@@ -128,6 +128,13 @@ async def test_a_peer_gets_the_trace_and_the_conditions_and_nothing_else(recorde
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
 
 
+async def test_a_peer_is_asked_for_the_whole_answer_to_a_head(recorder: Recorder) -> None:
+    """Which says how long it is."""
+    answer = await ask(Elsewhere(recorder.url), "HEAD", "/accounts/ann")
+    assert recorder.heads[0][0] == "GET /accounts/ann HTTP/1.1"
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "13", b"")
+
+
 async def test_every_line_of_a_header_is_forwarded(recorder: Recorder) -> None:
     api = create_api(Elsewhere(recorder.url), routes)
     async with client_of(api) as http, api.router.lifespan_context(api):

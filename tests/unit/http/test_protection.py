@@ -105,7 +105,12 @@ async def test_every_service_has_the_headers(service: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/accounts/ann", "GET, POST"), ("/accounts", "GET"), ("/accounts/ann/charges", "POST"), ("/healthz", "GET")],
+    [
+        ("/accounts/ann", "GET, HEAD, POST"),
+        ("/accounts", "GET, HEAD"),
+        ("/accounts/ann/charges", "POST"),
+        ("/healthz", "GET, HEAD"),
+    ],
 )
 async def test_another_method_is_answered_with_all_that_the_path_has(
     http: httpx.AsyncClient, path: str, allowed: str
@@ -113,6 +118,15 @@ async def test_another_method_is_answered_with_all_that_the_path_has(
     for method in ("DELETE", "OPTIONS"):
         refused = await http.request(method, path)
         assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+
+
+async def test_head_is_answered_as_get_without_the_body(http: httpx.AsyncClient) -> None:
+    await http.post("/accounts/ann")
+    for path in ("/healthz", "/readyz", "/accounts/ann", "/accounts/ann?wait=1", "/accounts", "/accounts/nobody", "/a"):
+        got, head = await http.get(path), await http.head(path)
+        assert (head.status_code, head.headers, head.content) == (got.status_code, got.headers, b""), path
+    refused = await http.head("/accounts/ann/charges")
+    assert (refused.status_code, refused.headers["allow"], refused.content) == (405, "POST", b"")
 
 
 async def test_documentation_pages_are_served_in_dev_only() -> None:

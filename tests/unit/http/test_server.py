@@ -21,6 +21,7 @@ from shared.http.api import create_api
 from shared.http.server import HttpServer
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +94,19 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
         for _, writer in (idle, stuck):
             writer.close()
             await writer.wait_closed()
+
+
+async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
+    api, port = create_api(MemoryNode(TOPOLOGY, []), routes), free_port()
+    async with (
+        serving(HttpServer(api, "127.0.0.1", port)),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        for path, content_type in (("/healthz", "application/json"), ("/changes/accounts", "text/event-stream")):
+            answer = await http.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert answer.headers["content-type"].startswith(content_type)
+        await asyncio.to_thread(eventually, lambda: api.state.streams.open == 0)
 
 
 @pytest.mark.parametrize(
