@@ -15,7 +15,16 @@ from shared.http.changes import Streams
 from shared.http.guard import Guard
 from shared.http.heads import Heads
 from shared.http.health import PROBES, health_routes, operator_routes
-from shared.http.limits import BodyLimit, Buckets, BugsAs500, RateLimit, SecureHeaders, TargetLimit, TimeLimit
+from shared.http.limits import (
+    BodyLimit,
+    Buckets,
+    BugsAs500,
+    OneFraming,
+    RateLimit,
+    SecureHeaders,
+    TargetLimit,
+    TimeLimit,
+)
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
@@ -69,6 +78,7 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(TargetLimit)
     api.add_middleware(RateLimit, buckets=buckets, spared=PROBES)
     api.add_middleware(PeerCalls, tokens=tokens, buckets=buckets)
+    api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
     api.add_middleware(BugsAs500)
     api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
     api.add_middleware(Measured, metrics=metrics)

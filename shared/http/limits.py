@@ -39,7 +39,7 @@ class BodyLimit:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_body(scope):
+        if scope["type"] != "http" or not _framings(scope):
             await self.app(scope, receive, send)
             return
         try:
@@ -47,13 +47,13 @@ class BodyLimit:
                 body = await self._read(receive)
         except TimeoutError:
             detail = f"the body must arrive within {BODY_WITHIN_S:.0f} s"
-            await self._refuse(408, "request.too_slow", detail)(scope, receive, send)
+            await _refusal(408, "request.too_slow", detail)(scope, receive, send)
             return
         except ConnectionError:
             return
         if len(body) > MAX_BODY_BYTES:
             detail = f"the body may have at most {MAX_BODY_BYTES} bytes"
-            await self._refuse(413, "request.too_large", detail)(scope, receive, send)
+            await _refusal(413, "request.too_large", detail)(scope, receive, send)
             return
         await self.app(scope, _replayed(body, receive), send)
 
@@ -68,15 +68,32 @@ class BodyLimit:
             more = message.get("more_body", False)
         return bytes(body)
 
-    @staticmethod
-    def _refuse(status: int, code: str, detail: str) -> JSONResponse:
-        answer = problem(status, code, detail)
-        answer.headers["Connection"] = "close"  # the rest of the body is not read
-        return answer
+
+class OneFraming:
+    """ASGI middleware: 400 for a request with both Content-Length and Transfer-Encoding, which h11 lets in.
+
+    A proxy may see its end elsewhere, and take the rest for a request that it has checked (RFC 9112, 6.1).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(_framings(scope)) > 1:
+            detail = "Content-Length and Transfer-Encoding exclude each other; fix: send one of them"
+            await _refusal(400, "request.ambiguous", detail)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
 
 
-def _has_body(scope: Scope) -> bool:
-    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+def _refusal(status: int, code: str, detail: str) -> JSONResponse:
+    answer = problem(status, code, detail)
+    answer.headers["Connection"] = "close"  # the rest of the body is not read
+    return answer
+
+
+def _framings(scope: Scope) -> set[bytes]:
+    return {name for name, _ in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

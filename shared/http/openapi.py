@@ -20,6 +20,7 @@ their `code`.
 """
 
 EVERYWHERE = {
+    "400": "Both Content-Length and Transfer-Encoding",
     "405": "The path has other methods; see Allow",
     "408": "The body did not arrive in time",
     "413": "The body is too large",

@@ -96,6 +96,23 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
             await writer.wait_closed()
 
 
+@pytest.mark.parametrize("path", ["/accounts/ann", "/" + "a" * 9000])
+async def test_a_request_that_ends_in_two_places_is_refused_with_all_that_follows(path: str) -> None:
+    """To a proxy that goes by Content-Length, the second request would be the body of the first."""
+    port, second = free_port(), b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {5 + len(second)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(server_at("127.0.0.1", port)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + b"0\r\n\r\n" + second)
+        status = await asyncio.wait_for(reader.readline(), 30)
+        assert status.startswith(b"HTTP/1.1 400 ")
+        rest = await asyncio.wait_for(reader.read(), 30)  # to the end of the connection
+        writer.close()
+        await writer.wait_closed()
+    assert b'"code":"request.ambiguous"' in rest
+    assert b"HTTP/1.1" not in rest
+
+
 async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
     api, port = create_api(MemoryNode(TOPOLOGY, []), routes), free_port()
     async with (
