@@ -142,10 +142,11 @@ class AllowedPeers:
     def allow(self, url: str) -> bool:
         try:
             parts = urlsplit(url)
-            host = parts.hostname or ""
-        except ValueError:
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:  # of an address or a port that can't be
             return False
-        if parts.scheme not in ("http", "https") or parts.path or parts.query or "@" in parts.netloc:
+        # nothing but these may be there: the target of a request is appended, and would be part of a fragment
+        if url not in (f"http://{parts.netloc}", f"https://{parts.netloc}") or "@" in parts.netloc:
             return False
         network = _network(host)
         by_address = network is not None and any(_contains(each, network) for each in self._networks)

@@ -236,6 +236,13 @@ async def test_an_address_outside_the_allowed_peers_is_never_called(
         ("*", "file:///etc/passwd", False),
         ("*", "http://a:80/path", False),
         ("*", "http://user@a:80", False),
+        ("*", "http://@a:80", False),
+        ("*", "http://a:80#b", False),
+        ("*", "http://a:80#", False),
+        ("*", "http://a:80?", False),
+        ("*", "http://a:99999", False),
+        ("*", "http://a:b", False),
+        ("*", "http://a\t:80", False),
         ("10.0.0.0/8", "http://[::ffff:10.0.0.1]", False),
     ],
 )
