@@ -28,7 +28,7 @@ from shared.http.limits import (
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
-from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
+from shared.http.peers import PeerBodies, PeerCalls, Peers, PeerTokens, peer_tokens
 from shared.http.routing import routes_of
 
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
@@ -73,6 +73,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
 
 def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, dev: bool) -> None:
     """Adds the middleware, innermost first."""
+    api.add_middleware(PeerBodies)
     api.add_middleware(BodyLimit)
     api.add_middleware(TimeLimit)
     api.add_middleware(TargetLimit)

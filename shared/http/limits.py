@@ -39,12 +39,12 @@ class BodyLimit:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _framings(scope):
+        if scope["type"] != "http" or not framings(scope):
             await self.app(scope, receive, send)
             return
         try:
             async with asyncio.timeout(BODY_WITHIN_S):
-                body = await self._read(receive)
+                body = await read_body(receive)
         except TimeoutError:
             detail = f"the body must arrive within {BODY_WITHIN_S:.0f} s"
             await _refusal(408, "request.too_slow", detail)(scope, receive, send)
@@ -55,18 +55,7 @@ class BodyLimit:
             detail = f"the body may have at most {MAX_BODY_BYTES} bytes"
             await _refusal(413, "request.too_large", detail)(scope, receive, send)
             return
-        await self.app(scope, _replayed(body, receive), send)
-
-    async def _read(self, receive: Receive) -> bytes:
-        """The body, or the first part of it that is too large. Raises ConnectionError when the client has hung up."""
-        body, more = bytearray(), True
-        while more and len(body) <= MAX_BODY_BYTES:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ConnectionError
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        return bytes(body)
+        await self.app(scope, replayed(body, receive), send)
 
 
 class OneFraming:
@@ -79,7 +68,7 @@ class OneFraming:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(_framings(scope)) > 1:
+        if scope["type"] == "http" and len(framings(scope)) > 1:
             detail = "Content-Length and Transfer-Encoding exclude each other; fix: send one of them"
             await _refusal(400, "request.ambiguous", detail)(scope, receive, send)
             return
@@ -92,11 +81,23 @@ def _refusal(status: int, code: str, detail: str) -> JSONResponse:
     return answer
 
 
-def _framings(scope: Scope) -> set[bytes]:
+def framings(scope: Scope) -> set[bytes]:
     return {name for name, _ in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+async def read_body(receive: Receive) -> bytes:
+    """The body, or the first part of it that is too large. Raises ConnectionError when the client has hung up."""
+    body, more = bytearray(), True
+    while more and len(body) <= MAX_BODY_BYTES:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ConnectionError
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return bytes(body)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` for a request whose body has been read already."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

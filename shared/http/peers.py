@@ -1,12 +1,13 @@
 """One hop to the worker that can answer: only to allowed peers, and with nothing but the caller's verified authority.
 
 The caller's own token stays here. A peer learns who the caller is from a token that this worker signs with the workers'
-shared secret, valid for one method and target and for seconds; docs/adr/0006 says why.
+shared secret, valid for one peer, method, target and body and for seconds; docs/adr/0006 says why.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import ipaddress
 import re
 import time
@@ -24,7 +25,7 @@ from yarl import URL
 
 from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of
-from shared.http.limits import Buckets, too_fast
+from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
 from shared.http.problems import MEDIA_TYPE, problem
 from shared.settings import Settings
 
@@ -35,7 +36,7 @@ T = TypeVar("T")
 PEER_HEADER = "Onefold-Peer"
 CONNECT_S = 1.0
 ANSWER_S = 3.0  # on top of the caller's wait; a peer that takes longer is frozen or cut off
-TOKEN_S = 30.0  # allows for clock skew
+TOKEN_S = 30.0  # allows for clocks that differ by so much, either way
 FORWARDED = (
     "accept",
     "content-type",
@@ -55,45 +56,58 @@ _KEPT = bytes(range(0x21, 0x7F)).decode().replace("#", "")  # # would begin a UR
 
 
 class PeerCall(NamedTuple):
-    """A request that another worker passed on. authority: its caller's; None when authentication is off."""
+    """A request that another worker passed on.
+
+    authority: its caller's; None when authentication is off. digest: of its body, as that worker sent it.
+    """
 
     authority: Authority | None
+    digest: str
 
 
 class PeerTokens:
-    """Signs and verifies the tokens that one worker of a service sends to another."""
+    """Signs and verifies the tokens that one worker of a service sends to another. url: where others call this one."""
 
-    def __init__(self, service: str, secret: str) -> None:
-        self._service = service
+    def __init__(self, service: str, secret: str, url: str) -> None:
+        self._issuer = f"{_ISSUER}/{service}"
         self._secret = secret
+        self._url = url
 
-    def sign(self, authority: Authority | None, method: str, target: str) -> str:
+    def sign(self, authority: Authority | None, method: str, url: URL, body: bytes = b"") -> str:
+        """url: the whole one, at the peer."""
         claims = {
-            "iss": _ISSUER,
-            "aud": self._service,
+            "iss": self._issuer,
+            "aud": str(url.origin()),
             "exp": time.time() + TOKEN_S,
-            "target": f"{method} {target}",
+            "target": f"{method} {url.raw_path_qs}",
+            "body": _digest(body),
             "authority": authority.model_dump(mode="json") if authority else None,
         }
         return jwt.encode(claims, self._secret, _ALGORITHM)
 
     def verify(self, token: str, method: str, target: str) -> PeerCall:
-        """Raises jwt.InvalidTokenError, and ValueError for a token of another request."""
+        """Raises jwt.InvalidTokenError, and ValueError for a token of another request, or valid for too long."""
         claims = jwt.decode(
             token,
             self._secret,
             algorithms=[_ALGORITHM],
-            audience=self._service,
-            issuer=_ISSUER,
+            audience=self._url,
+            issuer=self._issuer,
             options={"require": ["aud", "exp", "iss"]},
         )
         if claims["target"] != f"{method} {target}":
             raise ValueError("the token is for another request")
-        return PeerCall(Authority.model_validate(claims["authority"]) if claims["authority"] else None)
+        if claims["exp"] > time.time() + 2 * TOKEN_S:
+            raise ValueError("the token is valid for longer than a worker's")
+        return PeerCall(Authority.model_validate(claims["authority"]) if claims["authority"] else None, claims["body"])
 
 
 def peer_tokens(service: str, settings: Settings) -> PeerTokens:
-    return PeerTokens(service, settings.peer_secret.get_secret_value())
+    return PeerTokens(service, settings.peer_secret.get_secret_value(), settings.url)
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 def is_hop(request: Request) -> bool:
@@ -124,6 +138,25 @@ class PeerCalls:
                 await refusal(scope, receive, send)
                 return
             scope["onefold.peer"] = call
+        await self.app(scope, receive, send)
+
+
+class PeerBodies:
+    """ASGI middleware inside BodyLimit: 401 for a request of our workers with another body than was signed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: PeerCall | None = scope.get("onefold.peer")
+        if call is not None:
+            body = b""
+            if framings(scope):
+                body = await read_body(receive)
+                receive = replayed(body, receive)
+            if _digest(body) != call.digest:
+                await _unknown("the token is for another body")(scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
 
@@ -187,12 +220,13 @@ class Peers:
         url = self._checked(owner, _target(request.scope))
         lines = ((name, line) for name in FORWARDED for line in request.headers.getlist(name))
         headers = [(name, _CONTROLS.sub(" ", line)) for name, line in lines]
-        headers += self._signed(request, request.method, url).items()
+        body = await request.body()
+        headers += self._signed(request, request.method, url, body).items()
         try:
             async with self._connected().request(
                 request.method,
                 url,
-                data=await request.body(),
+                data=body,
                 headers=headers,
                 timeout=_timeout(wait_s),
                 allow_redirects=False,
@@ -235,8 +269,8 @@ class Peers:
             raise NotReady("the owner of this key is not an allowed peer")
         return URL(owner + target, encoded=True)
 
-    def _signed(self, request: Request, method: str, url: URL) -> dict[str, str]:
-        return {PEER_HEADER: self._tokens.sign(caller_of(request), method, url.raw_path_qs)}
+    def _signed(self, request: Request, method: str, url: URL, body: bytes = b"") -> dict[str, str]:
+        return {PEER_HEADER: self._tokens.sign(caller_of(request), method, url, body)}
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:

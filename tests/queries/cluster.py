@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+from yarl import URL
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
@@ -29,9 +30,9 @@ def path_of(account_id: str) -> str:
     return f"/accounts/{quote(account_id, safe='')}"
 
 
-def as_peer(path_and_query: str) -> dict[str, str]:
-    """The headers that mark a request as forwarded by another worker."""
-    return {PEER_HEADER: peer_tokens(TOPOLOGY.service, Settings()).sign(None, "GET", path_and_query)}
+def as_peer(url: str) -> dict[str, str]:
+    """The headers that mark a GET of the URL as forwarded by another worker."""
+    return {PEER_HEADER: peer_tokens(TOPOLOGY.service, Settings()).sign(None, "GET", URL(url, encoded=True))}
 
 
 def keys_in(partition: int, prefix: str) -> Iterator[str]:

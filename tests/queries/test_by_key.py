@@ -106,7 +106,8 @@ async def test_a_forwarded_request_is_not_forwarded_again(cluster: Stack) -> Non
         owner, other = cluster.workers[0], cluster.workers[1]
         account_id = key_of(cluster, owner, "hop")
         await post(http, owner.url + path_of(account_id))
-        refused = await http.get(other.url + path_of(account_id), headers=as_peer(path_of(account_id)))
+        url = other.url + path_of(account_id)
+        refused = await http.get(url, headers=as_peer(url))
         assert refused.status_code == 503
 
 

@@ -130,6 +130,6 @@ async def _caught_up(http: httpx.AsyncClient, stack: Stack, balances: dict[str, 
         deadline = Deadline(DEADLINE_S)
         while copies < 2:
             deadline.check(f"no standby has {account_id}")
-            reads = [await http.get(url + asked, headers=as_peer(asked)) for url in stack.urls("accounts")]
+            reads = [await http.get(url + asked, headers=as_peer(url + asked)) for url in stack.urls("accounts")]
             copies = sum(read.status_code == 200 and read.json()["balance_cents"] == cents for read in reads)
             await asyncio.sleep(0.1)

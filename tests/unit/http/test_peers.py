@@ -14,14 +14,17 @@ import httpx
 import jwt
 import pytest
 from starlette.types import Receive, Scope, Send
+from yarl import URL
 
 from services.accounts.api import routes
-from services.accounts.topology import TOPOLOGY
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
 from shared.http.auth import Authority
 from shared.http.peers import AllowedPeers, PeerTokens, peer_tokens
 from shared.settings import Settings
+from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from shared.topology import Table
 from tests.unit.http.services import PEER_SECRET, client_of, issuer_settings
@@ -187,7 +190,9 @@ async def test_an_unescaped_character_of_an_id_reaches_the_peer(recorder: Record
         await http.post("/", json={"amount_cents": 1})
     _, target, _ = recorder.heads[0][0].split(" ")
     assert unquote(urlsplit(target).path) == f"/accounts/a{character}b/charges"
-    peer_tokens("accounts", Settings()).verify(recorder.headers()["onefold-peer"], "POST", target)
+    peer_tokens("accounts", Settings(advertised_url=recorder.url)).verify(
+        recorder.headers()["onefold-peer"], "POST", target
+    )
 
 
 async def test_a_peer_learns_who_the_caller_is_but_does_not_get_the_token(recorder: Recorder, tmp_path: Path) -> None:
@@ -196,7 +201,8 @@ async def test_a_peer_learns_who_the_caller_is_but_does_not_get_the_token(record
     token = issuer.token("accounts", ["accounts:read"], "ann")
     await ask(Elsewhere(recorder.url, settings), "GET", "/accounts/ann", authorization=f"Bearer {token}")
     assert token not in "\n".join(recorder.heads[0])
-    told = peer_tokens("accounts", settings).verify(recorder.headers()["onefold-peer"], "GET", "/accounts/ann")
+    at_peer = peer_tokens("accounts", settings.model_copy(update={"advertised_url": recorder.url}))
+    told = at_peer.verify(recorder.headers()["onefold-peer"], "GET", "/accounts/ann")
     assert told.authority is not None
     assert (told.authority.subject, told.authority.owner, told.authority.scopes) == (
         "ann",
@@ -250,8 +256,11 @@ def test_peers_are_networks_or_names(patterns: str, url: str, allowed: bool) -> 
     assert AllowedPeers(patterns).allow(url) is allowed
 
 
-def good(method: str = "GET", target: str = "/accounts/ann") -> str:
-    return PeerTokens("accounts", PEER_SECRET).sign(AUTHORITY, method, target)
+HERE = Settings().url
+
+
+def good(method: str = "GET", target: str = "/accounts/ann", at: str = HERE, body: bytes = b"") -> str:
+    return PeerTokens("accounts", PEER_SECRET, "").sign(AUTHORITY, method, URL(at + target, encoded=True), body)
 
 
 def forged(secret: str = PEER_SECRET, **claims: object) -> str:
@@ -268,9 +277,12 @@ def forged(secret: str = PEER_SECRET, **claims: object) -> str:
         lambda: good(target="/accounts/ann?wait=1"),
         lambda: good("POST"),
         lambda: forged("a secret that other workers alone know"),
-        lambda: forged(aud="orders"),
-        lambda: forged(iss="onefold-dev"),
+        lambda: good(at="http://127.0.0.1:8001"),
+        lambda: good(body=b"{}"),
+        lambda: forged(aud="accounts"),
+        lambda: forged(iss="onefold-peer/orders"),
         lambda: forged(exp=time.time() - 1),
+        lambda: forged(exp=time.time() + 365 * 24 * 3600),
         lambda: good().rsplit(".", 1)[0] + ".",
     ],
 )
@@ -278,6 +290,28 @@ async def test_a_request_with_a_forged_peer_token_is_401(token: Callable[[], str
     settings = Settings.model_validate({"peer_secret": PEER_SECRET})
     answer = await ask(Elsewhere("http://127.0.0.1:1", settings), "GET", "/accounts/ann", onefold_peer=token())
     assert (answer.status_code, answer.json()["code"]) == (401, "peer.unknown")
+
+
+async def test_a_forwarded_command_is_taken_with_the_body_that_was_signed_and_no_other() -> None:
+    settings = Settings.model_validate({"peer_secret": PEER_SECRET})
+    node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], settings)
+    api, path, body = create_api(node, routes), "/accounts/ann/charges", b'{"amount_cents": 1}'
+    headers = {"Content-Type": "application/json", "Onefold-Peer": good("POST", path, body=body)}
+    async with client_of(api) as http:
+        await http.post("/accounts/ann")
+        for other in (b'{"amount_cents": 9}', b"", body + b" "):
+            refused = await http.post(path, content=other, headers=headers)
+            assert (refused.status_code, refused.json()["code"]) == (401, "peer.unknown")
+        assert (await http.post(path, content=body, headers=headers)).status_code == 201
+        assert (await http.get("/accounts/ann")).json()["balance_cents"] == 1
+
+
+@pytest.mark.parametrize("url", ["http://Orders-0.orders:80", "https://h:443", "http://[::1]:8001", "http://a:1"])
+def test_a_token_is_for_the_peer_as_its_settings_name_it(url: str) -> None:
+    settings = Settings(advertised_url=url)
+    tokens = peer_tokens("orders", settings)
+    token = tokens.sign(None, "GET", URL(f"{settings.url}/orders/a%2Fb?wait=1", encoded=True))
+    assert tokens.verify(token, "GET", "/orders/a%2Fb?wait=1").authority is None
 
 
 async def test_a_forwarded_request_is_not_forwarded_again(recorder: Recorder) -> None:
@@ -411,5 +445,5 @@ async def test_a_forwarded_request_has_no_more_rights_than_its_caller(tmp_path: 
     assert (await ask(node, "GET", "/accounts/ann", onefold_peer=good())).status_code == 404
     assert (await ask(node, "GET", "/accounts/bob", onefold_peer=good(target="/accounts/bob"))).status_code == 403
     assert (await ask(node, "POST", "/accounts/ann", onefold_peer=good("POST"))).status_code == 403
-    anonymous = PeerTokens("accounts", PEER_SECRET).sign(None, "GET", "/accounts/ann")
+    anonymous = PeerTokens("accounts", PEER_SECRET, "").sign(None, "GET", URL(f"{HERE}/accounts/ann"))
     assert (await ask(node, "GET", "/accounts/ann", onefold_peer=anonymous)).status_code == 401
