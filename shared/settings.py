@@ -128,6 +128,13 @@ class Settings(BaseSettings):
         str,
         Field(description="proxies whose X-Forwarded-For is trusted: addresses or networks, comma-separated; *: any"),
     ] = ""
+    cors_origins: Annotated[
+        str,
+        Field(
+            pattern=r"^(https?://[^\s/,*A-Z]+(,https?://[^\s/,*A-Z]+)*)?$",
+            description="origins whose pages may call from a browser, such as https://shop.example, comma-separated",
+        ),
+    ] = ""
     peers: Annotated[
         str,
         Field(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from starlette.middleware.cors import CORSMiddleware
 
 from shared.http import dead_letters, openapi, problems
 from shared.http.auth import tokens_of
@@ -30,7 +31,18 @@ from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import PeerBodies, PeerCalls, Peers, PeerTokens, peer_tokens
 from shared.http.routing import routes_of
+from shared.settings import Settings
 
+EXPOSED = (
+    "ETag",
+    "Location",
+    "Retry-After",
+    "Onefold-Lag",
+    "Onefold-Owner",
+    "Onefold-Partition",
+    "Onefold-Position",
+    "Onefold-Until",
+)
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 
 
@@ -61,7 +73,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)
     openapi.install(api)
-    _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), dev)
+    _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), settings)
     guard = Guard(tokens_of(settings), buckets)
     for router in routes(node, peers):
         api.router.routes += guard.around(router, service)
@@ -71,17 +83,27 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     return api
 
 
-def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, dev: bool) -> None:
+def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, settings: Settings) -> None:
     """Adds the middleware, innermost first."""
+    dev = settings.env == "dev"
     api.add_middleware(PeerBodies)
     api.add_middleware(BodyLimit)
     api.add_middleware(TimeLimit)
     api.add_middleware(TargetLimit)
     api.add_middleware(RateLimit, buckets=buckets, spared=PROBES)
     api.add_middleware(PeerCalls, tokens=tokens, buckets=buckets)
-    api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
     api.add_middleware(BugsAs500)
+    if settings.cors_origins:  # outside refusals, which a page could not read otherwise
+        _open_to(api, settings.cors_origins.split(","))
+    api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
     api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
     api.add_middleware(Measured, metrics=metrics)
     api.add_middleware(SentPath)
     api.add_middleware(Heads)
+
+
+def _open_to(api: FastAPI, origins: Sequence[str]) -> None:
+    """Lets the pages of these origins send anything, also a bearer token, and read EXPOSED; there are no cookies."""
+    api.add_middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED
+    )

@@ -170,6 +170,15 @@ def test_proxies_are_addresses_or_networks(monkeypatch: pytest.MonkeyPatch, prox
     assert load(monkeypatch, {"ONEFOLD_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
 
 
+@pytest.mark.parametrize("origins", ["*", "shop.example", "https://Shop.example", "https://a/", "https://a, https://b"])
+def test_an_origin_is_a_scheme_and_a_host_in_lower_case_without_a_path(
+    monkeypatch: pytest.MonkeyPatch, origins: str
+) -> None:
+    """As a browser sends it; any other would match none."""
+    (line,) = refusal(monkeypatch, {"ONEFOLD_CORS_ORIGINS": origins})
+    assert line.startswith(f"ONEFOLD_CORS_ORIGINS={origins!r} is not allowed: origins whose pages may call")
+
+
 @pytest.mark.parametrize("host", ["[::1]", "127.0.0.1:8000", "http://localhost", ""])
 def test_the_http_host_is_no_url(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     fix = "name or address that the HTTP server binds, without brackets or a port"

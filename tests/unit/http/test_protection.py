@@ -120,6 +120,27 @@ async def test_another_method_is_answered_with_all_that_the_path_has(
         assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
 
 
+SHOP = "https://shop.example"
+
+
+async def test_pages_of_the_named_origins_alone_may_call_and_read_what_they_need() -> None:
+    settings = Settings(cors_origins=f"https://a.example,{SHOP}", rate_limit=1)
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,idempotency-key"}
+    async with client_of(api_of("accounts", settings)) as http:
+        allowed = await http.options("/accounts/ann", headers={"Origin": SHOP, **asked})
+        refused = await http.options("/accounts/ann", headers={"Origin": "https://other.example", **asked})
+        got = await http.post("/accounts/ann", headers={"Origin": SHOP})
+        answers = [await http.get("/accounts/ann", headers={"Origin": SHOP}) for _ in range(20)]
+    assert allowed.headers["access-control-allow-origin"] == SHOP
+    assert allowed.headers["access-control-allow-headers"] == "authorization,idempotency-key"
+    assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (400, False)
+    assert 429 in {answer.status_code for answer in answers}
+    assert {answer.headers["access-control-allow-origin"] for answer in (got, *answers)} == {SHOP}
+    shown = {name for answer in (got, *answers) for name in answer.headers if name.startswith("onefold-")}
+    assert "onefold-position" in shown
+    assert shown <= {*got.headers["access-control-expose-headers"].lower().split(", ")}
+
+
 async def test_head_is_answered_as_get_without_the_body(http: httpx.AsyncClient) -> None:
     await http.post("/accounts/ann")
     for path in ("/healthz", "/readyz", "/accounts/ann", "/accounts/ann?wait=1", "/accounts", "/accounts/nobody", "/a"):
