@@ -25,6 +25,7 @@ from pipelines.catalog import FoldedTable, reactions_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
+from shared.es.ids import CALLERS
 from shared.es.row import UNKNOWN_BODY, Outcome, Row
 from shared.kafka.brokers import Positions
 from shared.kafka.provision import topics_named_in
@@ -155,7 +156,7 @@ class MirroredRebuild(Rebuild):
 
 
 def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each key's row without a state: the latest commands that its events came from. A caller's begins a story."""
+    """Each key's row without a state: the latest commands that its events came from."""
     rows: dict[bytes, Row[None]] = {}
     for key, command, story, sequence in rows_of(batches):
         row = rows.get(key, Row(0, None, {}, -1))
@@ -163,7 +164,8 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows[key] = structs.replace(row, sequence=sequence)
         else:
             accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
-            rows[key] = row.after(accepted, None, -1, by_policy=story != command)
+            by_caller = command.startswith(CALLERS) or command == story  # it begins its story, and came not over HTTP
+            rows[key] = row.after(accepted, None, -1, by_policy=not by_caller)
     yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
 
 

@@ -71,6 +71,15 @@ def referenced(service: str, text: Reference) -> str | None:
     return aggregate_id if found and owner == service else None
 
 
+CALLERS = "http-"
+"""The ids of commands over HTTP begin so. Those of policies are bare UUIDs, so no caller can use up one of them."""
+
+
+def callers_id(subject: str, key: str) -> str:
+    """The id of the command that a caller sends with this Idempotency-Key. subject: "" for one without a token."""
+    return CALLERS + derived_id(subject, key)
+
+
 def derived_id(*parts: str) -> str:
     """A UUID, laid out as version 5, that is always the same for the same `parts`."""
     digits = sha1(to_json(parts), usedforsecurity=False).hexdigest()

@@ -5,12 +5,12 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, Generic
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from shared.es.decider import Decider, fold
 from shared.es.envelope import C, CommandEnvelope, E
 from shared.es.errors import DETAIL_MAX_CHARS, DomainError
-from shared.es.ids import derived_id
+from shared.es.ids import CALLERS, derived_id
 from shared.es.message import Command
 from shared.es.row import Outcome, Row, S
 
@@ -27,8 +27,8 @@ class Step(Struct, Generic[S], frozen=True, gc=False):
 def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
     """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events."""
     digest, by_policy = fingerprint(command.data), command.causation_id is not None
-    known = row.outcome(command.command_id, by_policy=by_policy)
-    # the ids of policies' commands can be worked out: no caller may use up one of them for a command of its own
+    known = row.outcome(command.command_id, by_policy=by_policy) or _known_by_key(row, command)
+    # an earlier release let callers use up the ids of policies' commands, which can be worked out
     if known is not None and (not by_policy or command.command_id in row.reactions or known.is_of(digest)):
         return Step(row, (), known, repeated=True)
     try:
@@ -40,6 +40,13 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
     after = row.after(outcome, fold(decider.evolve, facts, row.state), offset, by_policy=by_policy)
     return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
+
+
+def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:
+    """An earlier release's outcome of the caller's command, which then had its bare key as its id."""
+    key = command.correlation_id
+    known = row.outcome(key) if command.command_id.startswith(CALLERS) and key in row.outcomes else None
+    return known and structs.replace(known, command_id=command.command_id)
 
 
 def fingerprint(command: Command) -> str:

@@ -17,12 +17,13 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
-from shared.es.ids import DOT_SEGMENTS, AggregateId, check_aggregate_id, reference
+from shared.es.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
 from shared.es.message import Command
 from shared.es.personal import personal_fields
 from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
 from shared.es.times import CLOCKS_DIFFER
+from shared.http.auth import caller_of
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
@@ -72,7 +73,10 @@ _Past = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_
 
 
 class Accepted(BaseModel):
-    """The outcome of a command. sequence: the aggregate's after it; null while it is not decided yet."""
+    """The outcome of a command. command_id: as asked, so that of callers is their Idempotency-Key.
+
+    sequence: the aggregate's after it; null while it is not decided yet.
+    """
 
     command_id: str
     sequence: int | None
@@ -81,7 +85,7 @@ class Accepted(BaseModel):
 class CommandHeaders(BaseModel):
     """What the headers of a command ask for. wait_s: 0 when the caller prefers not to wait."""
 
-    command_id: str
+    key: str
     occurred_at: datetime
     wait_s: float
 
@@ -94,7 +98,7 @@ async def command_headers(
     prefer: Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = (),
 ) -> CommandHeaders:
     return CommandHeaders(
-        command_id=idempotency_key or str(uuid4()),
+        key=idempotency_key or str(uuid4()),
         occurred_at=occurred_at or datetime.now(UTC),
         wait_s=_wait_s(prefer),
     )
@@ -129,6 +133,16 @@ OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _id_of(request: Request, key: str) -> str:
+    caller = caller_of(request)
+    return callers_id(caller.subject if caller else "", key)
+
+
+def _known(request: Request, row: Row[Any], asked: str) -> Outcome | None:
+    """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
+    return row.outcome(_id_of(request, asked)) or row.outcome(asked)
+
+
 class Commands:
     """Takes commands for aggregates of one kind; the worker that owns the key appends and answers."""
 
@@ -155,26 +169,27 @@ class Commands:
         try:
             sealed = await self._sealed(command, aggregate_id)
         except Forgotten as forgotten:
-            return self._forgotten(forgotten, aggregate_id, partition, headers.command_id)
+            return self._forgotten(request, forgotten, aggregate_id, partition, headers.key)
         envelope = self._codec.wrap(
             sealed,
-            command_id=headers.command_id,
+            command_id=_id_of(request, headers.key),
             aggregate_id=aggregate_id,
             issued_at=headers.occurred_at,
+            correlation_id=headers.key,
         )
         value, read = self._checked(envelope)
-        decided = self._node.expect(aggregate_id, headers.command_id)
+        decided = self._node.expect(aggregate_id, envelope.command_id)
         try:
             offset = await self._node.append(self._table.source, key, value)
             appended = {(self._table.source.name, partition): offset}
             outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
         except TimeoutError:
-            answered = self._headers(aggregate_id, headers.command_id, partition, appended)
-            return self._answer(202, Accepted(command_id=headers.command_id, sequence=None), answered)
+            answered = self._headers(aggregate_id, headers.key, partition, appended)
+            return self._answer(202, Accepted(command_id=headers.key, sequence=None), answered)
         finally:
             decided.cancel()
-        answered = self._headers(aggregate_id, headers.command_id, partition, {**positions, **appended})
-        return self._outcome(outcome, fingerprint(read), answered)
+        answered = self._headers(aggregate_id, headers.key, partition, {**positions, **appended})
+        return self._outcome(outcome, fingerprint(read), headers.key, answered)
 
     async def _sealed(self, command: Command, aggregate_id: str) -> Command:
         """The command without readable personal fields. Raises Forgotten, NotReady and RequestValidationError."""
@@ -183,13 +198,13 @@ class Commands:
         except ValueError as error:
             raise RequestValidationError([{"loc": ("body",), "msg": str(error), "type": "value_error"}]) from None
 
-    def _forgotten(self, error: Forgotten, aggregate_id: str, partition: int, command_id: str) -> Response:
+    def _forgotten(self, request: Request, error: Forgotten, aggregate_id: str, partition: int, key: str) -> Response:
         """Raises the error again for a command that was not decided before."""
         row = self._node.read(self._table, partition, aggregate_id.encode())
-        if row is None or row.outcome(command_id) is None:
+        if row is None or _known(request, row, key) is None:
             raise error
         detail = f"{error}; a command with this Idempotency-Key was decided before: its outcome is at the Location"
-        return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, command_id, partition, row))
+        return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, key, partition, row))
 
     def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, Command]:
         """The record's value, and the command as its readers get it. Raises RequestValidationError.
@@ -226,13 +241,14 @@ class Commands:
         if not self._node.serves(self._table, partition):
             return await self._peers.forward(request, self._node.owner(self._table, partition))
         row = self._node.read(self._table, partition, key)
-        outcome = row.outcome(command_id) if row else None
+        outcome = _known(request, row, command_id) if row else None
         if row is None or outcome is None:
             detail = f"command {command_id} is not decided yet, or was forgotten after too many later ones"
             return problem(404, "command.unknown", detail)
-        return self._outcome(outcome, outcome.fingerprint, self._at_row(aggregate_id, command_id, partition, row))
+        headers = self._at_row(aggregate_id, command_id, partition, row)
+        return self._outcome(outcome, outcome.fingerprint, command_id, headers)
 
-    def _outcome(self, outcome: Outcome, expected: str, headers: dict[str, str]) -> Response:
+    def _outcome(self, outcome: Outcome, expected: str, command_id: str, headers: dict[str, str]) -> Response:
         if not outcome.is_of(expected):
             return problem(
                 409,
@@ -242,7 +258,7 @@ class Commands:
             )
         if outcome.code is not None:
             return problem(409, outcome.code, outcome.detail or "", headers=headers)
-        return self._answer(201, Accepted(command_id=outcome.command_id, sequence=outcome.sequence), headers)
+        return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:
         positions = {**self._node.facts(partition), (self._table.source.name, partition): row.offset}

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from confluent_kafka import KafkaError, Message, Producer
 
 from services.accounts.topology import COMMANDS
+from shared.es.ids import callers_id
 from shared.kafka.producer import producer_config
 from shared.positions import Partition
 from tests.faults.transfers import Transfers
@@ -207,21 +208,22 @@ class HttpLoad(threading.Thread):
         self._ending.set()
         self.join()
 
-    def _settle(self, name: str, command_id: str, path: str, body: dict[str, int] | None) -> None:
+    def _settle(self, name: str, key: str, path: str, body: dict[str, int] | None) -> None:
         give_up = time.monotonic() + GIVE_UP_S
         while time.monotonic() < give_up:
-            wishes = {"Idempotency-Key": command_id, "Prefer": f"wait={HTTP_WAIT_S}"}
+            wishes = {"Idempotency-Key": key, "Prefer": f"wait={HTTP_WAIT_S}"}
             reply = self._ask("POST", f"/accounts/{name}{path}", body, wishes)
             if reply is None or reply.status in (202, 503):
                 continue
             status, answer, position = reply
             if status not in (201, 409):
-                self.strange.append(f"{status} for {command_id} of {name}: {answer}")
+                self.strange.append(f"{status} for {key} of {name}: {answer}")
             if status == 201:
                 self._written[name] = position, answer["sequence"]
-            self.answers.append(Answered(name, command_id, status, answer.get("sequence"), answer.get("code")))
+            decided = callers_id("", key)
+            self.answers.append(Answered(name, decided, status, answer.get("sequence"), answer.get("code")))
             return
-        self.unanswered.append(f"{command_id} of {name}")
+        self.unanswered.append(f"{key} of {name}")
 
     def _read_back(self, name: str) -> None:
         """Once: a worker may also answer 503, or not at all."""

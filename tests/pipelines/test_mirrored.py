@@ -27,6 +27,7 @@ from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
 from shared.dev.worker import Worker
+from shared.es.ids import callers_id
 from shared.es.row import OUTCOMES_KEPT, UNKNOWN_BODY
 from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
 from shared.kafka.embedded import EmbeddedKafka
@@ -111,12 +112,13 @@ def test_commands_resume_after_all_that_were_decided_before_a_dead_letter_was_re
     assert positions["ann"] == 3
 
 
-def test_after_a_mirror_policies_displace_no_callers_commands() -> None:
-    """Of an event that a caller's command led to, the story is that command."""
+@pytest.mark.parametrize("caused", ["c0", callers_id("ann", "c0")])
+def test_after_a_mirror_policies_displace_no_callers_commands(caused: str) -> None:
+    """A caller's is one that a story is named after, or one sent over HTTP."""
     sent = [(b"ann", f"p{number}", "c0", number + 2) for number in range(OUTCOMES_KEPT)]
-    causes = as_batches([(b"ann", "c0", "c0", 1), *sent], "key binary, command string, story string, sequence long")
+    causes = as_batches([(b"ann", caused, "c0", 1), *sent], "key binary, command string, story string, sequence long")
     ((_, row),) = rows_of(mirrored._decided(causes))
-    assert from_json(row)["outcomes"] == {"c0": [1, UNKNOWN_BODY]}
+    assert from_json(row)["outcomes"] == {caused: [1, UNKNOWN_BODY]}
     assert len(from_json(row)["reactions"]) == OUTCOMES_KEPT
 
 
@@ -280,7 +282,7 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
             ended = time.monotonic()
             first.workers[0].kill()
             clients.end()
-        mirrored = {event.causation_id: event.sequence for event in mirrored_events(second.bootstrap)}
+        mirrored = {event.correlation_id: event.sequence for event in mirrored_events(second.bootstrap)}
         lost = {command: at for command, (_, at) in clients.answered.items() if command not in mirrored}
         lag_ms = round(1000 * (ended - min(lost.values()))) if lost else 0
         assert len(lost) >= behind
@@ -303,7 +305,7 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
                 assert (found["balance_cents"], found["sequence"]) == (charges, charges + 1)
         finally:
             successor.stop()
-        causes = Counter(event.causation_id for event in mirrored_events(second.bootstrap))
+        causes = Counter(event.correlation_id for event in mirrored_events(second.bootstrap))
         assert set(causes.values()) == {1}
         assert causes.keys() >= clients.sent.keys()
         table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))

@@ -17,6 +17,7 @@ from services.accounts.domain.state import Account, Open
 from shared.es.decider import fold
 from shared.es.envelope import CommandEnvelope, EventEnvelope
 from shared.es.errors import DomainError
+from shared.es.ids import callers_id
 from shared.es.message import Command, Part
 from shared.es.row import OUTCOMES_KEPT, Outcome, Row
 from shared.es.step import Step, fingerprint, step
@@ -83,6 +84,18 @@ def test_a_policys_command_that_an_earlier_release_kept_among_callers_is_not_dec
     sent = envelope(Charge(amount_cents=7), "c-2", causation_id="placed")
     earlier = step(DECIDER, opened().row, envelope(Charge(amount_cents=7), "c-2"), 5)
     assert step(DECIDER, earlier.row, sent, 6).repeated
+
+
+def test_a_callers_command_that_an_earlier_release_knew_by_its_bare_key_is_not_decided_again() -> None:
+    sent = envelope(OpenAccount(), callers_id("ann", "c-1"), correlation_id="c-1")
+    again = step(DECIDER, opened().row, sent, 5)
+    assert again == Step(opened().row, (), structs.replace(opened().outcome, command_id=sent.command_id), repeated=True)
+
+
+def test_a_callers_key_is_not_taken_for_the_id_of_a_policys_command() -> None:
+    row = step(DECIDER, opened().row, envelope(Charge(amount_cents=7), "worked-out", causation_id="placed"), 5).row
+    sent = envelope(Charge(amount_cents=7), callers_id("ann", "worked-out"), correlation_id="worked-out")
+    assert step(DECIDER, row, sent, 6).row.state == Open(balance_cents=14)
 
 
 def test_a_refused_command_is_an_outcome_without_events() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 from unittest.mock import AsyncMock
 
@@ -11,11 +13,19 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from services.accounts.topology import EVENTS
+from services.accounts.api import routes
+from services.accounts.domain.commands import Charge
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountOpened
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from shared.dev.issuer import DevIssuer
+from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
+from shared.policy import Reaction, Send
+from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
-from tests.unit.http.services import client_of
+from tests.unit.http.services import client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +63,50 @@ async def test_a_command_that_may_be_written_is_asked_for_again(
     answer = await http.post("/accounts/ann")
     assert answer.status_code == status
     assert ("Use the same Idempotency-Key again" in answer.json()["detail"]) is (status == 503)
+
+
+async def test_a_caller_can_not_use_up_the_id_of_a_policys_command(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    """It can be worked out from the event that the policy answers, also before that is there; so can the body."""
+    welcome = Reaction(
+        lambda event: [Send(COMMANDS, event.aggregate_id, Charge(amount_cents=7))],
+        source=EVENTS,
+        events=[AccountOpened],
+        commands={COMMANDS: [Charge]},
+    )
+    await http.post("/accounts/ann", headers={"Idempotency-Key": "open"})
+    (opened,) = node.logs[EVENTS.name, node.partition(b"ann")]
+    (sent,) = welcome.sends(opened)
+    charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 7})
+    assert (await charge(headers={"Idempotency-Key": sent.command_id})).status_code == 201
+    await node.append(COMMANDS, sent.key, sent.body)
+    assert (await http.get("/accounts/ann")).json()["balance_cents"] == 14
+
+
+async def test_callers_with_one_key_have_an_outcome_each(tmp_path: Path) -> None:
+    def caller(subject: str) -> dict[str, str]:
+        token = issuer.token("accounts", ["accounts:read", "accounts:write", "accounts:any"], subject)
+        return {"Authorization": f"Bearer {token}", "Idempotency-Key": "one"}
+
+    issuer, aggregate = DevIssuer(tmp_path), Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    node = MemoryNode(TOPOLOGY, [aggregate], issuer_settings(tmp_path, "accounts"))
+    ann, bob, eve = map(caller, ("ann", "bob", "eve"))
+    async with client_of(create_api(node, routes)) as http:
+        opened = await http.post("/accounts/ann", headers=ann)
+        closed = await http.post("/accounts/ann/closure", headers=bob)
+        location = "/accounts/ann/commands/one"
+        for caller_, sequence, answer in ((ann, 1, opened), (bob, 2, closed)):
+            assert answer.headers["location"] == location
+            assert answer.json() == {"command_id": "one", "sequence": sequence}
+            assert (await http.get(location, headers=caller_)).json() == answer.json()
+        assert (await http.get(location, headers=eve)).status_code == 404
+
+
+async def test_an_operator_finds_an_outcome_by_the_id_in_an_event(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    await http.post("/accounts/ann", headers={"Idempotency-Key": "open"})
+    (event,) = map(json.loads, node.logs[EVENTS.name, node.partition(b"ann")])
+    assert event["correlation_id"] == "open" != event["causation_id"]
+    found = await http.get(f"/accounts/ann/commands/{event['causation_id']}")
+    assert found.json() == {"command_id": event["causation_id"], "sequence": 1}
 
 
 @pytest.mark.parametrize(
