@@ -85,13 +85,14 @@ def _encoded(
     encoded = [
         write(
             fact,
-            event_id=derived_id(aggregate_id, command_id, str(index)),
+            # with the sequence: a command that was forgotten is decided again, and what follows is another fact
+            event_id=derived_id(aggregate_id, command_id, str(sequence)),
             aggregate_id=aggregate_id,
-            sequence=start + index,
+            sequence=sequence,
             occurred_at=command.issued_at,
             correlation_id=command.correlation_id,
             causation_id=command_id,
         )
-        for index, fact in enumerate(facts, start=1)
+        for sequence, fact in enumerate(facts, start + 1)
     ]
     return tuple(encoded)

@@ -162,6 +162,12 @@ def test_events_of_one_command_are_numbered_on_and_named_apart() -> None:
     assert done.outcome.sequence == done.row.sequence == 2
 
 
+def test_events_of_a_command_that_was_forgotten_and_decided_again_are_others() -> None:
+    charges = [envelope(Charge(amount_cents=1), f"c-{number}") for number in range(2, OUTCOMES_KEPT + 3)]
+    _, events = run([envelope(OpenAccount(), "c-1"), *charges, *charges])
+    assert len({event.event_id for event in events}) == len(events) == 1 + 2 * len(charges)
+
+
 def test_one_command_id_for_two_aggregates_gives_events_of_their_own() -> None:
     elsewhere = structs.replace(envelope(OpenAccount(), "c-1"), aggregate_id="customer-2")
     done = step(DECIDER, DECIDER.initial_row, elsewhere, 0)
