@@ -9,11 +9,11 @@ from typing import Any
 import structlog
 
 from shared.es.decider import Decider
-from shared.es.envelope import EventCodec, EventEnvelope
+from shared.es.envelope import CommandEnvelope, EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
-from shared.es.ids import check_aggregate_id
+from shared.es.ids import CALLERS, check_aggregate_id
 from shared.es.message import Event
-from shared.es.row import Row, RowCodec
+from shared.es.row import Outcome, Row, RowCodec
 from shared.es.step import fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
@@ -130,17 +130,25 @@ class Aggregate(Processor):
         if not done.repeated:
             rows.put(key, done.row)
         elif not done.outcome.is_of(fingerprint(command.data)):
-            log.warning(
-                "a command has no effect: its id is that of an earlier one with another body",
-                command=f"{command.aggregate_id}/{command.command_id}",
-                type=command.data.TYPE,
-                correlation_id=command.correlation_id,
-                causation_id=command.causation_id,
-                earlier=f"sequence {done.outcome.sequence}, {done.outcome.code or 'accepted'}",
-            )
+            self._lost(record, command, done.outcome, batch)
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
+
+    def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
+        """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""
+        lost = "its id is that of an earlier one with another body"
+        earlier = f"sequence {known.sequence}, {known.code or 'accepted'}"
+        if not command.command_id.startswith(CALLERS):  # theirs get 409, and would fill the topic
+            batch.bury(record, "command.id_reused", f"{lost}: {earlier}")
+        log.warning(
+            f"a command has no effect: {lost}",
+            command=f"{command.aggregate_id}/{command.command_id}",
+            type=command.data.TYPE,
+            correlation_id=command.correlation_id,
+            causation_id=command.causation_id,
+            earlier=earlier,
+        )
 
 
 class Projection(Listener):

@@ -1,6 +1,7 @@
 """A command of a policy takes effect once, and is not mistaken for that of another policy."""
 
 import asyncio
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -74,12 +75,16 @@ def answering(
 
 def answered(*reactions: Reaction) -> list[str]:
     """The types of the events that accounts writes."""
+    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in said_of(*reactions).log[EVENTS.name]]
+
+
+def said_of(*reactions: Reaction) -> Conversation:
     policies = [Policy(reaction) for reaction in reactions]
     talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *policies])
     for source in dict.fromkeys(reaction.source for reaction in reactions):
         talk.say(source, "abba", RECEIVED)
     talk.run(lambda turns: turns[0])
-    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in talk.log[EVENTS.name]]
+    return talk
 
 
 def test_two_commands_for_one_event_both_take_effect_when_one_policy_has_a_name() -> None:
@@ -109,6 +114,15 @@ def test_a_command_that_is_lost_to_an_equal_id_is_logged(monkeypatch: pytest.Mon
     assert line["log_level"] == "warning"
     assert "its id is that of an earlier one" in line["event"]
     assert (line["type"], line["causation_id"], line["earlier"]) == ("account.charge", "e-1", "sequence 1, accepted")
+
+
+def test_a_command_that_is_lost_to_an_equal_id_is_a_dead_letter() -> None:
+    talk = said_of(answering(OpenAccount()), answering(Charge(amount_cents=5)))
+    (letter,) = (json.loads(said.value) for said in talk.log["dead-letters"])
+    lost = talk.log[COMMANDS.name][letter["offset"]]
+    assert json.loads(lost.value)["type"] == "account.charge"
+    assert (letter["topic"], letter["code"]) == (COMMANDS.name, "command.id_reused")
+    assert letter["reason"] == "its id is that of an earlier one with another body: sequence 1, accepted"
 
 
 def test_a_policy_in_memory_answers_an_event_once_its_row_is_there() -> None:

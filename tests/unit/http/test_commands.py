@@ -82,6 +82,15 @@ async def test_a_caller_can_not_use_up_the_id_of_a_policys_command(http: httpx.A
     assert (await http.get("/accounts/ann")).json()["balance_cents"] == 14
 
 
+async def test_a_caller_that_uses_a_key_twice_is_told_and_nobody_else(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    bodies = [{"order_limit_cents": cents} for cents in (1, 2)]
+    first, second = [await http.post("/accounts/ann", json=body, headers={"Idempotency-Key": "one"}) for body in bodies]
+    assert (first.status_code, second.json()["code"]) == (201, "idempotency_key.reused")
+    assert {topic for topic, _ in node.logs} == {COMMANDS.name, EVENTS.name}
+
+
 async def test_callers_with_one_key_have_an_outcome_each(tmp_path: Path) -> None:
     def caller(subject: str) -> dict[str, str]:
         token = issuer.token("accounts", ["accounts:read", "accounts:write", "accounts:any"], subject)
