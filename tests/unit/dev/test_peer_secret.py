@@ -42,7 +42,7 @@ def test_a_secret_of_the_users_own_is_kept(variable: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("verb", "told"), [("up", True), ("worker", True), ("demo", True), ("check", False)])
+@pytest.mark.parametrize(("verb", "told"), [("up", True), ("worker", True), ("check", False)])
 def test_what_starts_workers_is_told_the_secret(verb: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests say what they need."""
     given: list[Mapping[str, str]] = []
