@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.scaffold.checkout import Checkout
 
 HISTORY = ("docs/adr/",)  # decision records stay as they were written
 ANY_VERB = ("tests/dev/test_bootstrap.py", "tests/unit/dev/test_front_door.py")  # `demo` is an example there
+FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not door")
+COLLECTED = ("--collect-only", "-qq")
 
 
 @pytest.fixture
@@ -30,12 +33,14 @@ def commit(checkout: Checkout) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> None:
+@pytest.mark.parametrize("tests", [COLLECTED, pytest.param(FAST, marks=pytest.mark.long)], ids=["collected", "run"])
+def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout, tests: Sequence[str]) -> None:
     said = committed.verb("remove-demo", "--yes")
     assert "it is not as it was" not in said
     assert found_services(committed.root) == ["accounts"]
     committed.lint(".")
-    committed.pytest("-m", "not (broker or slow or spark or long or compose)", "-k", "not door", "tests")
+    committed.pytest(*tests, "tests")
+    committed.pytest(*FAST, "tests/architecture", "tests/unit/accounts")
 
 
 def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
