@@ -62,7 +62,7 @@ from tests.faults.verdict import CHANGELOG, OUTPUTS, truth_of, wrong_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
-SCHEDULES = 2_000
+SCHEDULES, NOTICED_WITHIN = 2_000, 5_000
 ACTIONS = 50
 ENOUGH_TURNS = 2_000
 TURNS_OF_A_STEP = 100
@@ -569,4 +569,4 @@ def test_the_simulation_notices_a_missing_guard(
     monkeypatch: pytest.MonkeyPatch, remove_guard: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     remove_guard(monkeypatch)
-    assert first_violations(range(SCHEDULES))
+    assert first_violations(range(NOTICED_WITHIN))
