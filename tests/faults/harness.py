@@ -382,9 +382,8 @@ def get(worker: Worker, path: str) -> tuple[int, Any]:
             body = json.loads(answer.read())
         finally:
             connection.close()
-        if answer.status != 503:
+        if answer.status != 503 or deadline.left_s < 0:
             return answer.status, body
-        deadline.check(body)
         time.sleep(TICK_S)
 
 

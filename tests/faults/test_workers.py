@@ -17,11 +17,13 @@ from shared.failpoints import STEPS
 from tests.faults import broken
 from tests.faults.harness import DEADLINE_S, Log, Scenario, await_in_time, observe, runs
 from tests.faults.verdict import CHANGELOG
+from tests.waiting import Deadline
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 EVERYTHING = set(range(TOPOLOGY.partitions))
 SOME = 2_000  # output records
+TAKEN_OVER_S = 30.0  # with a session of six
 
 
 def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
@@ -237,10 +239,11 @@ def _arm(worker: Worker, failpoint: str) -> None:
 
 
 def _await_takeover(scenario: Scenario, worker: Worker) -> None:
-    """Waits until `worker` owns everything and has committed since."""
-    await_in_time(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything")
+    """Waits until `worker` owns everything and has committed since, but no longer than is promised."""
+    deadline = Deadline(TAKEN_OVER_S)
+    await_in_time(lambda: scenario.owned(worker) == EVERYTHING, f"{worker.name} owns everything", TAKEN_OVER_S)
     commits = scenario.cluster(worker)["commits"]
-    await_in_time(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits")
+    await_in_time(lambda: scenario.cluster(worker)["commits"] > commits + 3, f"{worker.name} commits", deadline.left_s)
 
 
 def _await_return(scenario: Scenario, worker: Worker, other: Worker) -> None:
