@@ -4,14 +4,12 @@ from collections import defaultdict
 
 import pytest
 
-RERUN = "rerun"
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     spent = defaultdict[str, float](float)
     for report in _reports(terminalreporter):
         spent[_folder(report.nodeid)] += report.duration
-    late = [each.nodeid for each in terminalreporter.stats.get(RERUN, [])]
+    late = [each.nodeid for each in terminalreporter.stats.get("rerun", [])]
     longest = sorted(spent.items(), key=lambda item: -item[1])
     terminalreporter.write_line("seconds by folder: " + ", ".join(f"{name} {seconds:.0f}" for name, seconds in longest))
     terminalreporter.write_line("  ".join([f"late: {len(late)}", *late]))

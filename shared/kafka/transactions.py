@@ -228,10 +228,8 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                     raise TransactionAborted(f"librdkafka's queue stays full for {CALL_TIMEOUT_S:.0f} s") from None
                 producer.poll(0.01)
             except KafkaException as failure:
-                if (
-                    failure.args[0].code() == KafkaError._STATE
-                ):  # an earlier record has failed: its report has the cause
-                    producer.poll(_REPORT_S)
+                if failure.args[0].code() == KafkaError._STATE:
+                    producer.poll(_REPORT_S)  # an earlier record has failed: its report has the cause
                 else:  # librdkafka knows the topic already, and refuses this record at once
                     last.fail(failure.args[0], record.topic, record.partition, record.key)
                 raise KafkaException(last.error or failure.args[0]) from failure

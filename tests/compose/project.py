@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.waiting import Deadline
+
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 600.0
 _PAUSE_S = 1.0
@@ -158,8 +160,8 @@ def get(url: str) -> dict[str, Any]:
 
 
 def eventually(look: Callable[[], Found], good: Callable[[Found], bool], deadline_s: float = 180.0) -> Found:
-    """The first value found that is good; raises AssertionError with the last one at the deadline."""
-    deadline = time.monotonic() + deadline_s
+    """The first value found that is good; raises Late with the last one at the deadline."""
+    deadline = Deadline(deadline_s)
     while True:
         try:
             found: Found | httpx.HTTPError = look()
@@ -167,5 +169,5 @@ def eventually(look: Callable[[], Found], good: Callable[[Found], bool], deadlin
             found = error
         if not isinstance(found, httpx.HTTPError) and good(found):
             return found
-        assert time.monotonic() < deadline, found
+        deadline.check(found)
         time.sleep(_PAUSE_S)
