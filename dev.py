@@ -14,7 +14,9 @@ if sys.version_info < (3, 11) or os.name != "posix":
         % (sys.version_info[0], sys.version_info[1], sys.executable)
     )
 
+import locale
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -89,12 +91,18 @@ def main(arguments: list[str]) -> None:
         return
     python = ensure(checkout, LOCKS.get(verb, ["worker"]))
     command = [str(python), "-P", "-m", *module_and_arguments(arguments)]
-    # in a locale of fewer characters, some of what is read and printed has no bytes
-    environment = {"PYTHONUTF8": "1", **os.environ}
+    environment = {"PYTHONUTF8": "1", **os.environ, **utf8_locale()}
     environment.pop("PYTHONPATH", None)  # of another checkout, its `shared` would be run in place of this one's
     if verb not in CHECKS:  # tests say which secret they need
         environment = with_peer_secret(environment, checkout.state)
     os.execve(command[0], command, environment)
+
+
+def utf8_locale() -> dict[str, str]:
+    """Variables to set: in a locale of fewer characters, Java finds no file whose path has others."""
+    with suppress(locale.Error):
+        locale.setlocale(locale.LC_CTYPE, "")
+    return {} if locale.nl_langinfo(locale.CODESET).upper() == "UTF-8" else {"LC_ALL": "C.UTF-8"}
 
 
 def module_and_arguments(arguments: list[str]) -> list[str]:

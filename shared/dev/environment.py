@@ -159,7 +159,9 @@ def _make_venv(checkout: Checkout, lock_fd: int) -> None:
         checkout.venv.mkdir()
         _write_stamp(checkout, {})
         _run([python, "-I", "-m", "venv", str(checkout.venv)], checkout, "venv", lock_fd)
-        (checkout.site_packages / "onefold.pth").write_text(f"{checkout.root}\n")
+        # relative, so that it is ASCII: Python reads it in the locale's encoding before anything can be set
+        up = os.path.relpath(checkout.root, checkout.site_packages)
+        (checkout.site_packages / "onefold.pth").write_text(f"{up}\n")
         now.done = f"Python {sys.version.split()[0]} in {checkout.venv.name}"
 
 

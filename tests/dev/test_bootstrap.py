@@ -121,6 +121,20 @@ def test_another_checkout_on_the_python_path_is_left_out(
     assert (code, json.loads(said)["tiny"]) == (0, 42), complained
 
 
+def test_a_folder_whose_name_the_locale_cannot_spell_works_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    folder = tmp_path / "größe"
+    folder.mkdir()
+    checkout = FakeCheckout(folder)
+    asks = "import subprocess, tiny; print(subprocess.check_output(['locale', 'charmap'], text=True))"
+    (checkout.root / "shared" / "dev" / "cli.py").write_text(asks)
+    for _ in range(2):
+        code, said, complained = checkout.run("demo")
+        assert (code, said.strip()) == (0, "UTF-8"), complained  # what Java needs to find its files
+
+
 def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeCheckout) -> None:
     lock = checkout.lock.read_text()
     checkout.write_lock("0" * 64)
