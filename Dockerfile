@@ -1,6 +1,7 @@
 # Targets: `worker` runs a service, `demo` sends it traffic, `mirror` copies to a second cluster, `spark` runs the
 # pipelines.
-# Packages come from the lock files, by hash. The code is copied last, so that an edit reuses every layer before it.
+# Packages come from the lock files, by hash. The code is copied last, so that an edit reuses every layer before it; its
+# permissions are set here, as a checkout's are those of whoever made it, such as under umask 077.
 
 FROM python:3.11-slim AS base
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 ONEFOLD_ENV=prod
@@ -17,10 +18,10 @@ FROM base AS worker
 RUN useradd --uid 10001 --no-create-home --home-dir /var/lib/onefold onefold \
     && install --directory --owner=onefold --group=onefold /var/lib/onefold/stores
 COPY --from=packages /opt/venv /opt/venv
-COPY deploy/entrypoint deploy/ready /usr/local/bin/
+COPY --chmod=755 deploy/entrypoint deploy/ready /usr/local/bin/
 COPY shared shared
 COPY services services
-RUN python -m compileall -q shared services
+RUN chmod -R a+rX . && python -m compileall -q shared services
 ENV PYTHONDONTWRITEBYTECODE=1 ONEFOLD_HTTP_HOST=0.0.0.0 ONEFOLD_DATA_DIR=/var/lib/onefold/stores
 USER onefold
 ENTRYPOINT ["entrypoint"]
@@ -43,11 +44,11 @@ RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
 FROM base AS spark
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp onefold
 COPY --from=spark-packages /opt /opt
-COPY deploy/spark-defaults.conf pipelines/log4j2.properties /opt/spark/
+COPY --chmod=755 deploy/spark-defaults.conf pipelines/log4j2.properties /opt/spark/
 COPY shared shared
 COPY services services
 COPY pipelines pipelines
-RUN python -m compileall -q shared services pipelines
+RUN chmod -R a+rX . && python -m compileall -q shared services pipelines
 ENV PYTHONDONTWRITEBYTECODE=1 JAVA_HOME=/opt/cache/onefold/spark-java-21 SPARK_CONF_DIR=/opt/spark \
     PYSPARK_PYTHON=/opt/venv/bin/python SPARK_WORKER_DIR=/tmp/work SPARK_DAEMON_MEMORY=128m
 WORKDIR /tmp
@@ -71,5 +72,5 @@ COPY --from=mirror-packages /opt/cache /opt/cache
 ENV JAVA_HOME=/opt/java XDG_CACHE_HOME=/opt/cache
 
 FROM worker AS demo
-COPY demo demo
+COPY --chmod=755 demo demo
 ENTRYPOINT ["python", "-m", "demo.traffic"]
