@@ -185,12 +185,16 @@ class Engine(Service):
         member_id, generation = self._membership
         if assignment.member_id != member_id or assignment.generation not in (generation, generation + 1):
             self._drop_replicas()
+        is_new = self._membership != (assignment.member_id, assignment.generation)
         self._membership = assignment.member_id, assignment.generation
         self._serve_only(assignment.active)
-        self.extend_lease(sent)
+        if is_new:  # and so in the group's log; what it has given before, a superseded coordinator gives from memory
+            self.extend_lease(sent)
 
     def extend_lease(self, sent: float) -> None:
-        """The group answered a heartbeat sent at `sent` (`elapsed_s`): no other worker owns our partitions yet."""
+        """The group's log has this worker as a member that was there at `sent` (`elapsed_s`): no other worker owns our
+        partitions yet.
+        """
         self._lease.extend(sent)
 
     def end_lease(self) -> None:

@@ -11,19 +11,23 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 import faust
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.group_coordinator import UNKNOWN_OFFSET
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
+    KafkaError,
     UnknownError,
     UnknownMemberIdError,
 )
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HEED_S = 1.0
+PROOFS = 3  # of its membership, in the time of a lease
 
 _FENCED_INSTANCE_ID = 82  # aiokafka has no name for it
 _EXPELLED = frozenset({UnknownMemberIdError.errno, IllegalGenerationError.errno, _FENCED_INSTANCE_ID})
@@ -66,7 +71,9 @@ class EngineThread(driver.AIOKafkaConsumerThread):
     async def on_start(self) -> None:
         await super().on_start()
         coordinator = self._ensure_consumer()._coordinator
-        note_heartbeats(coordinator, self.app.engine.extend_lease)
+        note_proofs(
+            coordinator, self.app.topology.dead_letters.name, self.app.lease_s / PROOFS, self.app.engine.extend_lease
+        )
         note_syncs(coordinator, self.consumer.note_sync)
         note_expulsion(coordinator, self.app.engine.end_lease)
         join_again(coordinator)
@@ -78,21 +85,48 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         await super().on_thread_stop()
 
 
-def note_heartbeats(coordinator: Any, answered: Callable[[float], None]) -> None:
-    """Call `answered` with the send time of each heartbeat that the group answers while it is stable.
+def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[float], None]) -> None:
+    """Call `proven` with the send time of a heartbeat, at most once in `every_s`, after which the group has logged
+    that it counts this member in.
 
-    A rebalancing group answers, too, but continues without a member that does not rejoin in time.
+    The answer to a heartbeat is no proof: a coordinator that still loads its log gives it to anybody, and one that was
+    superseded gives it from memory. A commit under this member's id and generation is, as only the present coordinator
+    can write it; but a rebalancing group accepts it too, and goes on without a member that does not rejoin in time.
+    Hence both, from one broker. What is committed is "no position" in a topic that the group does not read.
     """
     beat = coordinator._do_heartbeat
+    proved = -inf
+    proving: asyncio.Task[None] | None = None  # beside the heartbeats: a group that can't be written answers late
+
+    async def prove(sent: float, broker: int) -> None:
+        nonlocal proved
+        if await _is_logged(coordinator, broker, topic):
+            proved = sent
+            proven(sent)
 
     async def noted() -> bool:
-        sent = elapsed_s()
+        nonlocal proving
+        sent, broker = elapsed_s(), coordinator.coordinator_id
         alive: bool = await beat()
-        if alive and not coordinator._rejoin_needed_fut.done():
-            answered(sent)
+        stable = alive and not coordinator._rejoin_needed_fut.done() and coordinator.coordinator_id == broker
+        if stable and sent - proved >= every_s and (proving is None or proving.done()):
+            proving = asyncio.create_task(prove(sent, broker))
         return alive
 
     coordinator._do_heartbeat = noted
+
+
+async def _is_logged(coordinator: Any, broker: int, topic: str) -> bool:
+    """Whether this broker could write to the group's log what only a present member may commit."""
+    nothing = [(topic, [(0, UNKNOWN_OFFSET, "")])]
+    retention = OffsetCommitRequest.DEFAULT_RETENTION_TIME
+    request = OffsetCommitRequest(
+        coordinator.group_id, coordinator.generation, coordinator.member_id, retention, nothing
+    )
+    with suppress(KafkaError):
+        ((_, ((_, error_code),)),) = (await coordinator._client.send(broker, request)).topics
+        return bool(error_code == 0)
+    return False
 
 
 def note_syncs(coordinator: Any, asked: Callable[[float], None]) -> None:

@@ -19,17 +19,20 @@ from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
+    GroupLoadInProgressError,
     IllegalGenerationError,
     InvalidSessionTimeoutError,
     KafkaError,
+    NodeNotReadyError,
     NotCoordinatorForGroupError,
     RebalanceInProgressError,
     UnknownError,
     UnknownMemberIdError,
 )
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
@@ -50,7 +53,7 @@ STREAMS = Path(internals.__file__).parent
 
 # Each private name that internals.py uses, and the classes that must have it.
 CONTRACT: dict[str, tuple[object, ...]] = {
-    "_client": (AIOKafkaConsumer,),
+    "_client": (AIOKafkaConsumer, BaseCoordinator),
     "_consumer": (driver.AIOKafkaConsumerThread,),
     "_coordination_task": (GroupCoordinator,),
     "_coordinator": (AIOKafkaConsumer,),
@@ -266,22 +269,90 @@ def test_a_full_disk_is_not_taken_for_a_folder_that_cannot_be_written(
         asyncio.run(worker.on_first_start())
 
 
-@pytest.mark.parametrize(("alive", "rejoining", "extended"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_only_a_heartbeat_of_a_stable_group_extends_the_lease(alive: bool, rejoining: bool, extended: int) -> None:
-    async def beat() -> bool:
-        return alive
+class FakeCoordinator:
+    """aiokafka's, of a member whose group answers its commits with `code`."""
 
-    async def once() -> list[float]:
-        rejoin = asyncio.get_running_loop().create_future()
-        coordinator = SimpleNamespace(_do_heartbeat=beat, _rejoin_needed_fut=rejoin)
-        sent: list[float] = []
-        internals.note_heartbeats(coordinator, sent.append)
+    group_id, generation, member_id = "accounts", 7, "m-1"
+
+    def __init__(self, alive: bool = True, rejoining: bool = False, code: int | None = 0) -> None:
+        self.coordinator_id: int | None = 1
+        self.committed: list[Any] = []
+        self._rejoin_needed_fut = asyncio.get_running_loop().create_future()
         if rejoining:
-            rejoin.set_result(None)
-        assert await coordinator._do_heartbeat() == alive
-        return sent
+            self._rejoin_needed_fut.set_result(None)
+        self._alive, self._code = alive, code
+        self._client = SimpleNamespace(send=self._send)
 
-    assert len(asyncio.run(once())) == extended
+    async def _do_heartbeat(self) -> bool:
+        return self._alive
+
+    async def _send(self, broker: int, request: OffsetCommitRequest) -> object:
+        self.committed.append((broker, request))
+        if self._code is None:
+            raise NodeNotReadyError
+        return SimpleNamespace(topics=[("dead", [(0, self._code)])])
+
+
+async def beat(coordinator: Any, times: int = 1, every_s: float = 0.0) -> list[float]:
+    """The send times of heartbeats that proved the membership."""
+    proven: list[float] = []
+    internals.note_proofs(coordinator, "dead", every_s, proven.append)
+    for _ in range(times):
+        await coordinator._do_heartbeat()
+        await settle()
+    return proven
+
+
+async def settle() -> None:
+    """Lets the other tasks go on until they wait."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("alive", "rejoining", "code", "proofs"),
+    [
+        (True, False, 0, 1),
+        (True, True, 0, 0),
+        (False, False, 0, 0),
+        (True, False, GroupLoadInProgressError.errno, 0),
+        (True, False, NotCoordinatorForGroupError.errno, 0),
+        (True, False, IllegalGenerationError.errno, 0),
+        (True, False, None, 0),  # it does not answer
+    ],
+)
+def test_only_a_stable_group_that_logs_a_commit_counts_this_member_in(
+    alive: bool, rejoining: bool, code: int | None, proofs: int
+) -> None:
+    async def test() -> None:
+        assert len(await beat(FakeCoordinator(alive, rejoining, code))) == proofs
+
+    asyncio.run(test())
+
+
+def test_a_commit_to_the_next_coordinator_is_no_proof_of_the_last_ones_answer() -> None:
+    async def test() -> None:
+        coordinator = FakeCoordinator()
+
+        async def moves() -> bool:
+            coordinator.coordinator_id = 2
+            return True
+
+        coordinator._do_heartbeat = moves  # type: ignore[method-assign]
+        assert await beat(coordinator) == []
+
+    asyncio.run(test())
+
+
+def test_a_member_commits_no_position_and_not_with_each_heartbeat() -> None:
+    async def test() -> None:
+        coordinator = FakeCoordinator()
+        assert len(await beat(coordinator, times=3, every_s=60.0)) == 1
+        ((broker, request),) = coordinator.committed
+        assert (broker, request._topics[0][1][0][1]) == (1, -1)
+        assert (request._consumer_group_generation_id, request._consumer_id) == (7, "m-1")
+
+    asyncio.run(test())
 
 
 HEARTBEAT = HeartbeatRequest("accounts", 7, "m-1")
@@ -344,18 +415,22 @@ def test_aiokafkas_heartbeats_extend_and_end_the_lease(
     engine = SimpleNamespace(extend_lease=lambda _: seen.append("extended"), end_lease=lambda: seen.append("ended"))
     monkeypatch.setattr(driver.AIOKafkaConsumerThread, "on_start", AsyncMock())
 
-    async def beat() -> None:
+    async def test() -> None:
         coordinator: Any = object.__new__(GroupCoordinator)
         coordinator.group_id, coordinator.generation, coordinator.member_id = "accounts", 7, "m-1"
+        coordinator.coordinator_id = 1
         coordinator._rejoin_needed_fut = asyncio.get_running_loop().create_future()
         coordinator._send_req = AsyncMock(return_value=SimpleNamespace(error_code=answered))
+        coordinator._client = FakeCoordinator()._client
         thread: Any = object.__new__(internals.EngineThread)
-        thread.app, thread.consumer = SimpleNamespace(engine=engine), SimpleNamespace(note_sync=None)
+        thread.app = SimpleNamespace(engine=engine, topology=TOPOLOGY, lease_s=1.0)
+        thread.consumer = SimpleNamespace(note_sync=None)
         thread._ensure_consumer = lambda: SimpleNamespace(_coordinator=coordinator)
         await thread.on_start()
         await coordinator._do_heartbeat()
+        await settle()
 
-    asyncio.run(beat())
+    asyncio.run(test())
     assert seen == told
 
 

@@ -122,6 +122,16 @@ def test_an_owner_serves_on_if_nobody_else_can_have_owned_the_partition(
     assert node.standby_lag(TABLE, 0) is None
 
 
+@pytest.mark.parametrize(("generation", "holds"), [(7, False), (8, True)])
+def test_a_lease_begins_only_with_an_assignment_of_a_new_generation(
+    engine: Engine, generation: int, holds: bool
+) -> None:
+    """A superseded coordinator gives the present one from memory to a member that joins again."""
+    engine.joined(assigned(engine, 7), elapsed_s() - LEASE_S)
+    engine.joined(assigned(engine, generation), elapsed_s())
+    assert engine.in_lease is holds
+
+
 def test_an_owner_that_was_expelled_serves_no_more_until_it_has_joined_and_restored_again(
     engine: Engine, node: WorkerNode
 ) -> None:

@@ -14,14 +14,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
+import structlog
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import GroupLoadInProgressError
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.cli.faust import cli
 
 from services.accounts import processors, topology
 from services.accounts.domain.events import AccountOpened
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared import failpoints
+from shared.clock import elapsed_s
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.positions import Partition
@@ -35,7 +42,12 @@ from shared.streams.processors import Projection
 from shared.streams.replicas import Replica, Replicas
 from shared.topology import Table
 
+log = structlog.get_logger(__name__)
+
 FULL_BYTES = 32 * 1024
+FROZEN_S = 6.0  # the session of the workers in tests
+LOADING = GroupLoadInProgressError.errno
+LOADING_ANSWERS = "answered by a coordinator that loads"
 TOTALS = Table("totals", source=EVENTS)
 WITH_TOTALS = replace(TOPOLOGY, tables=(*TOPOLOGY.tables, TOTALS))
 """A later release's: with a view that the present one does not have."""
@@ -201,6 +213,30 @@ def counts_what_it_fetched_as_done() -> None:
     Engine._flush = ahead  # type: ignore[method-assign]
 
 
+def wakes_to_a_loading_coordinator() -> None:
+    """Once this process was frozen for longer than its session, its group's coordinator still loads its log: it answers
+    heartbeats of anybody, and refuses all else.
+    """
+    send = AIOKafkaClient.send
+    heard, loads = elapsed_s(), False
+    codes = {HeartbeatRequest: 0, JoinGroupRequest: LOADING, SyncGroupRequest: LOADING}
+
+    async def answered(self: AIOKafkaClient, node: int, request: Any, **options: Any) -> Any:
+        nonlocal heard, loads
+        before, heard = heard, elapsed_s()
+        loads = loads or heard - before > FROZEN_S
+        if loads and isinstance(request, OffsetCommitRequest):
+            return SimpleNamespace(
+                topics=[(topic, [(place[0], LOADING) for place in places]) for topic, places in request._topics]
+            )
+        if loads and type(request) in codes:
+            log.warning(LOADING_ANSWERS)
+            return SimpleNamespace(error_code=codes[type(request)])
+        return await send(self, node, request, **options)
+
+    AIOKafkaClient.send = answered
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__: fault
     for fault in (
@@ -216,6 +252,7 @@ FAULTS: dict[str, Callable[[], None]] = {
         stores_before_it_commits,
         decides_before_it_is_restored,
         counts_what_it_fetched_as_done,
+        wakes_to_a_loading_coordinator,
         keeps_totals,
         has_one_partition,
     )

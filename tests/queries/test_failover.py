@@ -12,6 +12,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
+from tests.faults import broken
 from tests.queries.cluster import client, fill, key_of, path_of, post
 from tests.waiting import Deadline, eventually
 
@@ -105,6 +106,28 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
             await _all_right(http, [other.url, third.url], dict.fromkeys(keys, 15))
             await asyncio.to_thread(_await_return, frozen, other)
             await _all_right(http, [worker.url for worker in cluster.workers], dict.fromkeys(keys, 15))
+    assert seen.wrong == []
+
+
+async def test_a_frozen_owner_serves_nothing_stale_when_it_wakes_to_a_coordinator_that_loads(
+    cluster: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a coordinator answers heartbeats of anybody."""
+    frozen, other, _ = cluster.workers
+    frozen.kill()
+    monkeypatch.setattr(frozen, "command", broken.command(broken.wakes_to_a_loading_coordinator))
+    frozen.start()
+    key = key_of(cluster, frozen, "loading")
+    async with client() as http:
+        await fill(http, frozen.url, {key: 10})
+        frozen.pause()
+        try:
+            await post(http, f"{other.url}{path_of(key)}/charges", {"amount_cents": 5})
+        finally:
+            frozen.resume()
+        async with steady_reads(http, [frozen.url], {key: 15}) as seen:
+            await asyncio.to_thread(eventually, lambda: frozen.log.read_text().count(broken.LOADING_ANSWERS) >= 10)
+    frozen.kill()
     assert seen.wrong == []
 
 
