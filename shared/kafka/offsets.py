@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -20,6 +20,13 @@ class OffsetsUnknown(Exception):
     """The brokers do not answer, or have no final answer yet; asking again can help."""
 
 
+class Position(NamedTuple):
+    """offset: the next that a group reads; None if it never committed one. note: what was committed with it."""
+
+    offset: int | None
+    note: str
+
+
 class Offsets:
     """Blocking look-ups. All raise OffsetsUnknown.
 
@@ -30,7 +37,11 @@ class Offsets:
         self._config = client_config(bootstrap)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
-        """The next offset `group` reads of each partition; None where it never committed.
+        """The next offset `group` reads of each partition; None where it never committed. Raises as `positions`."""
+        return {partition: position.offset for partition, position in self.positions(group, partitions).items()}
+
+    def positions(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+        """All from one broker, which may have been superseded as the group's coordinator without having heard of it.
 
         Raises OffsetsUnknown while a predecessor's transaction is pending, because only its end makes the answer final.
         """
@@ -44,7 +55,9 @@ class Offsets:
         # with an error, the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
             raise OffsetsUnknown(f"{error.str()} ({error.name()})")
-        return {(tp.topic, tp.partition): None if tp.offset < 0 else tp.offset for tp in found}
+        return {
+            (tp.topic, tp.partition): Position(None if tp.offset < 0 else tp.offset, tp.metadata or "") for tp in found
+        }
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The high watermark of each partition: behind every record, also those of open transactions."""

@@ -45,6 +45,8 @@ _FIXES: Mapping[int, str] = {
 # of a record that was sent twice, as while leaders move, and that its broker knew already
 _NOWHERE = KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "the broker did not say where it is")
 
+BEYOND = 2**63 - 1  # the end of any log: should it ever be committed, no worker would start there
+
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
 
 
@@ -140,7 +142,7 @@ class TransactionalProducer:
         """
         with self._aborting_on_failure(ANSWER_S):
             producer = self._begun(attempts=1, timeout_s=ANSWER_S)
-            positions = [TopicPartition(topic, partition, 0) for topic, partition in partitions]
+            positions = [TopicPartition(topic, partition, BEYOND) for topic, partition in partitions]
             producer.send_offsets_to_transaction(positions, member, ANSWER_S)
             producer.abort_transaction(ANSWER_S)
 

@@ -26,7 +26,7 @@ from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.logs import logging_config
 from shared.settings import SCRAM, Principal, Settings, SettingsError
 from shared.streams.engine import Engine
-from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive
+from shared.streams.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive, sign
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.wiring import codecs_of, wired
@@ -164,6 +164,7 @@ class WorkerApp(faust.App):
             producer=TransactionalProducer(settings.bootstrap, producer_id(group, settings.instance)),
             offsets=Offsets(settings.bootstrap),
             alive=lambda: keep_alive(self),
+            sign=lambda place, note: sign(self, place, note),
             lease_s=self.lease_s,
             loop=self.loop,
             beacon=self.beacon,

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -96,7 +97,10 @@ class WorkCancelled(Exception):
 
 
 class Engine(Service):
-    """One per worker process. replicas: its rows, for reading. waiting: notifies callers of its commits."""
+    """One per worker process. replicas: its rows, for reading. waiting: notifies callers of its commits.
+
+    sign: commits a note for the group member, without a position; blocking, raises OffsetsUnknown.
+    """
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class Engine(Service):
         producer: TransactionalProducer,
         offsets: Offsets,
         alive: Callable[[], None],
+        sign: Callable[[Partition, str], None],
         lease_s: float,
         **kwargs: Any,
     ) -> None:
@@ -127,6 +132,7 @@ class Engine(Service):
         self._producer = producer
         self._offsets = offsets
         self._alive = alive
+        self._sign = sign
         self._lease = Lease(lease_s)
         self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
         self._has_left = False
@@ -729,6 +735,8 @@ class Engine(Service):
         """What the group has committed, once no aborted offsets of ours are pending: our next commit could commit them.
 
         An idle worker clears its own, too: they would keep the owner of their partitions from reading its positions.
+        The answer has to include what this worker has just signed. So it does not come from a coordinator that was
+        superseded before this worker joined: a predecessor's commits would be missing, and their work done again.
         Blocking. Raises OffsetsUnknown.
         """
         if self._may_be_pending:
@@ -739,10 +747,18 @@ class Engine(Service):
             except TransactionAborted as failure:
                 cause = "the group has moved on and assigns again: " if failure.lost_membership else ""
                 raise OffsetsUnknown(f"{cause}{failure}") from failure
+        if not sources:
+            self._may_be_pending = False
+            return {}
         self._may_be_pending = True
-        committed = self._offsets.committed(self.topology.group, sources)
+        # no position is ever committed there; of the partitions that are ours, so that nobody else signs it
+        own, signature = (self.replicas.changelog(self.topology.parked), sources[0][1]), uuid4().hex
+        self._sign(own, signature)
+        positions = self._offsets.positions(self.topology.group, [*sources, own])
+        if positions[own].note != signature:
+            raise OffsetsUnknown("the group's coordinator has answered from the past: another leads in its place")
         self._may_be_pending = False
-        return committed
+        return {tp: positions[tp].offset for tp in sources}
 
     def _topic_ids(self) -> Mapping[str, str]:
         """Of all topics that this service reads, and of its changelogs. Blocking. Raises OffsetsUnknown."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
@@ -37,7 +38,10 @@ from faust.types import TP
 from mode import Service
 
 from shared.clock import elapsed_s
+from shared.kafka.access import ANSWER_S
+from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import group_metadata
+from shared.positions import Partition
 from shared.streams.engine import Assignment
 
 if TYPE_CHECKING:
@@ -100,7 +104,7 @@ def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[
 
     async def prove(sent: float, broker: int) -> None:
         nonlocal proved
-        if await _is_logged(coordinator, broker, topic):
+        if await _commits(coordinator, broker, (topic, 0), note=""):
             proved = sent
             proven(sent)
 
@@ -116,14 +120,13 @@ def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[
     coordinator._do_heartbeat = noted
 
 
-async def _is_logged(coordinator: Any, broker: int, topic: str) -> bool:
-    """Whether this broker could write to the group's log what only a present member may commit."""
-    nothing = [(topic, [(0, UNKNOWN_OFFSET, "")])]
-    retention = OffsetCommitRequest.DEFAULT_RETENTION_TIME
-    request = OffsetCommitRequest(
-        coordinator.group_id, coordinator.generation, coordinator.member_id, retention, nothing
-    )
-    with suppress(KafkaError):
+async def _commits(coordinator: Any, broker: int, place: Partition, note: str) -> bool:
+    """Commit a note for this member, with "no position". Whether this broker could write it to the group's log."""
+    topic, partition = place
+    member = coordinator.group_id, coordinator.generation, coordinator.member_id
+    positions = [(topic, [(partition, UNKNOWN_OFFSET, note)])]
+    request = OffsetCommitRequest(*member, OffsetCommitRequest.DEFAULT_RETENTION_TIME, positions)
+    with suppress(KafkaError):  # also if there is no coordinator now
         ((_, ((_, error_code),)),) = (await coordinator._client.send(broker, request)).topics
         return bool(error_code == 0)
     return False
@@ -360,6 +363,20 @@ def keep_alive(app: WorkerApp) -> None:
     member = _consumer_of(app)._thread._consumer
     if member is not None:
         member._subscription._last_fetch_ended = time.monotonic()
+
+
+def sign(app: WorkerApp, place: Partition, note: str) -> None:
+    """Commit a note for the group's member, without a position. Blocking: not on a loop. Raises OffsetsUnknown."""
+    thread = _consumer_of(app)._thread
+    coordinator = thread._ensure_consumer()._coordinator
+    # confluent-kafka reads a note up to the first NUL, even beyond its end
+    commit = _commits(coordinator, coordinator.coordinator_id, place, f"{note}\0")
+    committing = asyncio.run_coroutine_threadsafe(commit, thread.thread_loop)
+    with suppress(TimeoutError, CancelledError):  # the latter while the worker stops
+        if committing.result(ANSWER_S):
+            return
+    committing.cancel()
+    raise OffsetsUnknown("the group's coordinator takes no commit of this worker")
 
 
 def owners(app: WorkerApp, changelog: str) -> Mapping[int, str]:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from services.accounts.topology import TOPOLOGY
+from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared import failpoints
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
 from shared.kafka import transactions
+from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
@@ -32,6 +34,7 @@ from shared.kafka.transactions import (
 )
 from shared.positions import Partition
 from shared.settings import Settings
+from shared.streams.sources import SourceGone, first_position
 from tests.faults.log import with_open_transactions
 from tests.queries.cluster import owners
 from tests.waiting import Deadline, eventually
@@ -77,6 +80,30 @@ def test_clearing_pending_offsets_keeps_committed_ones(bootstrap: str, group: st
         producer.send([])
         producer.commit({SOURCE: 8}, ours)
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 8}
+
+
+class NeverAborting(Producer):
+    abort_transaction = Producer.commit_transaction
+
+
+def test_what_was_aborted_would_stop_a_worker_if_it_were_committed(
+    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in the brokers: with 0 in its place, history would be repeated without a word."""
+    monkeypatch.setattr(transactions, "Producer", NeverAborting)
+    with _member(bootstrap, group) as member:
+        producer, ours = TransactionalProducer(bootstrap, group), group_metadata(group, 1, str(member.memberid()))
+        producer.forget_pending([SOURCE], ours)
+        committed = Offsets(bootstrap).committed(group, [SOURCE])[SOURCE]
+        with pytest.raises(SourceGone):
+            first_position(AioPartition(*SOURCE), committed, start=0, end=10**12)
+
+
+def test_what_workers_sign_is_no_position(stack: Stack) -> None:
+    """`rebuild` would take it for one."""
+    owners(stack)
+    positions = Brokers(stack.bootstrap).positions(TOPOLOGY.group)
+    assert positions.keys() <= {COMMANDS.name, TOPOLOGY.parking.name, EVENTS.name}
 
 
 def test_a_worker_that_was_idle_until_the_brokers_forgot_its_producer_goes_on(tmp_path: Path, group: str) -> None:

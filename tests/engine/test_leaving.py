@@ -98,7 +98,7 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     reader = cast(Any, Reading(broker, Random(0)))
     broker.members.add("w")
     producer = producer or cast(Any, FakeProducer(broker, "w"))
-    engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, 1.0)
+    engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, broker.sign, 1.0)
     await engine.start()
     try:
         places = frozenset({PLACE, TopicPartition(SHOP.changelog(SHOP.parked).name, PLACE.partition)})

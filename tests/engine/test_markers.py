@@ -51,7 +51,9 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
 
     async def run() -> None:
         store = cast(Any, FakeStore(parked))
-        engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, offsets, lambda: None, 1.0)
+        engine = Engine(
+            SHOP, [Noting()], {parked: store}, reader, nothing, producer, offsets, lambda: None, broker.sign, 1.0
+        )
         engine.assignment = Assignment(places, frozenset(), b"member", 1, "member")
         await engine._take_over(engine.assignment)
         for place in (IDLE, BUSY):

@@ -82,6 +82,7 @@ class Worker:
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
+            sign=broker.sign,
             lease_s=10.0,
         )
         self.engine.assignment = Assignment(frozenset(places), frozenset(), membership(broker, name), 0, name)

@@ -33,7 +33,7 @@ LEASE_S = 60.0
 def engine() -> Engine:
     nothing: Any = None
     reader = cast(Any, FakeReader(Broker((), 1, Random(0)), Random(0)))
-    return Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, nothing, print, LEASE_S)
+    return Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, nothing, print, nothing, LEASE_S)
 
 
 @pytest.fixture

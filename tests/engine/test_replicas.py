@@ -176,6 +176,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
             producer=cast(Any, FakeProducer(broker, "w")),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
+            sign=broker.sign,
             lease_s=10.0,
         )
         engine.assignment = _assignment(0, 1)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, cast
 
 import pytest
 
 from services.accounts.topology import COMMANDS
 from shared.kafka.murmur2 import partition_of
+from shared.kafka.offsets import Position
 from shared.kafka.provision import TopologyMismatch
-from tests.engine.test_next_version import NEXT, OPEN, TOPICS, Worker, events
-from tests.faults.simulated import Broker
+from shared.positions import Partition
+from shared.streams.wiring import wired
+from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, NEXT, OPEN, TOPICS, Worker, events
+from tests.faults.simulated import Broker, FakeOffsets
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -46,6 +52,32 @@ def test_an_idle_worker_clears_what_was_aborted_under_its_id(broker: Broker) -> 
     asyncio.run(Worker(broker, "w").start())
     asyncio.run(asyncio.wait_for(Worker(broker, "v", 0, 1).work(), 20))
     assert events(broker) == 1
+
+
+class FromThePast(FakeOffsets):
+    """The first answers about positions come from a coordinator that was superseded before `past`."""
+
+    def __init__(self, broker: Broker, past: Broker, answers: int) -> None:
+        super().__init__(broker)
+        self._past, self._answers = past, answers
+
+    def positions(self, group: str, places: Iterable[Partition]) -> dict[Partition, Position]:
+        self._answers -= 1
+        return FakeOffsets(self._past if self._answers >= 0 else self.broker).positions(group, places)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 3])
+def test_positions_from_before_the_worker_joined_are_asked_again(broker: Broker, answers: int) -> None:
+    """With them, what a predecessor has copied would be copied again: copies have no row that remembers them."""
+    broker.append(COMMANDS.name, OPEN, None)
+    past = deepcopy(broker)
+    working = {"topology": COPYING, "processors": wired(COPYING, [AGGREGATE, COPIER])}
+    asyncio.run(Worker(broker, "w", 0, 1, **working).work())  # type: ignore[arg-type]
+    past.committed = dict.fromkeys(broker.committed, 0)
+    next_owner = Worker(broker, "v", 0, 1, **working)  # type: ignore[arg-type]
+    next_owner.engine._offsets = cast(Any, FromThePast(broker, past, answers))
+    asyncio.run(next_owner.work())
+    assert (events(broker), events(broker, COPIED)) == (1, 1)
 
 
 def test_partitions_added_to_a_topic_stop_the_worker(broker: Broker) -> None:

@@ -80,7 +80,9 @@ def _engine(
     nothing, store = cast(Any, None), cast(Any, FakeStore(SHOP.parked.name))
     store.open(0, "changelog-id")
     stores = {store.table_name: store}
-    return Engine(SHOP, processors, stores, reader, nothing, producer, offsets=nothing, alive=alive, lease_s=1.0)
+    return Engine(
+        SHOP, processors, stores, reader, nothing, producer, offsets=nothing, alive=alive, sign=nothing, lease_s=1.0
+    )
 
 
 def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:

@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 
 from shared.failpoints import STEPS
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.offsets import OffsetsUnknown
+from shared.kafka.offsets import OffsetsUnknown, Position
 from shared.kafka.reader import OffsetGone
 from shared.kafka.transactions import (
     BY_KEY,
@@ -61,6 +61,7 @@ class Broker:
         self.chance = chance
         self.slots: dict[Partition, list[Slot | None]] = {(t, p): [] for t in topics for p in range(partitions)}
         self.committed: dict[Partition, int] = {}
+        self.notes: dict[Partition, str] = {}
         self.generation = 0
         self.members: set[str] = set()
         self.epochs: dict[str, int] = {}
@@ -88,6 +89,10 @@ class Broker:
         if state == "committed":
             self.committed |= self.stale.get(transactional_id, {}) | transaction.offsets
         self.stale.pop(transactional_id, None)
+
+    def sign(self, place: Partition, note: str) -> None:
+        """Commits a note of a member, without a position."""
+        self.notes[place] = note
 
     def restart(self) -> None:
         """Aborts all open transactions, but takes their offsets for pending, as a coordinator may that loads twice."""
@@ -264,6 +269,10 @@ class FakeOffsets:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+
+    def positions(self, group: str, places: Iterable[Partition]) -> dict[Partition, Position]:
+        found, notes = self.committed(group, places), self.broker.notes
+        return {place: Position(offset, notes.get(place, "")) for place, offset in found.items()}
 
     def committed(self, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
         wanted = list(places)

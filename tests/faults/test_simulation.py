@@ -143,6 +143,7 @@ class Worker:
             producer=cast(Any, self.producer),
             offsets=cast(Any, FakeOffsets(broker)),
             alive=lambda: None,
+            sign=broker.sign,
             lease_s=LEASE_S,
         )
         self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
