@@ -45,6 +45,8 @@ _FIXES: Mapping[int, str] = {
 # of a record that was sent twice, as while leaders move, and that its broker knew already
 _NOWHERE = KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER, "the broker did not say where it is")
 
+NO_ROW = b""  # a key that no row has, of a record that is never committed; a compacted topic takes none without a key
+
 BEYOND = 2**63 - 1  # the end of any log: should it ever be committed, no worker would start there
 
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
@@ -120,11 +122,7 @@ class TransactionalProducer:
         producer = self._producer
         assert producer is not None, "nothing was sent"
         with self._aborting_on_failure():
-            unsent = producer.flush(CALL_TIMEOUT_S)
-            if self._last.error is not None:
-                raise KafkaException(self._last.error)
-            if unsent:
-                raise TransactionAborted(f"{unsent} records unsent after {CALL_TIMEOUT_S:.0f} s")
+            self._flush(producer, CALL_TIMEOUT_S)
             # Only after the flush: a record that is still queued here could be written after the generation check.
             failpoints.reached("before_offsets")
             _send_offsets(producer, offsets, member)
@@ -145,6 +143,28 @@ class TransactionalProducer:
             positions = [TopicPartition(topic, partition, BEYOND) for topic, partition in partitions]
             producer.send_offsets_to_transaction(positions, member, ANSWER_S)
             producer.abort_transaction(ANSWER_S)
+
+    def written_ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+        """Where each partition ends, found by writing a record there, which is aborted, and its marker behind it.
+
+        Only its leader can write, with enough replicas; a broker that was superseded may still answer a question for
+        the end. Waits for each answer once. Raises as `commit` does.
+        """
+        self._last = _LastDeliveries()
+        records = [Record(topic, NO_ROW, None, partition) for topic, partition in partitions]
+        with self._aborting_on_failure(ANSWER_S):
+            producer = self._begun(attempts=1, timeout_s=ANSWER_S)
+            _produce(producer, records, self._last, report_all=True)
+            self._flush(producer, ANSWER_S)
+            producer.abort_transaction(ANSWER_S)
+        return self._last.offsets
+
+    def _flush(self, producer: Producer, timeout_s: float) -> None:
+        unsent = producer.flush(timeout_s)
+        if self._last.error is not None:
+            raise KafkaException(self._last.error)
+        if unsent:
+            raise TransactionAborted(f"{unsent} records unsent after {timeout_s:.0f} s")
 
     @contextmanager
     def _aborting_on_failure(self, timeout_s: float = CALL_TIMEOUT_S) -> Iterator[None]:

@@ -676,6 +676,8 @@ class Engine(Service):
             self._topic_guard.check(topic_ids)
             await self._version.refuse_changed_tables(committed, starts, ends)
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
+            # an empty changelog stays empty: it tells that no record was handled
+            written = await self._ask(self._written_ends, [tp for tp in actives if starts[tp] < ends[tp]])
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
         for tp in sources:
@@ -684,6 +686,7 @@ class Engine(Service):
             if committed[tp] is None:
                 self._batch.advance(tp, position, 0)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
+        ends = {**ends, **self.replicas.pass_written(written)}
         self.replicas.hold(actives, standbys, starts, ends, topic_ids)  # not before all checks have passed
         for tp, replica in self.replicas.held.items():
             replica.learn_end(ends[tp], asked_at)
@@ -759,6 +762,13 @@ class Engine(Service):
             raise OffsetsUnknown("the group's coordinator has answered from the past: another leads in its place")
         self._may_be_pending = False
         return {tp: positions[tp].offset for tp in sources}
+
+    def _written_ends(self, changelogs: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Where our changelogs end: behind all that a predecessor has committed. Blocking. Raises OffsetsUnknown."""
+        try:
+            return self._producer.written_ends(changelogs) if changelogs else {}
+        except TransactionAborted as failure:
+            raise OffsetsUnknown(str(failure)) from failure
 
     def _topic_ids(self) -> Mapping[str, str]:
         """Of all topics that this service reads, and of its changelogs. Blocking. Raises OffsetsUnknown."""

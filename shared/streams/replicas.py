@@ -15,6 +15,7 @@ from aiokafka import TopicPartition
 from shared.es.errors import NotReady
 from shared.es.row import Row, RowCodec
 from shared.kafka.reader import ReadRecord
+from shared.positions import Partition
 from shared.streams.batch import Rows
 from shared.streams.store import RowStore, StoreFailed
 from shared.topology import Table, Topology
@@ -193,6 +194,18 @@ class Replicas:
 
     def is_changelog(self, tp: TopicPartition) -> bool:
         return tp.topic in self._tables
+
+    def pass_written(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, int]:
+        """The ends of these changelogs behind a record of ours, which was aborted, and its marker.
+
+        A replica that was still ours right before needs not read them: nobody else has written.
+        """
+        ends = {TopicPartition(*place): offset + 2 for place, offset in offsets.items()}
+        for tp, end in ends.items():
+            replica = self.held.get(tp)
+            if replica is not None and replica.ours and replica.position == end - 2:
+                replica.position = end
+        return ends
 
     def hold(
         self,

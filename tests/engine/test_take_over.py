@@ -17,6 +17,7 @@ from shared.kafka.provision import TopologyMismatch
 from shared.positions import Partition
 from shared.streams.wiring import wired
 from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, NEXT, OPEN, TOPICS, Worker, events
+from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -78,6 +79,34 @@ def test_positions_from_before_the_worker_joined_are_asked_again(broker: Broker,
     next_owner.engine._offsets = cast(Any, FromThePast(broker, past, answers))
     asyncio.run(next_owner.work())
     assert (events(broker), events(broker, COPIED)) == (1, 1)
+
+
+class OldEnds(FakeOffsets):
+    """Ends of changelogs are told by brokers that lead them no more."""
+
+    def __init__(self, broker: Broker, ends: dict[Partition, int]) -> None:
+        super().__init__(broker)
+        self._ends = ends
+
+    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        return {place: self._ends.get(place, end) for place, end in super().ends(places).items()}
+
+
+def test_rows_behind_the_end_that_a_broker_tells_are_restored(broker: Broker) -> None:
+    """Without them, a command that a predecessor has decided would be decided again."""
+    charge = b"a-1", command("a-1", "c2", "account.charge", {"amount_cents": 1})
+    broker.append(COMMANDS.name, OPEN, None)
+    first = Worker(broker, "first", 0, 1)
+    asyncio.run(first.work())
+    rows = [(NEXT.changelog(table).name, number) for table in NEXT.all_tables() for number in (0, 1)]
+    last = {place: max((read.offset for read in broker.visible(place, 0)), default=-1) + 1 for place in rows}
+    broker.append(COMMANDS.name, charge, None)
+    asyncio.run(Worker(broker, "other", 0, 1).work())
+    broker.append(COMMANDS.name, charge, None)
+    first.engine._drop_replicas()
+    first.engine._offsets = cast(Any, OldEnds(broker, last))
+    asyncio.run(first.work())
+    assert events(broker) == 2
 
 
 def test_partitions_added_to_a_topic_stop_the_worker(broker: Broker) -> None:

@@ -17,6 +17,7 @@ from shared.kafka.offsets import OffsetsUnknown, Position
 from shared.kafka.reader import OffsetGone
 from shared.kafka.transactions import (
     BY_KEY,
+    NO_ROW,
     Record,
     TransactionAborted,
     TransactionRefused,
@@ -203,6 +204,12 @@ class FakeProducer:
         self._begin()
         self._check_member(member)
         self._broker.end(self._id, "aborted")
+
+    def written_ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        records = [Record(topic, NO_ROW, None, partition) for topic, partition in places]
+        written = self._write(records, self._begin())
+        self._broker.end(self._id, "aborted")
+        return written
 
     def reach(self, step: str) -> None:
         fault = self.fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -134,6 +134,20 @@ def test_a_twin_is_told_from_an_expired_transaction_after_a_slow_start(
     monkeypatch.setattr(transactions, "Producer", Twin)
     with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
         TransactionalProducer("nobody", "twin").forget_pending([("shop.commands.v1", 0)], b"")
+
+
+@pytest.mark.broker
+def test_an_end_found_by_writing_is_that_of_all_written_before(
+    bootstrap: str, topic: str, put: Callable[..., None]
+) -> None:
+    put(b"a", b"b")
+    put(b"never", abort=True)
+    one, two = places = [(topic, number) for number in (0, 1)]
+    producer = TransactionalProducer(bootstrap, f"{topic}-ends")
+    assert producer.written_ends(places) == {one: 5, two: 0}
+    assert producer.written_ends([one]) == {one: 7}
+    put(b"c")
+    assert producer.written_ends(places) == {one: 11, two: 2}
 
 
 class Reported:

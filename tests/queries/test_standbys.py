@@ -104,7 +104,8 @@ async def test_a_promoted_standby_restores_next_to_nothing(warm: Stack) -> None:
     assert set(owners(warm).values()) == {heir.url}
     # written after the group has decided
     lines = await asyncio.to_thread(eventually, lambda: _took_over(heir)[before:])
-    to_restore = [line["to_restore"] for line in lines]
+    # a take-over itself writes a record, which it aborts, and so a marker to each of its changelogs
+    to_restore = [line["to_restore"] - 2 * line["tables"] for line in lines]
     assert sum(to_restore) * 10 < written
 
 
