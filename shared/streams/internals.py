@@ -121,14 +121,18 @@ def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[
 
 
 async def _commits(coordinator: Any, broker: int, place: Partition, note: str) -> bool:
-    """Commit a note for this member, with "no position". Whether this broker could write it to the group's log."""
+    """Commit a note for this member, with "no position". Whether this broker could write it to the group's log.
+
+    Not if the group drops the member meanwhile, or has done so: while it is empty, it takes commits of nobody.
+    """
     topic, partition = place
-    member = coordinator.group_id, coordinator.generation, coordinator.member_id
+    generation = coordinator.generation
+    member = coordinator.group_id, generation, coordinator.member_id
     positions = [(topic, [(partition, UNKNOWN_OFFSET, note)])]
     request = OffsetCommitRequest(*member, OffsetCommitRequest.DEFAULT_RETENTION_TIME, positions)
     with suppress(KafkaError):  # also if there is no coordinator now
         ((_, ((_, error_code),)),) = (await coordinator._client.send(broker, request)).topics
-        return bool(error_code == 0)
+        return bool(error_code == 0 and coordinator.generation == generation >= 0)
     return False
 
 

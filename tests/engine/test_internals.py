@@ -330,6 +330,23 @@ def test_only_a_stable_group_that_logs_a_commit_counts_this_member_in(
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("generation", [-1, 7])
+def test_a_commit_of_a_member_that_is_dropped_proves_nothing(generation: int) -> None:
+    """An empty group takes commits of nobody; and the answer to an earlier one may come late."""
+
+    class Dropped(FakeCoordinator):
+        async def _send(self, broker: int, request: OffsetCommitRequest) -> object:
+            self.generation = -1
+            return await super()._send(broker, request)
+
+    async def test() -> None:
+        coordinator = Dropped()
+        coordinator.generation = generation
+        assert await beat(coordinator) == []
+
+    asyncio.run(test())
+
+
 def test_a_commit_to_the_next_coordinator_is_no_proof_of_the_last_ones_answer() -> None:
     async def test() -> None:
         coordinator = FakeCoordinator()
