@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from shared.es.errors import BadMessage, UnknownType, first_problem
+from shared.es.errors import BadMessage, Unknown, UnknownType, first_problem
 from shared.es.ids import AggregateId, MessageId, check_aggregate_id, check_message_id
 from shared.es.message import Command, Event, Message, check_types
 from shared.es.upcasting import Upcasters, check_upcasters, upcast
@@ -28,6 +28,7 @@ Positive = Annotated[int, Meta(ge=1)]
 Aware = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": r"(Z|\+00:00)$"})]
 
 _UNREADABLE = (ValueError, RecursionError)  # msgspec's own errors are ValueErrors; bytes outside UTF-8 raise Python's
+_UNKNOWN_FIELD = "Object contains unknown field"  # msgspec's words
 _NOT_UTC = "not at offset zero, so that text and time would sort differently"
 
 
@@ -102,7 +103,7 @@ class _Codec(Generic[Envelope, M]):
             force_setattr(envelope, "data", validate(data))  # nobody else has seen it yet
         except ValidationError as error:
             upcast_from = f"upcast from version {version}: " if version != current else ""
-            raise BadMessage(upcast_from + first_problem(error, "data")) from None
+            raise _refused(error)(upcast_from + first_problem(error, "data")) from None
         return envelope
 
     def encode(self, envelope: Envelope) -> bytes:
@@ -118,7 +119,7 @@ class _Codec(Generic[Envelope, M]):
         """`data` in the current version, which is also set in the envelope."""
         version = envelope.schema_version
         if version > current:
-            raise BadMessage(f"schema_version: {version}, and {current} is the newest known here")
+            raise Unknown(f"schema_version: {version}, and {current} is the newest known here")
         force_setattr(envelope, "schema_version", current)
         return to_json(upcast(envelope.type, version, current, _json_object(data, "data: "), self._upcasters))
 
@@ -128,7 +129,8 @@ class _Codec(Generic[Envelope, M]):
         if isinstance(name, str) and name not in self._messages:
             return UnknownType(name)
         reason, _, path = str(error).partition(" - at `$.")
-        return BadMessage(f"{path.removesuffix('`')}: {reason}" if path else reason)
+        refused = Unknown if reason.startswith(_UNKNOWN_FIELD) else BadMessage
+        return refused(f"{path.removesuffix('`')}: {reason}" if path else reason)
 
 
 # The bases' arguments are strings because typing cannot find E in the type that msgspec makes of EventEnvelope[E].
@@ -226,6 +228,12 @@ def _model(message: BaseModel) -> Raw:
 
 encode = Encoder(enc_hook=_model).encode
 """Compact JSON of an envelope, with the fields in their declared order."""
+
+
+def _refused(error: ValidationError) -> type[BadMessage]:
+    """What to raise: a later release may know a field that this one does not."""
+    kinds = {problem["type"] for problem in error.errors(include_url=False, include_context=False, include_input=False)}
+    return Unknown if "extra_forbidden" in kinds else BadMessage
 
 
 def _json_object(raw: bytes, where: str = "") -> dict[str, Any]:

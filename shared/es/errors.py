@@ -3,7 +3,8 @@
 OnefoldError
 ├── DomainError        a rule refused a command: a recorded outcome with a stable code, never a crash
 ├── BadMessage         bytes that cannot be decoded: dead letter
-│   └── UnknownType    a type that the codec does not know: a reader of another service's events may skip it
+│   └── Unknown        what a later release may know: a version, a field, or
+│       └── UnknownType    a type: a reader of another service's events may skip it
 └── NotReady           this instance cannot answer yet: try again
 
 Anything else is a bug and crashes loudly.
@@ -36,12 +37,23 @@ class BadMessage(OnefoldError):
     Operator action: read the dead letter's reason, fix the producer, and send the corrected message again.
     """
 
+    code: ClassVar[str] = "message.bad"
+
     def __init__(self, reason: str) -> None:
         self.reason = reason[:REASON_MAX_CHARS]  # it may quote a field's name, which has any length
         super().__init__(self.reason)
 
 
-class UnknownType(BadMessage):
+class Unknown(BadMessage):
+    """A message of which this release lacks something that a later one may have.
+
+    Operator action: start the release that knows it, then retry the record; else as for any BadMessage.
+    """
+
+    code = "message.unknown"
+
+
+class UnknownType(Unknown):
     """A message of a type that the codec does not know."""
 
     def __init__(self, message_type: str) -> None:

@@ -1,6 +1,7 @@
 """What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any, Generic, NotRequired, TypeVar
 
 from msgspec import Struct
@@ -14,8 +15,15 @@ from shared.es.roundtrip import check_roundtrip
 S = TypeVar("S")
 
 OUTCOMES_KEPT = 32
-"""A command repeated after this many others of its aggregate is decided again: callers' after callers' alone."""
+"""A command repeated after this many others of its aggregate is decided again: callers' after callers' alone.
 
+As many more are kept of those that failed, so that they can be retried although others were decided meanwhile.
+"""
+
+FAILED = "command.failed"
+TOO_LARGE = "record.too_large"
+FAILURES = frozenset({FAILED, TOO_LARGE})
+"""Codes of the engine's own: the command had no effect, and an operator can have it handled again."""
 
 UNKNOWN_BODY = ""
 """The fingerprint of a command that is known only from its events."""
@@ -30,6 +38,11 @@ class Outcome(Struct, frozen=True, gc=False):
     detail: str | None
     fingerprint: str
 
+    @property
+    def failed(self) -> bool:
+        """Whether nothing decided the command: it could not be handled, and may be yet."""
+        return self.code in FAILURES
+
     def is_of(self, digest: str) -> bool:
         """Whether this is the outcome of a command with that fingerprint; true also when its own is unknown."""
         return self.fingerprint in (digest, UNKNOWN_BODY)
@@ -38,12 +51,14 @@ class Outcome(Struct, frozen=True, gc=False):
 Recorded = list[Any]
 """[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""
 
+_ACCEPTED_FIELDS = 2
+
 
 # A struct: as immutable as a frozen dataclass or a named tuple, and built in a fraction of their time.
 class Row(Struct, Generic[S], frozen=True, gc=False):
     """An aggregate after `sequence` events.
 
-    outcomes   the latest commands by id, oldest first
+    outcomes   the latest commands by id, first those that failed, then the others, each oldest first
     offset     of the record that last wrote the row, in its source partition; -1 before the first
     reactions  as outcomes, but of commands that policies sent: those of callers would soon be forgotten among them
     """
@@ -69,16 +84,46 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
             return Row(outcome.sequence, state, self.outcomes, offset, _with(self.reactions, outcome))
         return Row(outcome.sequence, state, _with(self.outcomes, outcome), offset, self.reactions)
 
+    def without(self, command_id: str) -> "Row[S]":
+        """The row as if the command had never come."""
+        outcomes, reactions = (
+            {id_: recorded for id_, recorded in kept.items() if id_ != command_id}
+            for kept in (self.outcomes, self.reactions)
+        )
+        return Row(self.sequence, self.state, outcomes, self.offset, reactions)
+
 
 def _with(kept: dict[str, Recorded], outcome: Outcome) -> dict[str, Recorded]:
+    if outcome.failed:
+        failures = [id_ for id_ in _failures(kept) if id_ != outcome.command_id][1 - OUTCOMES_KEPT :]
+        others = {id_: recorded for id_, recorded in kept.items() if not _has_failed(recorded)}
+        return {id_: kept[id_] for id_ in failures} | {outcome.command_id: _recorded(outcome)} | others
     outcomes = kept.copy()  # once an entry is deleted, {**kept} takes five times as long
-    if outcome.code is None:
-        outcomes[outcome.command_id] = [outcome.sequence, outcome.fingerprint]
-    else:
-        outcomes[outcome.command_id] = [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+    outcomes[outcome.command_id] = _recorded(outcome)
     if len(outcomes) > OUTCOMES_KEPT:
-        del outcomes[next(iter(outcomes))]
+        oldest = next(iter(outcomes))
+        if _has_failed(outcomes[oldest]):
+            failed = sum(1 for _ in _failures(outcomes))
+            if len(outcomes) - failed <= OUTCOMES_KEPT:
+                return outcomes
+            oldest = next(islice(outcomes, failed, None))
+        del outcomes[oldest]
     return outcomes
+
+
+def _recorded(outcome: Outcome) -> Recorded:
+    if outcome.code is None:
+        return [outcome.sequence, outcome.fingerprint]
+    return [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+
+
+def _failures(outcomes: dict[str, Recorded]) -> Iterator[str]:
+    """Their ids: they come first, so that none of the others has to be looked at."""
+    return takewhile(lambda id_: _has_failed(outcomes[id_]), outcomes)
+
+
+def _has_failed(recorded: Recorded) -> bool:
+    return len(recorded) > _ACCEPTED_FIELDS and recorded[_ACCEPTED_FIELDS] in FAILURES
 
 
 _outcomes_json = Encoder().encode  # as pydantic writes them, in less than half the time

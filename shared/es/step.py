@@ -12,7 +12,7 @@ from shared.es.envelope import C, CommandEnvelope, E
 from shared.es.errors import DETAIL_MAX_CHARS, DomainError
 from shared.es.ids import CALLERS, derived_id
 from shared.es.message import Command
-from shared.es.row import Outcome, Row, S
+from shared.es.row import FAILED, Outcome, Row, S
 
 
 class Step(Struct, Generic[S], frozen=True, gc=False):
@@ -40,6 +40,13 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
     after = row.after(outcome, fold(decider.evolve, facts, row.state), offset, by_policy=by_policy)
     return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
+
+
+def failed(row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
+    """The result of a command that met a bug: its outcome says so, and it has no other effect."""
+    outcome = Outcome(command.command_id, row.sequence, FAILED, None, fingerprint(command.data))
+    after = row.after(outcome, row.state, offset, by_policy=command.causation_id is not None)
+    return Step(after, (), outcome, repeated=False)
 
 
 def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:

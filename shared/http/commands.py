@@ -35,6 +35,10 @@ from shared.sealing import sealer
 from shared.topology import Table
 
 DEFAULT_WAIT_S = 10.0
+HAD_NO_EFFECT = (
+    "a bug on our side: the command has had no effect. It is kept, and may be handled once the bug is fixed; GET the "
+    "Location, or use the same Idempotency-Key, to learn of it"
+)
 
 _PREFERENCE = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*"?)+')  # a quoted string may hold commas
 
@@ -120,6 +124,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Refused; `code` says why"},
     413: {"model": Problem, "description": "The body is too large"},
     422: {"model": Problem, "description": "Not a valid request"},
+    500: {"model": Problem, "description": "A bug; with `command.failed` the command has had no effect"},
     503: {
         "model": Problem,
         "description": "Not ready; try again after Retry-After with the same Idempotency-Key",
@@ -130,6 +135,7 @@ OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
     201: {"model": Accepted, "description": "It took effect"},
     404: {"model": Problem, "description": "Not decided yet, or too many later commands of the aggregate"},
     409: {"model": Problem, "description": "It was refused; `code` says why"},
+    500: {"model": Problem, "description": "It could not be handled, and has had no effect"},
 }
 
 
@@ -160,7 +166,7 @@ class Commands:
             check_person_keys(node.settings)
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
-        """201 with the new sequence, 409 when refused, 202 when not decided within the wait."""
+        """201 with the new sequence, 409 when refused, 500 when it met a bug, 202 when not decided within the wait."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
@@ -235,7 +241,7 @@ class Commands:
             return await self._decided(request, aggregate_id, command_id)
 
     async def _decided(self, request: Request, aggregate_id: str, command_id: str) -> Response:
-        """The outcome of a command: 201, 409, or 404 when it is not yet, or no longer, among the aggregate's latest."""
+        """The outcome of a command: 201, 409, 500; 404 when it is not, or no longer, among the aggregate's latest."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
@@ -256,6 +262,8 @@ class Commands:
                 "this Idempotency-Key was used with another body before; that command was decided, this one was not",
                 headers=headers,
             )
+        if outcome.failed:
+            return problem(500, outcome.code or "", outcome.detail or HAD_NO_EFFECT, headers=headers)
         if outcome.code is not None:
             return problem(409, outcome.code, outcome.detail or "", headers=headers)
         return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)

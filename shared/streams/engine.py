@@ -471,7 +471,7 @@ class Engine(Service):
                     wish,
                     self._parking(record.partition),
                     lambda processor, again: processor.attempt(
-                        again, self._rows_of(processor, again.partition), self._batch
+                        again, self._rows_of(processor, again.partition), self._batch, retried=True
                     ),
                     self._batch.bury,
                 )

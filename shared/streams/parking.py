@@ -40,19 +40,17 @@ class Parking:
         if before is not None and before.offset <= record.offset:
             self._add(id_, before, record.offset)
             return
-        parked = Parked(
-            processor=processor,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            code=failure.code,
-            reason=failure.reason,
-            attempts=1,
-        )
+        parked = _first(processor, record, failure)
         if before is not None:
             later = {"behind": before.offsets, "pages": before.pages, "paged": before.paged}
             parked = parked.model_copy(update=later)
         self.keep(id_, parked)
+
+    def set_aside(self, processor: str, record: SourceRecord, failure: Failure) -> None:
+        """Park the record alone, under the id of its place: later ones of its key do not wait for it."""
+        id_ = place_id(processor, record)
+        if id_ not in self._ids:  # else it is read again
+            self.keep(id_, _first(processor, record, failure))
 
     def get(self, id_: str) -> Parked | None:
         """The first page of what is parked under `id_`."""
@@ -137,13 +135,34 @@ class Parking:
         return id_ if parked is None or parked.topic == record.topic else with_topic
 
 
+def place_id(processor: str, record: SourceRecord) -> str:
+    """The id under which a record is parked that has no key, or that later ones of its key do not wait for."""
+    return f"{processor}/{record.partition}/{_place(record)}"
+
+
+def _place(record: SourceRecord) -> str:
+    return f"@{record.topic}@{record.offset}"
+
+
+def _first(processor: str, record: SourceRecord, failure: Failure) -> Parked:
+    return Parked(
+        processor=processor,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        code=failure.code,
+        reason=failure.reason,
+        attempts=1,
+    )
+
+
 def _key_texts(record: SourceRecord) -> Sequence[str]:
     """The key in the id under which it is parked, behind the one that earlier releases gave it, if that differs.
 
     A key that looks like what the id of another key can end with is hashed: else it could stop that one.
     """
     if record.key is None:
-        return (f"@{record.topic}@{record.offset}",)
+        return (_place(record),)
     try:
         text = check_aggregate_id(record.key.decode())
     except ValueError:

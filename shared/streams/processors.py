@@ -10,11 +10,11 @@ import structlog
 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope, EventCodec, EventEnvelope
-from shared.es.errors import REASON_MAX_CHARS, BadMessage, UnknownType
+from shared.es.errors import REASON_MAX_CHARS, BadMessage, Unknown, UnknownType
 from shared.es.ids import CALLERS, check_aggregate_id
 from shared.es.message import Event
-from shared.es.row import Outcome, Row, RowCodec
-from shared.es.step import fingerprint, step
+from shared.es.row import FAILED, Outcome, Row, RowCodec
+from shared.es.step import failed, fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
@@ -26,6 +26,7 @@ from shared.topology import Table, Topic
 
 log = structlog.get_logger(__name__)
 
+BUG = "processor.failed"
 BEHIND = Failure("behind", "an earlier record of this key is parked")
 
 
@@ -49,37 +50,48 @@ class Processor(ABC):
     facts: Topic | None = None
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
-        """Handle all `records`; one that can't be handled is parked, and so are the later ones of its key."""
+        """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""
         for record in records:
             if parking.holds(self.name, record):
                 parking.park(self.name, record, BEHIND)
             elif failure := self.attempt(record, rows, batch):
                 batch.bury(record, failure.code, failure.reason)
-                parking.park(self.name, record, failure)
+                park = parking.park if self.holds_up(failure) else parking.set_aside
+                park(self.name, record, failure)
 
-    def attempt(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> Failure | None:
-        """Handle one record, or return why it can't be handled, with nothing changed."""
+    def attempt(
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
+    ) -> Failure | None:
+        """Handle one record, or return why it can't be handled, with nothing changed. retried: it was parked."""
         try:
-            self.handle(record, rows, batch)
+            (self.retry if retried else self.handle)(record, rows, batch)
         except UnknownType as unknown:
-            return None if self.passes_over(unknown.message_type) else Failure("message.bad", unknown.reason)
+            return None if self.passes_over(unknown.message_type) else Failure(unknown.code, unknown.reason)
         except BadMessage as bad:
-            return Failure("message.bad", bad.reason)
+            return Failure(bad.code, bad.reason)
         except WORKER_FAILURES:
             raise
         except Exception as bug:
             place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-            log.exception("a record is parked: its processor failed", processor=self.name, **place)
-            return Failure("processor.failed", _told(bug))
+            log.exception("a record can't be handled: its processor failed", processor=self.name, **place)
+            return Failure(BUG, _told(bug))
         return None
 
     def passes_over(self, type_: str) -> bool:
         """Whether to skip messages of this type, which the processor does not read."""
         return False
 
+    def holds_up(self, failure: Failure) -> bool:
+        """Whether later records of a key wait for one that failed so, because they were meant to come after it."""
+        return True
+
     @abstractmethod
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         """All or nothing: raise before the batch is touched."""
+
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        """As `handle`, for a record that was parked."""
+        self.handle(record, rows, batch)
 
 
 def _told(bug: Exception) -> str:
@@ -104,8 +116,21 @@ class Listener(Processor):
         return self.own is None or type_ in self.own
 
 
+class Overtaken(BadMessage):
+    """A parked command whose row does not say any more that it failed, so a repeat of it may have taken effect.
+
+    Operator action: discard it. If it never took effect, send it again under a new id.
+    """
+
+    code = "command.overtaken"
+
+
 class Aggregate(Processor):
-    """Commands in; events, the aggregate's row and the command's outcome out."""
+    """Commands in; events, the aggregate's row and the command's outcome out.
+
+    A command that fails has changed nothing, so later ones don't wait for it. Its outcome says that it failed, until an
+    operator retries it. Only what a later release may know keeps its place.
+    """
 
     def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
         self.name = table.name
@@ -117,22 +142,64 @@ class Aggregate(Processor):
         self.writes = (events,)
         self._decode = decider.command_codec.decode
 
+    def holds_up(self, failure: Failure) -> bool:
+        return failure.code == Unknown.code
+
+    def attempt(
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
+    ) -> Failure | None:
+        failure = super().attempt(record, rows, batch, retried=retried)
+        if failure is None or failure.code != BUG:
+            return failure
+        self._record(record, rows, batch)
+        return failure._replace(code=FAILED)
+
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        command, row = self._read(record, rows)
+        if record.offset > row.offset:  # else the row already includes this command
+            self._decide(record, command, row, rows, batch)
+
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        command, row = self._read(record, rows)
+        known = row.outcome(command.command_id, by_policy=command.causation_id is not None)
+        if record.offset > row.offset:
+            self._decide(record, command, row, rows, batch)
+        elif known is None:
+            raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
+        elif known.failed:  # else a repeat of it was decided
+            self._decide(record, command, row.without(command.command_id), rows, batch)
+
+    def _read(self, record: SourceRecord, rows: Rows | None) -> tuple[CommandEnvelope[Any], Row[Any]]:
         assert rows is not None
         command = self._decode(record.value)
         key = command.aggregate_id.encode()
         if record.key != key:
             raise BadMessage("the record's key is not the aggregate id in its body")
-        row = rows.get(key) or self.decider.initial_row
-        if record.offset <= row.offset:
-            return  # the row already includes this command
-        done = step(self.decider, row, command, record.offset)
+        return command, rows.get(key) or self.decider.initial_row
+
+    def _decide(
+        self, record: SourceRecord, command: CommandEnvelope[Any], row: Row[Any], rows: Rows | None, batch: Batch
+    ) -> None:
+        assert rows is not None
+        key = command.aggregate_id.encode()
+        done = step(self.decider, row, command, max(record.offset, row.offset))
         if not done.repeated:
             rows.put(key, done.row)
         elif not done.outcome.is_of(fingerprint(command.data)):
             self._lost(record, command, done.outcome, batch)
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
+        batch.outcomes.append((command.aggregate_id, done.outcome))
+
+    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat."""
+        assert rows is not None
+        try:
+            command, row = self._read(record, rows)
+            done = failed(row, command, max(record.offset, row.offset))
+        except Exception:  # the bug is in a validator, an upcaster or a serializer
+            return
+        rows.put(command.aggregate_id.encode(), done.row)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
     def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from shared.parking import Failure, Parked, Wish, noted_id
 from shared.streams.batch import FULL_RECORDS
 from shared.streams.log import records_at
-from shared.streams.parking import Parking
+from shared.streams.parking import Parking, place_id
 from shared.streams.processors import Processor
 from shared.streams.sources import Source
 from shared.topology import Topology
@@ -69,7 +69,7 @@ class Wishes:
         return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic)})
 
     async def _retry(self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury) -> None:
-        """Handle the parked records in order, up to the first that fails again."""
+        """Handle the parked records in order, up to the first that fails again and holds up those behind it."""
         source = self._source(parked)
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
@@ -89,6 +89,9 @@ class Wishes:
             failure = attempt(processor, record)
             if failure and not (is_first and failure.code == parked.code):  # else it has a dead letter already
                 bury(record, failure.code, failure.reason)
+            if failure and not processor.holds_up(failure) and id_ != place_id(processor.name, record):
+                parking.set_aside(processor.name, record, failure)
+                return None
             return failure
 
         for done, offset in enumerate(offsets):

@@ -50,7 +50,8 @@ class Account:
 class Truth:
     """Fed with the records of the commands topic, partition by partition in order.
 
-    dead: places of records that could not be handled. parked: these and later records, by partition and key.
+    dead: places of records that could not be handled. parked: those that keep their place for a later release, and
+    later records, by partition and key.
     repeated: how many commands were repeats.
     """
 
@@ -77,7 +78,7 @@ class Truth:
         command = _understood(key, value)
         if command is None:
             self.dead.add((partition, offset))
-            if key is not None:
+            if key is not None and _is_of_later_release(value):
                 self.parked[partition, key] = [offset]
             return
         name = command["aggregate_id"]
@@ -105,6 +106,13 @@ def _understood(key: bytes | None, value: bytes | None) -> dict[str, Any] | None
     if command["type"] not in _RULES or key is None or key != command["aggregate_id"].encode():
         return None
     return dict(command)
+
+
+def _is_of_later_release(value: bytes | None) -> bool:
+    try:
+        return json.loads((value or b"").decode())["type"] not in _RULES
+    except ValueError:
+        return False
 
 
 def _decided(account: Account, command: Mapping[str, Any]) -> Outcome:

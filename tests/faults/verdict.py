@@ -158,12 +158,13 @@ def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
     for place in set(places) ^ truth.dead:
         yield f"dead letter {'missing' if place in truth.dead else 'for a good command'}: {place}"
     for letter in letters:
-        if (letter["topic"], letter["code"]) != (COMMANDS.name, "message.bad") or not letter["reason"]:
+        is_bad = letter["code"] in ("message.bad", "message.unknown")
+        if letter["topic"] != COMMANDS.name or not is_bad or not letter["reason"]:
             yield f"dead letter: {letter}"
 
 
 def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
-    """The parked records have to be the bad ones and, in order, the later ones of their keys."""
+    """The parked records have to be the bad ones and, behind those that keep their place, later ones of their keys."""
     states: dict[str, Any] = {}
     for _, record in _records(outputs, PARKED):
         if record.key != BEGUN:

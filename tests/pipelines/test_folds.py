@@ -106,7 +106,7 @@ def test_an_event_of_an_older_version_is_upcast() -> None:
         (b"not JSON", "at offset 1: BadMessage: not JSON"),
         (
             value("ann", 2, CHARGED).replace(b'"schema_version":2', b'"schema_version":3'),  # as of a later release
-            "at offset 1: BadMessage: schema_version: ",
+            "at offset 1: Unknown: schema_version: ",
         ),
     ],
 )

@@ -225,7 +225,7 @@ def listeners() -> list[Policy | Projection | Rekey]:
 def test_an_unknown_event_of_the_same_service_is_parked_for_a_later_release(listener: Processor) -> None:
     by_source(Topology("shop", (FACTS,)), [OWN, listener])
     assert heard(listener, Paid()) is None
-    assert heard(listener, Returned()) == Failure("message.bad", "unknown type 'shop.returned'")
+    assert heard(listener, Returned()) == Failure("message.unknown", "unknown type 'shop.returned'")
 
 
 @pytest.mark.parametrize("listener", listeners(), ids=lambda each: each.name)

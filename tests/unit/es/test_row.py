@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from shared.es.message import Part
-from shared.es.row import OUTCOMES_KEPT, Outcome, Row, RowCodec
+from shared.es.row import FAILED, OUTCOMES_KEPT, Outcome, Row, RowCodec
 
 CODEC: RowCodec[Account] = DECIDER.row_codec
 
@@ -53,6 +53,16 @@ def test_only_the_latest_outcomes_are_kept() -> None:
     for number in range(OUTCOMES_KEPT + 3):
         row = row.after(Outcome(f"c-{number}", number, None, None, ""), Closed(), number)
     assert list(row.outcomes) == [f"c-{number}" for number in range(3, OUTCOMES_KEPT + 3)]
+
+
+def test_failures_and_decisions_do_not_displace_each_other() -> None:
+    row: Row[Account] = DECIDER.initial_row
+    for number in range(OUTCOMES_KEPT + 3):
+        row = row.after(Outcome(f"c-{number}", number, None, None, ""), Closed(), number)
+        row = row.after(Outcome(f"f-{number}", number, FAILED, None, ""), Closed(), number)
+    kept = [f"{kind}-{number}" for kind in "fc" for number in range(3, OUTCOMES_KEPT + 3)]
+    assert list(row.outcomes) == kept
+    assert list(row.without("f-9").outcomes) == [each for each in kept if each != "f-9"]
 
 
 def test_what_policies_send_displaces_no_outcome_of_a_caller() -> None:

@@ -1,0 +1,23 @@
+"""The worker of accounts with a bug: its `decide` fails at charges of 13 cents."""
+
+from dataclasses import replace
+
+from services.accounts.api import routes
+from services.accounts.domain.commands import AccountCommand, Charge
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountEvent
+from services.accounts.domain.state import Account
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.streams.processors import Aggregate
+from shared.worker import service_app
+
+UNLUCKY_CENTS = 13
+
+
+def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
+    if isinstance(command, Charge) and command.amount_cents == UNLUCKY_CENTS:
+        raise ZeroDivisionError("the number of this test")
+    return list(DECIDER.decide(command, account))
+
+
+app = service_app(TOPOLOGY, [Aggregate(replace(DECIDER, decide=decide), table=ACCOUNTS, events=EVENTS)], routes)

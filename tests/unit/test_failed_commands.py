@@ -1,0 +1,147 @@
+"""A command that failed takes effect once at most, whatever is retried, repeated and forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.es.decider import Decider
+from shared.es.message import Command, Event
+from shared.es.row import OUTCOMES_KEPT
+from shared.es.state import State
+from shared.parking import PARKED_CODEC, Failure
+from shared.streams.batch import Batch, Rows
+from shared.streams.parking import Parking, place_id
+from shared.streams.processors import Aggregate
+from shared.streams.store import RowStore
+from shared.testing.conversation import Said
+from shared.topology import Table, Topic
+
+COMMANDS, EVENTS = Topic("tanks.commands.v1"), Topic("tanks.events.v1")
+TANKS = Table("tanks", source=COMMANDS)
+
+
+class Pour(Command):
+    TYPE = "tank.pour"
+
+    litres: int
+
+
+class Poured(Event):
+    TYPE = "tank.poured"
+
+    litres: int
+
+
+class Tank(State):
+    litres: int = 0
+
+
+def decide(command: Pour, _: Tank) -> list[Poured]:
+    if command.litres < 0:
+        raise ZeroDivisionError
+    return [Poured(litres=command.litres)]
+
+
+SOUND: Decider[Pour, Poured, Tank] = Decider(
+    decide=lambda command, _: [Poured(litres=command.litres)],
+    evolve=lambda tank, event: Tank(litres=tank.litres + event.litres),
+    initial=Tank(),
+    commands=(Pour,),
+    events=(Poured,),
+    state=Tank,
+)
+FAULTY = replace(SOUND, decide=decide)
+
+
+class Nothing:
+    """A store without a row."""
+
+    def get(self, _partition: int, _key: bytes) -> None:
+        return None
+
+
+class Service:
+    """The aggregate of tank `a`, faulty until it is mended."""
+
+    def __init__(self) -> None:
+        self.rows = Rows("", cast(RowStore, Nothing()), 0, 1, SOUND.row_codec)
+        self.parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set())
+        self.batch = Batch("dead-letters")
+        self.decider: Decider[Any, Any, Any] = FAULTY
+        self._offsets = count()
+
+    def send(self, command_id: str, litres: int) -> Said:
+        wrapped = SOUND.command_codec.wrap(
+            Pour(litres=litres), command_id=command_id, aggregate_id="a", issued_at=datetime(2026, 1, 1, tzinfo=UTC)
+        )
+        said = Said(COMMANDS.name, b"a", SOUND.command_codec.encode(wrapped), next(self._offsets))
+        self._aggregate.process([said], self.rows, self.batch, self.parking)
+        return said
+
+    def retry(self, said: Said) -> Failure | None:
+        """As an operator asks for it, while it is parked."""
+        place = place_id(TANKS.name, said)
+        if self.parking.get(place) is None:
+            return None
+        failure = self._aggregate.attempt(said, self.rows, self.batch, retried=True)
+        if failure is None:
+            self.parking.drop(place, 1)
+        return failure
+
+    @property
+    def effects(self) -> list[str]:
+        """The ids of the commands that led to an event."""
+        decode = SOUND.event_codec.decode
+        return [decode(each.value).causation_id or "" for each in self.batch.records if each.topic == EVENTS.name]
+
+    @property
+    def _aggregate(self) -> Aggregate:
+        return Aggregate(self.decider, table=TANKS, events=EVENTS)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+def test_a_retry_is_refused_once_its_row_has_forgotten_that_it_failed(service: Service) -> None:
+    first = service.send("c0", -1)
+    for number in range(1, OUTCOMES_KEPT + 1):
+        service.send(f"c{number}", -1)
+    service.decider = SOUND
+    failure = service.retry(first)
+    assert failure is not None
+    assert failure.code == "command.overtaken"
+    assert service.effects == []
+
+
+def test_a_command_of_a_later_release_holds_up_its_key(service: Service) -> None:
+    unknown = Said(COMMANDS.name, b"a", service.send("c0", 1).value.replace(b"tank.pour", b"tank.drain"), 10)
+    aggregate = Aggregate(FAULTY, table=TANKS, events=EVENTS)
+    aggregate.process([unknown], service.rows, service.batch, service.parking)
+    parked = service.parking.get("tanks/0/a")
+    assert parked is not None
+    assert parked.code == "message.unknown"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["send", "mend", "retry"]), st.integers(0, 5)), max_size=120))
+def test_no_command_takes_effect_twice(steps: list[tuple[str, int]]) -> None:
+    service = Service()
+    sent: list[Said] = []
+    for step, number in steps:
+        match step:
+            case "send":
+                sent.append(service.send(f"c{number}", -1 if number else 1))
+            case "mend":
+                service.decider = SOUND
+            case "retry":
+                for said in sent[number::6]:
+                    service.retry(said)
+    assert len(service.effects) == len(set(service.effects))
