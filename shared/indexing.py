@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -115,7 +116,9 @@ class Indexes:
         try:
             return to_jsonable_python(self._read(row)["state"])
         except ValidationError:  # a standby may hold rows of a later release, which lack nothing
-            return from_json(row)["state"]
+            with suppress(LookupError, TypeError, ValueError):
+                return from_json(row)["state"]
+            return None  # it is committed, so the store has to take it: whoever reads it is told
 
 
 class _Shape(GenerateJsonSchema):

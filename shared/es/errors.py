@@ -5,6 +5,7 @@ OnefoldError
 ├── BadMessage         bytes that cannot be decoded: dead letter
 │   └── Unknown        what a later release may know: a version, a field, or
 │       └── UnknownType    a type: a reader of another service's events may skip it
+├── RowUnreadable      a row that this release can't read: its key is parked
 └── NotReady           this instance cannot answer yet: try again
 
 Anything else is a bug and crashes loudly.
@@ -59,6 +60,22 @@ class UnknownType(Unknown):
     def __init__(self, message_type: str) -> None:
         super().__init__(f"unknown type {message_type!r}")
         self.message_type = message_type
+
+
+class RowUnreadable(OnefoldError):
+    """A committed row does not have the shape that its codec reads, or has a field that the codec would drop.
+
+    Operator action: do what the message says after `fix:`, then retry what is parked.
+    """
+
+    code: ClassVar[str] = "row.unreadable"
+
+    def __init__(self, changelog: str, partition: int, key: bytes, error: ValidationError) -> None:
+        super().__init__(
+            f"{changelog}/{partition}: the row of {key.decode()!r} can't be read: {first_problem(error)}; fix: if a "
+            f"later release wrote it, start that one; else give new fields of the state a default, or raise `version` "
+            f"in topology.py, then `rebuild`"
+        )
 
 
 class NotReady(OnefoldError):

@@ -42,9 +42,11 @@ def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], of
     return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
 
 
-def failed(row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
-    """The result of a command that met a bug: its outcome says so, and it has no other effect."""
-    outcome = Outcome(command.command_id, row.sequence, FAILED, None, fingerprint(command.data))
+def failed(
+    row: Row[S], command: CommandEnvelope[C], offset: int, code: str = FAILED, detail: str | None = None
+) -> Step[S]:
+    """The result of a command that could not be handled: its outcome says so, and it has no other effect."""
+    outcome = Outcome(command.command_id, row.sequence, code, detail, fingerprint(command.data))
     after = row.after(outcome, row.state, offset, by_policy=command.causation_id is not None)
     return Step(after, (), outcome, repeated=False)
 

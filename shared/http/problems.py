@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from shared.es.errors import NotReady
+from shared.es.errors import NotReady, RowUnreadable
 from shared.http.errors import Archived, Forbidden, TooMany, Unauthenticated
 from shared.kafka.producer import SendError
 from shared.persons import Forgotten
@@ -66,6 +66,7 @@ def on_bug(path: str, error: Exception) -> JSONResponse:
 def install(api: FastAPI) -> None:
     """Make every expected error of `api` a problem+json; `shared.http.limits.BugsAs500` does it for the others."""
     api.add_exception_handler(NotReady, _on_not_ready)
+    api.add_exception_handler(RowUnreadable, _on_unreadable)
     api.add_exception_handler(SendError, _on_send_error)
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(HTTPException, _on_http_error)
@@ -83,6 +84,11 @@ def not_valid(place: str, name: str, message: str) -> RequestValidationError:
 
 async def _on_not_ready(_: Request, error: Exception) -> JSONResponse:
     return not_ready(str(error))
+
+
+async def _on_unreadable(request: Request, error: Exception) -> JSONResponse:
+    log.error("a row can't be read", path=request.url.path, reason=str(error))
+    return problem(500, RowUnreadable.code, str(error))
 
 
 async def _on_send_error(request: Request, error: Exception) -> JSONResponse:

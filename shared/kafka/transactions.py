@@ -34,6 +34,7 @@ _LOST_MEMBERSHIP = frozenset(
 )
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _FIXES: Mapping[int, str] = {
     **FIXES,
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this service's principal READ on its group",
@@ -77,6 +78,14 @@ class TransactionRefused(Exception):
 
     Operator action: do what the message says, then start the worker again.
     """
+
+
+class RecordTooLarge(TransactionRefused):
+    """A record of the batch is larger than its topic takes. topic: its name, empty if it is not known."""
+
+    def __init__(self, reason: str, topic: str) -> None:
+        super().__init__(reason)
+        self.topic = topic
 
 
 class TransactionalProducer:
@@ -178,6 +187,11 @@ class TransactionalProducer:
             error: KafkaError = failure.args[0]
             place = self._last.failed_at if error is self._last.error else ""
             missed, self._missed = self._missed, error.code() in _MISSING
+            if error.code() in _TOO_LARGE:
+                topic = self._last.failed_topic if place else ""
+                size = self._last.failed_size if place else ""
+                told = f"{place}{size}{error.str()} ({error.name()}); fix: {_FIXES[error.code()]}"
+                raise RecordTooLarge(told, topic) from failure
             raise _typed(error, expired, place, missed) from failure
         except BaseException:
             self._abort(timeout_s)
@@ -214,16 +228,21 @@ class _LastDeliveries:
         self.offsets: dict[Partition, int] = {}
         self.error: KafkaError | None = None
         self.failed_at = ""
+        self.failed_topic = ""
+        self.failed_size = ""
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None and (offset := message.offset()) is not None:
             self.offsets[message.topic(), message.partition()] = offset  # type: ignore[index]
         else:
-            self.fail(error or _NOWHERE, message.topic(), message.partition(), message.key())
+            self.fail(error or _NOWHERE, message.topic(), message.partition(), message.key(), message.value())
 
-    def fail(self, error: KafkaError, topic: str | None, partition: int | None, key: bytes | None) -> None:
+    def fail(
+        self, error: KafkaError, topic: str | None, partition: int | None, key: bytes | None, value: bytes | None
+    ) -> None:
         if self.error is None:
-            self.error, self.failed_at = error, f"{topic}/{partition}, key {key!r}: "
+            self.error, self.failed_at, self.failed_topic = error, f"{topic}/{partition}, key {key!r}: ", topic or ""
+            self.failed_size = f"{len(value or b'')} bytes: "
 
 
 def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliveries, report_all: bool) -> None:
@@ -253,7 +272,7 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                 if failure.args[0].code() == KafkaError._STATE:
                     producer.poll(_REPORT_S)  # an earlier record has failed: its report has the cause
                 else:  # librdkafka knows the topic already, and refuses this record at once
-                    last.fail(failure.args[0], record.topic, record.partition, record.key)
+                    last.fail(failure.args[0], record.topic, record.partition, record.key, record.value)
                 raise KafkaException(last.error or failure.args[0]) from failure
 
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from shared.es.errors import NotReady, first_problem
+from shared.es.errors import NotReady, RowUnreadable
 from shared.es.row import Outcome, Row, RowCodec
 from shared.kafka.murmur2 import check_home
 from shared.kafka.transactions import BY_KEY, Record
@@ -40,13 +40,6 @@ class SourceRecord(Protocol):
     def value(self) -> bytes | None: ...
 
 
-class RowUnreadable(Exception):
-    """A committed row does not have the shape that its codec reads, or has a field that the codec would drop.
-
-    Operator action: do what the message says after `fix:`.
-    """
-
-
 class RowUnwritable(Exception):
     """A new row could not be read again, by a state that `evolve` made: an infinite float, a number out of range.
 
@@ -58,7 +51,7 @@ class RowUnwritable(Exception):
         self.changelog = changelog
 
 
-WORKER_FAILURES = (NotReady, RowUnreadable, StoreFailed)
+WORKER_FAILURES = (NotReady, StoreFailed)
 """Failures that do not come from the record: a dead letter would not help."""
 
 
@@ -104,11 +97,7 @@ class Rows:
         try:
             return self.codec.decode_whole(value)
         except ValidationError as error:
-            raise RowUnreadable(
-                f"{self.changelog}/{self.partition}: the row of {key.decode()!r} can't be read: "
-                f"{first_problem(error)}; fix: if a later release wrote it, start that one; else give new fields of "
-                f"the state a default, or raise `version` in topology.py, then `rebuild`"
-            ) from None
+            raise RowUnreadable(self.changelog, self.partition, key, error) from None
 
     def put(self, key: bytes, row: Row[Any] | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
@@ -132,11 +121,27 @@ class Rows:
             raise RowUnwritable((self.changelog, self.partition), error) from error
 
 
-class Batch:
-    """Filled by the processors, committed by the engine, dropped when the commit fails."""
+class Refusal(NamedTuple):
+    """Brokers refused what a record leads to, as too large. times: the second time, its outcome did not fit either."""
 
-    def __init__(self, dead_letters: str) -> None:
+    reason: str
+    times: int
+
+
+Handling = tuple[str, str, int, int]
+"""A record, as one processor handles it: the processor's name, topic, partition and offset."""
+
+
+class Batch:
+    """Filled by the processors, committed by the engine, dropped when the commit fails.
+
+    refused: what must not be tried again. last: the place of the latest record that was handled.
+    """
+
+    def __init__(self, dead_letters: str, refused: Mapping[Handling, Refusal] = MappingProxyType({})) -> None:
         self.dead_letters = dead_letters
+        self.refused = refused
+        self.last: tuple[Partition, int] | None = None
         self.rows: dict[Partition, Rows] = {}
         self.records: list[Record] = []
         self.offsets: dict[Partition, int] = {}
@@ -175,6 +180,8 @@ class Batch:
         """`count` more records of `source` are handled; `position` is the next."""
         self.offsets[source] = position
         self.count += count
+        if count:
+            self.last = source, position - 1
 
 
 def _text(raw: bytes | None) -> dict[str, str | int] | None:

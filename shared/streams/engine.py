@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -25,19 +26,21 @@ from mode import Service
 
 from shared import failpoints
 from shared.clock import elapsed_s
-from shared.es.errors import REASON_MAX_CHARS
+from shared.es.errors import REASON_MAX_CHARS, RowUnreadable
+from shared.es.row import TOO_LARGE
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.provision import TopologyMismatch, require_partitions
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
     Record,
+    RecordTooLarge,
     TransactionAborted,
     TransactionalProducer,
     TransactionRefused,
 )
-from shared.parking import Wish
+from shared.parking import Failure, Wish
 from shared.positions import Partition
-from shared.streams.batch import Batch, Rows, RowUnreadable, RowUnwritable
+from shared.streams.batch import FULL_RECORDS, Batch, Handling, Refusal, Rows, RowUnwritable
 from shared.streams.guards import GapGuard, GrowthGuard, Standstill, TopicGone, TopicGuard, Watchdog
 from shared.streams.lease import Lease
 from shared.streams.parking import Parking
@@ -68,6 +71,8 @@ MEASURE_S = 1.0  # between two questions for the ends of what standbys and resto
 LAG_KNOWN_S = 3.0  # how long the answer counts
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
+TIMES_REFUSED = 2  # of a command with an outcome that says so, and without; of a retry with many records, and with one
+WISHES = ""  # in the place of a processor's name
 BEGUN = b"begun"  # never the id of a parked key
 
 
@@ -149,7 +154,8 @@ class Engine(Service):
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._parked: dict[int, set[str]] = {}  # by partition: the ids of the parked keys
         self._dead_letters = topology.dead_letters.name
-        self._batch = Batch(self._dead_letters)
+        self._refused: dict[Handling, Refusal] = {}  # what leads to records that are too large
+        self._batch = Batch(self._dead_letters, self._refused)
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
         self._failures = 0
@@ -467,19 +473,25 @@ class Engine(Service):
             except ValueError as error:
                 self._batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
             else:
+                refusal = self._refused.get((WISHES, record.topic, record.partition, record.offset))
                 note = await self._wishes.fulfil(
                     wish,
                     self._parking(record.partition),
-                    lambda processor, again: processor.attempt(
-                        again, self._rows_of(processor, again.partition), self._batch, retried=True
-                    ),
+                    partial(self._retry, refusal),
                     self._batch.bury,
+                    FULL_RECORDS if refusal is None else 1,
                 )
                 if note is not None:
                     self._batch.write(record.topic, *note.record, record.partition)
             source.position = record.offset + 1
             self._batch.advance(source.partition, source.position, 1)
         return len(records)
+
+    def _retry(self, refusal: Refusal | None, processor: Processor, record: ReadRecord) -> Failure | None:
+        """refusal: of what the retry of more than this record leads to, and the second time of what this one does."""
+        if refusal is not None and refusal.times == TIMES_REFUSED:
+            return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
+        return processor.attempt(record, self._rows_of(processor, record.partition), self._batch, retried=True)
 
     def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
         return None if processor.table is None else self._rows(processor.table, partition)
@@ -515,7 +527,7 @@ class Engine(Service):
     async def _flush(self) -> None:
         """Start to commit the batch, once the previous one is committed. The next one is filled meanwhile."""
         await self._await_commit()
-        batch, self._batch = self._batch, Batch(self._dead_letters)
+        batch, self._batch = self._batch, Batch(self._dead_letters, self._refused)
         if not batch or self.assignment is None:
             return
         self._pending = batch
@@ -569,6 +581,11 @@ class Engine(Service):
         except TransactionAborted as aborted:
             self.aborts += 1
             await self._roll_back(aborted)
+        except RecordTooLarge as refusal:
+            self.aborts += 1
+            self._note(refusal)
+            self._limit = 1
+            await self._roll_back(TransactionAborted(str(refusal)))
         except StoreFailed as failure:
             await self._heal(failure)
         else:
@@ -587,6 +604,8 @@ class Engine(Service):
             if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
                 self.replicas.held[TopicPartition(*partition)].position = written[partition] + 2
                 self._careful.discard(partition)
+        for handling in [each for each in self._refused if each[3] < batch.offsets.get(each[1:3], 0)]:
+            del self._refused[handling]
         handled = {partition: position - 1 for partition, position in batch.offsets.items()}
         # the events last: they may be handled here, too, but not in the batch that writes them
         self.waiting.committed(batch, {**handled, **written, **self._facts})
@@ -607,6 +626,34 @@ class Engine(Service):
             if not self._interrupted:
                 await asyncio.sleep(pause_s)
             await self._take_over(self.assignment)
+
+    def _note(self, refusal: RecordTooLarge) -> None:
+        """Remember which record can't be handled, once a batch of one record was refused. Raises the refusal.
+
+        Only brokers know what they take. So after a refusal, records are tried alone, then in batches that grow.
+        """
+        if self._pending.count > 1 or not refusal.topic:  # without it, the next refusal will name it
+            return
+        if self._pending.last is None:
+            raise refusal
+        place, offset = self._pending.last
+        handlings = [(name, *place, offset) for name in self._writers(place[0], refusal.topic)]
+        times = {each: self._refused[each].times if each in self._refused else 0 for each in handlings}
+        handling = min(handlings, key=times.__getitem__, default=None)
+        if handling is None or times[handling] == TIMES_REFUSED:
+            raise refusal
+        self._refused[handling] = Refusal(str(refusal), times[handling] + 1)
+
+    def _writers(self, source: str, topic: str) -> Sequence[str]:
+        """The names of the processors of `source` that write to `topic`."""
+        if source == self.topology.parking.name:
+            return [WISHES]
+        return [
+            each.name
+            for each in self._processors[source]
+            if topic in [to.name for to in each.writes]
+            or (each.table is not None and topic == self.replicas.changelog(each.table))
+        ]
 
     async def _heal(self, failure: StoreFailed) -> None:
         """Wipe the broken replica, drop all uncommitted work, and take over again.
@@ -632,7 +679,7 @@ class Engine(Service):
 
         Unless it has expelled this worker, which ends the lease.
         """
-        self._batch = Batch(self._dead_letters)
+        self._batch = Batch(self._dead_letters, self._refused)
         self._pending = Batch(self._dead_letters)
         self._parked.clear()
         self._skipped.clear()

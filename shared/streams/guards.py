@@ -113,7 +113,7 @@ class TopicGuard:
 
 
 class GrowthGuard:
-    """Logs rows that grow, long before one is too large for its changelog and the worker stops."""
+    """Logs rows that grow, long before one is too large for its changelog, and what makes it so is parked."""
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}  # by changelog: the largest row
@@ -126,7 +126,7 @@ class GrowthGuard:
                 self._told[changelog] = size
                 key = next(key for key, row in rows.items() if row is not None and len(row) == size)
                 log.warning(
-                    "a row is large: a worker stops at one that its topic does not take",
+                    "a row is large: what would make it larger than its topic takes is parked",
                     row=f"{changelog}/{partition}, key {key!r}",
                     size_bytes=size,
                     fix="bound what its state or view keeps",

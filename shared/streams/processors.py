@@ -10,17 +10,17 @@ import structlog
 
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope, EventCodec, EventEnvelope
-from shared.es.errors import REASON_MAX_CHARS, BadMessage, Unknown, UnknownType
+from shared.es.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
 from shared.es.ids import CALLERS, check_aggregate_id
 from shared.es.message import Event
-from shared.es.row import FAILED, Outcome, Row, RowCodec
+from shared.es.row import FAILED, TOO_LARGE, Outcome, Row, RowCodec
 from shared.es.step import failed, fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
 from shared.policy import Reaction
 from shared.read_model import ReadModel
-from shared.streams.batch import WORKER_FAILURES, Batch, Rows, SourceRecord
+from shared.streams.batch import WORKER_FAILURES, Batch, Refusal, Rows, SourceRecord
 from shared.streams.parking import Parking
 from shared.topology import Table, Topic
 
@@ -63,12 +63,17 @@ class Processor(ABC):
         self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
     ) -> Failure | None:
         """Handle one record, or return why it can't be handled, with nothing changed. retried: it was parked."""
+        if batch.refused and (refusal := self.refusal(record, batch)):
+            return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
         try:
             (self.retry if retried else self.handle)(record, rows, batch)
         except UnknownType as unknown:
             return None if self.passes_over(unknown.message_type) else Failure(unknown.code, unknown.reason)
         except BadMessage as bad:
             return Failure(bad.code, bad.reason)
+        except RowUnreadable as unreadable:
+            log.error("a row can't be read, so its key is parked", processor=self.name, reason=str(unreadable))
+            return Failure(unreadable.code, str(unreadable)[:REASON_MAX_CHARS])
         except WORKER_FAILURES:
             raise
         except Exception as bug:
@@ -80,6 +85,10 @@ class Processor(ABC):
     def passes_over(self, type_: str) -> bool:
         """Whether to skip messages of this type, which the processor does not read."""
         return False
+
+    def refusal(self, record: SourceRecord, batch: Batch) -> Refusal | None:
+        """Why brokers do not take what this record leads to here, if they were asked before."""
+        return batch.refused.get((self.name, record.topic, record.partition, record.offset))
 
     def holds_up(self, failure: Failure) -> bool:
         """Whether later records of a key wait for one that failed so, because they were meant to come after it."""
@@ -143,16 +152,16 @@ class Aggregate(Processor):
         self._decode = decider.command_codec.decode
 
     def holds_up(self, failure: Failure) -> bool:
-        return failure.code == Unknown.code
+        return failure.code in (Unknown.code, RowUnreadable.code)
 
     def attempt(
         self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
     ) -> Failure | None:
         failure = super().attempt(record, rows, batch, retried=retried)
-        if failure is None or failure.code != BUG:
+        if failure is None or failure.code not in (BUG, TOO_LARGE):
             return failure
-        self._record(record, rows, batch)
-        return failure._replace(code=FAILED)
+        told = failure if failure.code == TOO_LARGE else failure._replace(code=FAILED)
+        return self._record(record, rows, batch, told)
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         command, row = self._read(record, rows)
@@ -191,16 +200,20 @@ class Aggregate(Processor):
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
-    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch, failure: Failure) -> Failure:
         """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat."""
         assert rows is not None
+        detail = failure.reason if failure.code == TOO_LARGE else None  # a bug's words are no caller's
         try:
             command, row = self._read(record, rows)
-            done = failed(row, command, max(record.offset, row.offset))
+            done = failed(row, command, max(record.offset, row.offset), failure.code, detail)
         except Exception:  # the bug is in a validator, an upcaster or a serializer
-            return
-        rows.put(command.aggregate_id.encode(), done.row)
+            return failure
+        refusal = self.refusal(record, batch)
+        if refusal is None or refusal.times == 1:  # else not even the outcome fits the row
+            rows.put(command.aggregate_id.encode(), done.row)
         batch.outcomes.append((command.aggregate_id, done.outcome))
+        return failure
 
     def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
         """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
+from pydantic import ValidationError
 
-from shared.es.errors import NotReady
+from shared.es.errors import NotReady, RowUnreadable
 from shared.es.row import Row, RowCodec
 from shared.kafka.reader import ReadRecord
 from shared.positions import Partition
@@ -156,10 +157,13 @@ class Replicas:
         return self._codecs[table.name]
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
-        """The committed row of `key`."""
+        """The committed row of `key`. Raises RowUnreadable."""
         with self._reading(table, partition) as store:
             value = store.get(partition, key)
-        return None if value is None else self._codecs[table.name].decode(value)
+        try:
+            return None if value is None else self._codecs[table.name].decode(value)
+        except ValidationError as error:
+            raise RowUnreadable(self.changelog(table), partition, key, error) from None
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
         """The keys of committed rows in order, starting behind `after`."""

@@ -119,6 +119,15 @@ class RowStore(SerializedStore[bytes, bytes]):
 
     def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
         """Write rows (None deletes) and the changelog offset they reach, both or neither."""
+        db = self._dbs[partition]
+        try:
+            db.write(self._changes(partition, rows, changelog_offset), self._write_options)
+        except StoreFailed:
+            raise
+        except Exception as error:
+            raise StoreFailed(self, partition, error) from error
+
+    def _changes(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
         for key, value in rows.items():
             if self._indexes.declared:
@@ -129,11 +138,7 @@ class RowStore(SerializedStore[bytes, bytes]):
                 batch.put(key, value)
         if changelog_offset is not None:
             batch.put(OFFSET_KEY, b"%d" % changelog_offset)
-        db = self._dbs[partition]
-        try:
-            db.write(batch, self._write_options)
-        except Exception as error:
-            raise StoreFailed(self, partition, error) from error
+        return batch
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, starting behind `after`."""

@@ -45,13 +45,18 @@ class Wishes:
         self._sources = sources
         self._new_consumer = new_consumer
 
-    async def fulfil(self, wish: Wish, parking: Parking, attempt: Attempt, bury: Bury) -> Wish | None:
-        """Do what the wish asks for. Returns the note to write in the same transaction if a record was discarded."""
+    async def fulfil(
+        self, wish: Wish, parking: Parking, attempt: Attempt, bury: Bury, at_most: int = FULL_RECORDS
+    ) -> Wish | None:
+        """Do what the wish asks for. Returns the note to write in the same transaction if a record was discarded.
+
+        at_most: how many records a retry handles.
+        """
         parked = parking.get(wish.id)
         if parked is None:
             return None  # done before
         if wish.action == "retry":
-            await self._retry(wish.id, parking, parked, attempt, bury)
+            await self._retry(wish.id, parking, parked, attempt, bury, at_most)
         elif wish.action == "discard" and wish.offset == parked.offset:
             return self._discard(wish, parked, parking)
         return None
@@ -68,7 +73,9 @@ class Wishes:
         parking.drop(wish.id, 1)
         return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic)})
 
-    async def _retry(self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury) -> None:
+    async def _retry(
+        self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury, at_most: int
+    ) -> None:
         """Handle the parked records in order, up to the first that fails again and holds up those behind it."""
         source = self._source(parked)
         processors = source.processors if source else ()
@@ -77,7 +84,7 @@ class Wishes:
             lacking = Failure("gone", f"{parked.processor} does not read {parked.topic} in this release")
             parking.keep(id_, parked.failed(lacking))
             return
-        offsets = list(islice(parking.offsets(id_), FULL_RECORDS))
+        offsets = list(islice(parking.offsets(id_), at_most))
         records, missing = await self._reread(source.partition, offsets)
 
         def failure_at(offset: int, is_first: bool) -> Failure | None:

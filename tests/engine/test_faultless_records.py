@@ -1,7 +1,8 @@
-"""A store that cannot be read stops the batch; the records that needed it do not become dead letters."""
+"""A store that can't be read stops the batch, and no record becomes a dead letter; a row stops only its key."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from services.accounts.domain.commands import OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.errors import NotReady
-from shared.streams.batch import Batch, Rows, RowUnreadable
+from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Aggregate
 from shared.streams.store import RowStore, StoreFailed
 
@@ -50,14 +51,24 @@ _LATER = r"^changelog/3: the row of 'a-1' can't be read: state.open.frozen: Extr
     [
         (_failed, StoreFailed, "checksum"),
         (_closed, NotReady, "moving"),
-        (_of_another_shape, RowUnreadable, _SHAPE),
-        (_of_a_later_release, RowUnreadable, _LATER),
     ],
 )
-def test_a_row_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception], said: str) -> None:
+def test_a_store_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Exception], said: str) -> None:
     batch = Batch(TOPOLOGY.dead_letters.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     with pytest.raises(failure, match=said):
         Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)
     assert not batch.records
     assert not batch.outcomes
+
+
+@pytest.mark.parametrize(("read", "said"), [(_of_another_shape, _SHAPE), (_of_a_later_release, _LATER)])
+def test_a_row_that_cannot_be_read_holds_up_its_key(read: Any, said: str) -> None:
+    aggregate, batch = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), Batch(TOPOLOGY.dead_letters.name)
+    rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
+    failure = aggregate.attempt(RECORD, rows, batch)
+    assert failure is not None
+    assert failure.code == "row.unreadable"
+    assert re.match(said, failure.reason)
+    assert aggregate.holds_up(failure)
+    assert (batch.records, batch.outcomes, rows.changed) == ([], [], {})

@@ -1,63 +1,127 @@
-"""A record that its topic does not take ends the worker, and the next one, until somebody does what their logs say."""
+"""What leads to a record that its topic does not take is parked; its worker goes on with the other keys."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.worker import faust_command
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
 from shared.topology import Topic
-from tests.faults.harness import Log
-from tests.waiting import eventually
+from tests.api.client import Answer, Client
+from tests.conftest import WORKER_SETTINGS
+from tests.engine.parked import ask, await_letter
 
 pytestmark = pytest.mark.broker
 
-TOO_SMALL_BYTES = 100
+A_THIRD = 400_000  # characters, of what a topic takes by default
+ROWS = TOPOLOGY.changelog(ACCOUNTS)
 FIX = "fix: make the command, event or row smaller, or raise the topic's max.message.bytes"
 
 
-@pytest.mark.parametrize("topic", [EVENTS, TOPOLOGY.changelog(ACCOUNTS)], ids=["event", "row"])
-def test_workers_end_at_a_record_that_is_too_large_and_name_it(stack: Stack, topic: Topic) -> None:
-    account_id = f"too-large-for-{topic.name}"
-    place = f"{topic.name}/{partition_of(account_id.encode(), TOPOLOGY.partitions)}, key b'{account_id}': "
-    logs = [Log(worker) for worker in stack.workers]
-    with _limited(stack.bootstrap, topic):
-        with suppress(httpx.HTTPError):  # the worker may end before it answers
-            httpx.post(f"{stack.workers[0].url}/accounts/{account_id}", timeout=60)
-        eventually(lambda: [worker.exit_code for worker in stack.workers], lambda codes: None not in codes)
-    assert [worker.exit_code for worker in stack.workers] == [1, 1]
-    for log in logs:
-        log.must_tell('"level": "critical"', "the worker stops: trying again can't help", place, FIX)
-    for worker in stack.workers:
-        worker.spawn()
-    for worker in stack.workers:
-        worker.await_ready()
-        shown = eventually(
-            lambda url=worker.url: httpx.get(f"{url}/accounts/{account_id}", timeout=30),  # type: ignore[misc]
-            lambda answer: answer.status_code == 200,
-        )
-        assert shown.json()["phase"] == "open"
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One worker, with states that grow."""
+
+    def growing(service: str) -> list[str]:
+        return [part.replace(f"services.{service}.app", _GROWING) for part in faust_command(service)]
+
+    root = tmp_path_factory.mktemp("growing")
+    with Stack(root, {"accounts": 1}, settings=WORKER_SETTINGS, topologies=[TOPOLOGY], command=growing) as stack:
+        yield stack
+
+
+_GROWING = "tests.engine.growing_accounts"
+
+
+@pytest.fixture
+def client(stack: Stack) -> Client:
+    return Client(stack.urls("accounts")[0])
+
+
+def test_a_row_that_grows_too_large_stops_only_the_command_that_makes_it_so(stack: Stack, client: Client) -> None:
+    account, other = _account(client), _account(client)
+    pid = stack.workers[0].pid
+    assert [_charge(client, account, A_THIRD).status for _ in range(2)] == [201, 201]
+    refused = _charge(client, account, A_THIRD, "k1")
+    assert (refused.status, refused.code) == (500, "record.too_large")
+    assert f"{ROWS.name}/{_partition(account)}, key b'{account}': 12" in refused.json["detail"]
+    assert refused.json["detail"].endswith(FIX)
+    assert _charge(client, other, 1).json["sequence"] == 2
+    assert _charge(client, account, 1).json["sequence"] == 4
+    assert _charge(client, account, A_THIRD, "k1").body == refused.body
+    await_letter(stack, _id(account, refused), code="record.too_large", behind=0)
+    with _limited(stack, ROWS, 2**21):
+        ask(stack, _id(account, refused), "retry")
+        await_letter(stack, _id(account, refused))
+        assert client.get(refused.headers["location"]).json["sequence"] == 5
+    assert stack.workers[0].pid == pid
+
+
+def test_a_retry_whose_row_is_too_large_again_stops_nothing(stack: Stack, client: Client) -> None:
+    account = _account(client)
+    for _ in range(2):
+        assert _charge(client, account, A_THIRD).status == 201
+    refused = _charge(client, account, A_THIRD, "k1")
+    ask(stack, _id(account, refused), "retry")
+    await_letter(stack, _id(account, refused), code="record.too_large", attempts=2)
+    assert _charge(client, account, 1).json["sequence"] == 4
+
+
+@pytest.mark.parametrize("topic", [EVENTS, ROWS], ids=["event", "row"])
+def test_while_a_topic_takes_nothing_commands_are_answered_and_kept(stack: Stack, client: Client, topic: Topic) -> None:
+    """Of a row, not even the outcome fits."""
+    account = f"refused-{uuid.uuid4()}"
+    with _limited(stack, topic, 100):
+        refused = client.post(f"/accounts/{account}")
+        assert (refused.status, refused.code) == (500, "record.too_large")
+        assert f"{topic.name}/{_partition(account)}, key b'{account}': " in refused.json["detail"]
+        await_letter(stack, _id(account, refused), code="record.too_large")
+    ask(stack, _id(account, refused), "retry")
+    await_letter(stack, _id(account, refused))
+    assert client.get(refused.headers["location"]).json["sequence"] == 1
+
+
+def _account(client: Client) -> str:
+    account = f"growing-{uuid.uuid4()}"
+    assert client.post(f"/accounts/{account}").status == 201
+    return account
+
+
+def _charge(client: Client, account: str, cents: int, key: str | None = None) -> Answer:
+    headers = {"Idempotency_Key": key or str(uuid.uuid4()), "Prefer": "wait=30"}
+    return client.post(f"/accounts/{account}/charges", {"amount_cents": cents}, **headers)
+
+
+def _partition(account: str) -> int:
+    return partition_of(account.encode(), TOPOLOGY.partitions)
+
+
+def _id(account: str, answer: Answer) -> str:
+    """Where the command of this answer is parked."""
+    mine = next(part for part in answer.headers["onefold-position"].split(",") if part.startswith(COMMANDS.name))
+    return f"accounts/{_partition(account)}/@{COMMANDS.name}@{mine.rpartition('@')[2]}"
 
 
 @contextmanager
-def _limited(bootstrap: str, topic: Topic) -> Iterator[None]:
-    """Inside the block the topic takes no record of ours."""
-    _alter(bootstrap, topic, AlterConfigOpType.SET)
+def _limited(stack: Stack, topic: Topic, size_bytes: int) -> Iterator[None]:
+    """Inside the block the topic takes batches of records up to this size."""
+    _alter(stack.bootstrap, topic, AlterConfigOpType.SET, size_bytes)
     try:
         yield
     finally:
-        _alter(bootstrap, topic, AlterConfigOpType.DELETE)
+        _alter(stack.bootstrap, topic, AlterConfigOpType.DELETE, size_bytes)
 
 
-def _alter(bootstrap: str, topic: Topic, operation: AlterConfigOpType) -> None:
-    limit = ConfigEntry("max.message.bytes", str(TOO_SMALL_BYTES), incremental_operation=operation)
+def _alter(bootstrap: str, topic: Topic, operation: AlterConfigOpType, size_bytes: int) -> None:
+    limit = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=[limit])
     admin = AdminClient(client_config(bootstrap))
     (altered,) = admin.incremental_alter_configs([resource]).values()

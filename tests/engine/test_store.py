@@ -135,6 +135,17 @@ def test_rows_of_before_a_field_are_found_by_its_default(tmp_path: Path) -> None
     assert found == entries
 
 
+@pytest.mark.parametrize("row", [b"not JSON", b"[]", b'{"rows":1}', b'"state"'])
+def test_a_committed_row_that_nobody_can_read_is_stored_and_found_by_null(tmp_path: Path, row: bytes) -> None:
+    store = _store(tmp_path, "region", state_type=Placed)
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, {b"ann": row}, 7)
+    store.apply(0, {b"ann": row, b"bob": row}, 8)
+    found = list(store.keys_by(0, "region"))
+    store.close(0)
+    assert found == [indexing.entry("region", None, key) for key in (b"ann", b"bob")]
+
+
 def test_a_worker_gives_a_store_the_type_of_its_states() -> None:
     assert app.row_tables[ACCOUNTS.name].state_type == Account
 

@@ -161,7 +161,11 @@ class Reported:
 
     def produce(self, topic: str, _: object, key: bytes, partition: int, on_delivery: Any = None) -> None:
         message = SimpleNamespace(
-            topic=lambda: topic, partition=lambda: partition, key=lambda: key, offset=lambda: self.offset[partition]
+            topic=lambda: topic,
+            partition=lambda: partition,
+            key=lambda: key,
+            offset=lambda: self.offset[partition],
+            value=lambda: b"",
         )
         if on_delivery is not None:
             on_delivery(self.error, message)

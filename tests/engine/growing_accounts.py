@@ -1,0 +1,40 @@
+"""The worker of accounts with a state that grows without a bound: a charge of N cents adds N characters."""
+
+from services.accounts.api import routes
+from services.accounts.domain.commands import AccountCommand, Charge
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.es.decider import Decider
+from shared.es.state import State
+from shared.streams.processors import Aggregate
+from shared.worker import service_app
+
+
+class Growing(State):
+    phase: str = "open"
+    balance_cents: int = 0
+    charges: str = ""
+
+
+def decide(command: AccountCommand, _: Growing) -> list[AccountEvent]:
+    if isinstance(command, Charge):
+        return [AccountCharged(amount_cents=command.amount_cents)]
+    return [AccountOpened()]
+
+
+def evolve(state: Growing, event: AccountEvent) -> Growing:
+    return Growing(charges=state.charges + "x" * event.amount_cents) if isinstance(event, AccountCharged) else state
+
+
+GROWING: Decider[AccountCommand, AccountEvent, Growing] = Decider(
+    decide=decide,
+    evolve=evolve,
+    initial=Growing(),
+    commands=DECIDER.commands,
+    events=DECIDER.events,
+    state=Growing,
+    upcasters=DECIDER.upcasters,
+)
+
+app = service_app(TOPOLOGY, [Aggregate(GROWING, table=ACCOUNTS, events=EVENTS)], routes)
