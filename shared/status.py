@@ -38,8 +38,22 @@ class SourceStatus(BaseModel):
     lag_seconds: float | None
 
 
+class Trouble(BaseModel):
+    """What keeps a worker from handling records, for `for_s` seconds so far; it goes on by itself once that is over.
+
+    topic, partition: null when it is not one partition that stands. reason: with what to do about it.
+    """
+
+    topic: str | None
+    partition: int | None
+    for_s: float
+    reason: str
+
+
 class Status(BaseModel):
     """One worker. owners: the URL of each partition's owner, by table, as of the group's last assignment.
+
+    troubles: empty from an older worker, which does not say.
 
     parked: how many keys are parked in each partition owned here; empty from an older worker, which does not say.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change.
@@ -54,6 +68,7 @@ class Status(BaseModel):
     replicas: list[ReplicaStatus]
     sources: list[SourceStatus]
     parked: dict[int, int] = {}
+    troubles: list[Trouble] = []
     handled: int
     commits: int
     aborts: int

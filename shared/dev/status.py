@@ -14,6 +14,7 @@ from shared.dev.stages import StageFailed
 from shared.http.cluster import Cluster, Member, SourcePartition, TablePartition
 from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
 from shared.settings import Settings
+from shared.status import Trouble
 from shared.topology import KEPT_FOR_EVER, Topology
 
 _DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
@@ -87,11 +88,17 @@ def _service(asked: _Asked) -> Iterator[Line]:
     owned = _owned(cluster)
     for member in cluster.members:
         yield Line("worker", f"{member.url}  {_state(member)}, {_places(owned[member.url])}", not member.ready)
+        yield from map(_blocked, member.troubles or ())
     if orphans := {p.partition for table in cluster.tables.values() for p in table if p.active is None}:
         yield Line("ownerless", _places(orphans), wrong=True)
     yield _behind(cluster)
     yield from _restoring([partition for table in cluster.tables.values() for partition in table])
     yield _parked(cluster.service, asked.url)
+
+
+def _blocked(trouble: Trouble) -> Line:
+    place = f"{trouble.topic}/{trouble.partition}, " if trouble.topic else ""
+    return Line("blocked", f"{place}for {trouble.for_s:,.0f} s: {trouble.reason}", wrong=True)
 
 
 def _restoring(partitions: Sequence[TablePartition]) -> Iterator[Line]:

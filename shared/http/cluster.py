@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from shared.es.errors import NotReady
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
 
 
 class Member(BaseModel):
@@ -22,6 +22,7 @@ class Member(BaseModel):
     instance: str | None = None
     ready: bool | None = None
     idle: bool | None = None
+    troubles: list[Trouble] | None = None
 
 
 class Standby(BaseModel):
@@ -96,7 +97,8 @@ def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -
 def _member(url: str, status: Status | None) -> Member:
     if status is None:
         return Member(url=url, reachable=False)
-    return Member(url=url, reachable=True, instance=status.instance, ready=status.ready, idle=status.idle)
+    shown = status.model_dump(include={"instance", "ready", "idle", "troubles"})
+    return Member(url=url, reachable=True, **shown)
 
 
 def _table_partition(table: str, partition: int, owner: str | None, statuses: Mapping[str, Status]) -> TablePartition:

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory
@@ -87,6 +87,7 @@ class StatusCollector(Collector):
         yield _gauge("onefold_ready", "1 when every partition assigned here is served", status.ready)
         yield _gauge("onefold_waiting_reads", "Reads that wait for a row to change", status.waiting)
         yield _of_parked(status.parked)
+        yield _of_troubles(status.troubles)
         yield from _of_sources(status.sources)
         yield from _of_replicas(status.replicas)
 
@@ -96,6 +97,15 @@ def _of_parked(parked: Mapping[int, int]) -> Metric:
     for partition, number in parked.items():
         keys.add_metric((str(partition),), number)
     return keys
+
+
+def _of_troubles(troubles: Iterable[Trouble]) -> Metric:
+    """Without labels' values where it is not one partition that stands."""
+    help = "For how long records have not been handled that others hold back; see /cluster for the reason"
+    seconds = GaugeMetricFamily("onefold_blocked_seconds", help, labels=("topic", "partition"))
+    for each in troubles:
+        seconds.add_metric((each.topic or "", "" if each.partition is None else str(each.partition)), each.for_s)
+    return seconds
 
 
 def _of_sources(sources: Iterable[SourceStatus]) -> Iterator[Metric]:

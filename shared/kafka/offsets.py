@@ -8,12 +8,20 @@ from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from shared.kafka.access import ANSWER_S, client_config
 from shared.positions import Partition
 
 Answer = TypeVar("Answer")
+
+_DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 class OffsetsUnknown(Exception):
@@ -27,13 +35,21 @@ class Position(NamedTuple):
     note: str
 
 
+class AccessRefused(Exception):
+    """The brokers refuse this service's principal an answer, and will refuse it again.
+
+    Operator action: do what the message says, then start the worker again.
+    """
+
+
 class Offsets:
-    """Blocking look-ups. All raise OffsetsUnknown.
+    """Blocking look-ups. All raise OffsetsUnknown or AccessRefused.
 
     Each call uses a client of its own: a client that outlives a broker keeps asking its old leaders for minutes.
     """
 
     def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         self._config = client_config(bootstrap)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
@@ -51,10 +67,13 @@ class Offsets:
         # Not with an admin client: for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
         # To a read_committed consumer the broker does not give pending offsets either, but asks it to wait.
         with closing(Consumer(self._config | {"group.id": group, "isolation.level": "read_committed"})) as consumer:
-            found = _answer(lambda: consumer.committed(wanted, ANSWER_S))
+            try:
+                found = consumer.committed(wanted, ANSWER_S)
+            except KafkaException as failure:
+                raise _typed(_denial(consumer) or failure.args[0]) from failure
         # with an error, the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
-            raise OffsetsUnknown(f"{error.str()} ({error.name()})")
+            raise _typed(error)
         return {
             (tp.topic, tp.partition): Position(None if tp.offset < 0 else tp.offset, tp.metadata or "") for tp in found
         }
@@ -62,6 +81,10 @@ class Offsets:
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The high watermark of each partition: behind every record, also those of open transactions."""
         return self._listed(partitions, OffsetSpec.latest)
+
+    def stable_ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The last stable offset of each partition: where the first open transaction begins, else its end."""
+        return self._listed(partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
 
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset each partition still has."""
@@ -72,9 +95,25 @@ class Offsets:
         admin = AdminClient(self._config)
         return _answer(lambda: topic_ids(admin, topics))
 
-    def _listed(self, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec]) -> dict[Partition, int]:
+    def out_of_sync(self, topics: Collection[str]) -> dict[Partition, tuple[int, int]]:
+        """Of each partition that misses copies: how many are in sync, and how many there should be."""
         admin = AdminClient(self._config)
-        return _answer(lambda: list_offsets(admin, partitions, spec))
+        found = _answer(lambda: described(admin, topics))
+        copies = {
+            (topic, place.id): (len(place.isr), len(place.replicas))
+            for topic, description in found.items()
+            for place in description.partitions
+        }
+        return {place: (in_sync, wanted) for place, (in_sync, wanted) in copies.items() if in_sync < wanted}
+
+    def _listed(
+        self,
+        partitions: Iterable[Partition],
+        spec: Callable[[], OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Partition, int]:
+        admin = AdminClient(self._config)
+        return _answer(lambda: list_offsets(admin, partitions, spec, isolation))
 
 
 def list_offsets(
@@ -99,12 +138,17 @@ def list_offsets(
 
 def topic_ids(admin: AdminClient, topics: Collection[str]) -> dict[str, str]:
     """The ids of those topics that exist. Raises KafkaException."""
+    return {topic: str(found.topic_id) for topic, found in described(admin, topics).items()}
+
+
+def described(admin: AdminClient, topics: Collection[str]) -> dict[str, TopicDescription]:
+    """Those topics that exist. Raises KafkaException."""
     if not topics:
         return {}
     found = {}
     for topic, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_S).items():
         try:
-            found[topic] = str(future.result().topic_id)
+            found[topic] = future.result()
         except KafkaException as failure:
             if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -115,4 +159,18 @@ def _answer(ask: Callable[[], Answer]) -> Answer:
     try:
         return ask()
     except KafkaException as failure:
-        raise OffsetsUnknown(f"{failure.args[0].str()} ({failure.args[0].name()})") from failure
+        raise _typed(failure.args[0]) from failure
+
+
+def _denial(consumer: Consumer) -> KafkaError | None:
+    """The brokers' refusal, which ends no look-up: librdkafka asks for the group's coordinator until time is up."""
+    event = consumer.poll(0)
+    error = event.error() if event is not None else None
+    return error if error is not None and error.code() in _DENIED else None
+
+
+def _typed(error: KafkaError) -> Exception:
+    text = f"{error.str()} ({error.name()})"
+    if error.code() in _DENIED:
+        return AccessRefused(f"{text}; fix: `grant`, which gives each service's principal what it needs")
+    return OffsetsUnknown(text)

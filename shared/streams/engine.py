@@ -28,7 +28,7 @@ from shared import failpoints
 from shared.clock import elapsed_s
 from shared.es.errors import REASON_MAX_CHARS, RowUnreadable
 from shared.es.row import TOO_LARGE
-from shared.kafka.offsets import Offsets, OffsetsUnknown
+from shared.kafka.offsets import AccessRefused, Offsets, OffsetsUnknown
 from shared.kafka.provision import TopologyMismatch, require_partitions
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.kafka.transactions import (
@@ -41,7 +41,17 @@ from shared.kafka.transactions import (
 from shared.parking import Failure, Wish
 from shared.positions import Partition
 from shared.streams.batch import FULL_RECORDS, Batch, Handling, Refusal, Rows, RowUnwritable
-from shared.streams.guards import GapGuard, GrowthGuard, Standstill, TopicGone, TopicGuard, Watchdog
+from shared.streams.guards import (
+    Failures,
+    GapGuard,
+    GrowthGuard,
+    OpenTransactions,
+    Standstill,
+    Told,
+    TopicGone,
+    TopicGuard,
+    Watchdog,
+)
 from shared.streams.lease import Lease
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
@@ -146,6 +156,11 @@ class Engine(Service):
         self._gap_guard = GapGuard({})
         self._growth_guard = GrowthGuard()
         self._topic_guard = TopicGuard()
+        self._held_back: Sequence[Told] = ()
+        self._out_of_sync: Sequence[Told] = ()
+        self._uncommitted = Failures()
+        self._unanswered = Failures()
+        self._turns = 0
         self._own_topics = {*self._processors, *map(self.replicas.changelog, topology.all_tables())}
         self._reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
         self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
@@ -246,18 +261,28 @@ class Engine(Service):
             source.end = max(source.end, self._reader.highwater(source.partition))
         return max(0, source.end - source.position)
 
+    @property
+    def troubles(self) -> Sequence[Told]:
+        """What has kept records from being handled for a while, and is not to be mended by a new start."""
+        now = time.monotonic()
+        held_back = [each for each in self._held_back if each.place in self.sources]
+        uncommitted = self._uncommitted.told(now)
+        return [*self._unanswered.told(now), *uncommitted, *(self._out_of_sync if uncommitted else ()), *held_back]
+
     # The one task.
 
     @Service.task
     async def _run(self) -> None:
         try:
             while not self.should_stop:
+                self._turns += 1
                 if self.assignment is None or not self._inbox.empty():
                     await self._handle_rebalance()
                 else:
                     self._alive()
                     await self._turn_or_heal()
         except (
+            AccessRefused,
             TransactionRefused,
             TopologyMismatch,
             ReadRefused,
@@ -375,24 +400,38 @@ class Engine(Service):
 
     @Service.task
     async def _watch(self) -> None:
-        """Stops a worker that makes no progress or whose topics are gone, whatever its task is doing."""
-        watchdog = Watchdog()
+        """Tells what holds records back; stops a worker that does, or whose topics are gone, whatever its task does."""
+        watchdog, open_transactions = Watchdog(), OpenTransactions(self._offsets.bootstrap)
         while not self.should_stop:
             await self.sleep(WATCH_S)
             watched = self.sources.keys() - self._to_pause()
             try:
                 self._topic_guard.check(await asyncio.to_thread(self._offsets.topic_ids, self._own_topics))
                 ends = await asyncio.to_thread(self._offsets.ends, watched)
-                at_work = {tp: self._reached[tp] for tp in watched & (self.sources.keys() - self._to_pause())}
-                watchdog.check(at_work, ends, time.monotonic())
+                stable = await asyncio.to_thread(self._offsets.stable_ends, watched)  # after the ends: no lower by then
+                now = time.monotonic()
+                self._held_back = open_transactions.check(stable, ends, now)
+                self._out_of_sync = await self._find_out_of_sync(self._uncommitted.told(now))
+                at_work = watched & (self.sources.keys() - self._to_pause())
+                at_fault = {tp: self._reached[tp] for tp in at_work if tp not in self._uncommitted}
+                watchdog.check(self._turns, at_fault, stable, now)
             except OffsetsUnknown:
                 log.info("the broker does not answer, so a lack of progress means nothing")
             except Standstill as standstill:
                 log.critical("the worker stops: it makes no progress", reason=str(standstill))
                 raise
-            except TopicGone as gone:
-                log.critical("the worker stops: it would wait for ever", reason=str(gone))
+            except (TopicGone, AccessRefused) as refusal:
+                log.critical("the worker stops: it would wait for ever", reason=str(refusal))
                 raise
+
+    async def _find_out_of_sync(self, uncommitted: Sequence[Told]) -> Sequence[Told]:
+        """Where batches go that can't be committed, if copies are missing there. Raises OffsetsUnknown."""
+        if not uncommitted:
+            return ()
+        written = {topic.name for each in self._processors.values() for processor in each for topic in processor.writes}
+        found = await asyncio.to_thread(self._offsets.out_of_sync, written | self._own_topics)
+        why = "{} of {} copies are in sync, maybe too few to write; fix: start the brokers that hold the others"
+        return [Told(place, uncommitted[0].since, why.format(*copies)) for place, copies in sorted(found.items())]
 
     @Service.task
     async def _learn_ends(self) -> None:
@@ -406,7 +445,7 @@ class Engine(Service):
             read = {tp for tp, replica in self.replicas.held.items() if not replica.ours}
             if not read:
                 continue
-            with suppress(OffsetsUnknown):
+            with suppress(OffsetsUnknown, AccessRefused):
                 for tp, end in (await asyncio.to_thread(self._offsets.ends, read)).items():
                     if replica := self.replicas.held.get(TopicPartition(*tp)):
                         replica.learn_end(end, asked_at)
@@ -598,6 +637,7 @@ class Engine(Service):
         self.commits += 1
         self.handled += batch.count
         self._pending = Batch(self._dead_letters)
+        self._uncommitted.ended(batch.offsets)
         self._reached |= batch.offsets
         self._committed_at = time.monotonic()
         for partition, rows in batch.rows.items():
@@ -617,8 +657,10 @@ class Engine(Service):
         self._may_be_pending = True
         pause_s = min(RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10), MAX_RETRY_PAUSE_S)
         log.warning("batch not committed, its records are read again", reason=str(aborted), pause_s=pause_s)
+        self._uncommitted.note(self._pending.offsets, f"batches can't be committed: {aborted}", time.monotonic())
         self._drop_uncertain()
         if aborted.lost_membership:
+            self._uncommitted.keep_only(())
             self.assignment = None  # the group will assign again
             self._suspend()
             self._drop_replicas()
@@ -737,6 +779,7 @@ class Engine(Service):
         self.replicas.hold(actives, standbys, starts, ends, topic_ids)  # not before all checks have passed
         for tp, replica in self.replicas.held.items():
             replica.learn_end(ends[tp], asked_at)
+        self._uncommitted.keep_only(self.sources)
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self._facts = {place: ends[place] - 1 for place in facts}
         self.waiting.tell_progress()
@@ -874,10 +917,15 @@ class Engine(Service):
         """
         pause_s = RETRY_PAUSE_S
         while not self._interrupted:
+            self._turns += 1
             try:
-                return await self._in_thread(question, *args)
+                answer = await self._in_thread(question, *args)
+                self._unanswered.ended([None])
+                return answer
             except OffsetsUnknown as failure:
                 name = question.__name__.strip("_")
+                reason = f"the brokers give no final answer about {name}: {failure}"
+                self._unanswered.note([None], reason, time.monotonic())
                 log.warning("no final answer from the brokers, asking again", question=name, reason=str(failure))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_RETRY_PAUSE_S)

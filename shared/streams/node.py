@@ -18,9 +18,10 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.positions import Committed, Partition
 from shared.settings import Settings
-from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
 from shared.streams.app import WorkerApp
 from shared.streams.changes import read_changes
+from shared.streams.guards import Told
 from shared.streams.internals import members, owners
 from shared.streams.log import read_at
 from shared.streams.replicas import Replica, time_left_s
@@ -131,6 +132,7 @@ class WorkerNode:
             replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
             sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
             parked=self._parked(),
+            troubles=[_trouble(each) for each in engine.troubles],
             handled=engine.handled,
             commits=engine.commits,
             aborts=engine.aborts,
@@ -174,6 +176,12 @@ class WorkerNode:
 
     def _owners(self, table: Table) -> Mapping[int, str]:
         return owners(self._app, self.topology.changelog(table).name)
+
+
+def _trouble(told: Told) -> Trouble:
+    topic, partition = told.place or (None, None)
+    for_s = round(time.monotonic() - told.since, 1)
+    return Trouble(topic=topic, partition=partition, for_s=for_s, reason=told.reason)
 
 
 def _age(lag: int, until: float, now: float) -> float | None:

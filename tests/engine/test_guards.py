@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 import structlog
 
-from shared.streams import guards
+from shared.positions import Partition
+from shared.streams import engine, guards
 from shared.streams.engine import Engine, WorkCancelled
 from shared.streams.guards import (
     LARGE_ROW_BYTES,
     STANDSTILL_S,
+    STUCK_S,
+    TOLD_S,
+    Failures,
     GapGuard,
     GrowthGuard,
+    OpenTransactions,
     Standstill,
     TopicGone,
     TopicGuard,
     Watchdog,
 )
-from tests.engine.test_leaving import DEADLINE_S, Going, Reading, running
+from tests.engine.test_leaving import DEADLINE_S, Going, Held, Reading, running
+from tests.engine.test_leaving import PLACE as TAKEN
+from tests.engine.test_turns import FACTS
 
 PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
 STEP_S = STANDSTILL_S / 3
@@ -57,39 +65,67 @@ def test_a_beginning_is_expected_anew_wherever_reading_goes_on() -> None:
 def test_a_position_that_advances_is_no_standstill() -> None:
     watchdog = Watchdog()
     for position in range(100):
-        watchdog.check({PLACE: position}, {PLACE: 1_000 + position}, position * STEP_S)
+        watchdog.check(position, {PLACE: position}, {PLACE: 1_000 + position}, position * STEP_S)
 
 
 def test_a_position_without_new_records_is_no_standstill() -> None:
     """Only transaction markers may be left, or the brokers were unavailable."""
     watchdog = Watchdog()
     for step in range(10):
-        watchdog.check({PLACE: 5}, {PLACE: 9}, step * STEP_S)
+        watchdog.check(step, {PLACE: 5}, {PLACE: 9}, step * STEP_S)
     for step in range(10, 12):
-        watchdog.check({PLACE: 5}, {PLACE: 10}, step * STEP_S)
+        watchdog.check(step, {PLACE: 5}, {PLACE: 10}, step * STEP_S)
 
 
-def test_a_position_that_stays_while_records_arrive_is_a_standstill() -> None:
+def test_a_position_that_stays_while_more_can_be_read_is_a_standstill() -> None:
     watchdog = Watchdog()
     for step in range(3):
-        watchdog.check({PLACE: 5, OTHER: step}, {PLACE: 5 + step, OTHER: step}, step * STEP_S)
-    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* now 9; fix: start"):
-        watchdog.check({PLACE: 5, OTHER: 3}, {PLACE: 9, OTHER: 3}, 3 * STEP_S)
+        watchdog.check(step, {PLACE: 5, OTHER: step}, {PLACE: 5 + step, OTHER: step}, step * STEP_S)
+    with pytest.raises(Standstill, match=r"accounts\.commands\.v1/0 has stayed at offset 5 .* up to 9; fix: start"):
+        watchdog.check(3, {PLACE: 5, OTHER: 3}, {PLACE: 9, OTHER: 3}, 3 * STEP_S)
+
+
+def test_work_that_does_not_go_on_is_a_standstill_although_nothing_waits() -> None:
+    watchdog, steps = Watchdog(), int(STUCK_S / STEP_S) + 1
+    for step in range(steps):
+        watchdog.check(7, {}, {}, step * STEP_S)
+    with pytest.raises(Standstill, match=r"its work has not gone on for 320 s; fix: start the worker again"):
+        watchdog.check(7, {}, {}, steps * STEP_S)
 
 
 def test_a_partition_that_comes_back_is_timed_anew() -> None:
     watchdog = Watchdog()
-    watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
-    watchdog.check({}, {}, STEP_S)
+    watchdog.check(0, {PLACE: 5}, {PLACE: 5}, 0.0)
+    watchdog.check(1, {}, {}, STEP_S)
     for step in range(2, 4):
-        watchdog.check({PLACE: 5}, {PLACE: 99 + step}, step * STEP_S)
+        watchdog.check(step, {PLACE: 5}, {PLACE: 99 + step}, step * STEP_S)
 
 
 def test_nothing_is_a_standstill_that_happened_while_nobody_watched() -> None:
     """The machine was suspended, or the brokers were away."""
     watchdog = Watchdog()
-    watchdog.check({PLACE: 5}, {PLACE: 5}, 0.0)
-    watchdog.check({PLACE: 5}, {PLACE: 99}, STANDSTILL_S + STEP_S)
+    watchdog.check(0, {PLACE: 5}, {PLACE: 5}, 0.0)
+    watchdog.check(0, {PLACE: 5}, {PLACE: 99}, STUCK_S + STEP_S)
+
+
+def test_a_transaction_is_told_once_it_has_been_open_for_long_and_the_next_one_is_timed_anew() -> None:
+    guard = OpenTransactions("broker:1")
+    assert not guard.check({PLACE: 5, OTHER: 9}, {PLACE: 7, OTHER: 9}, 0.0)
+    ((place, since, reason),) = guard.check({PLACE: 5, OTHER: 8}, {PLACE: 9, OTHER: 9}, TOLD_S)
+    assert (place, since) == (PLACE, 0.0)
+    assert "began at offset 5, holds back what follows up to 9; fix: `kafka-transactions.sh" in reason
+    assert not guard.check({PLACE: 6}, {PLACE: 9}, 2 * TOLD_S)
+
+
+def test_a_failure_is_told_once_it_has_come_again_for_long_and_until_it_ends() -> None:
+    failures = Failures()
+    failures.note([PLACE, OTHER], "first", 0.0)
+    failures.note([PLACE], "then", TOLD_S - 1)
+    assert not failures.told(TOLD_S - 1)
+    failures.ended([OTHER])
+    assert failures.told(TOLD_S) == [(PLACE, 0.0, "then")]
+    failures.keep_only([OTHER])
+    assert not failures.told(2 * TOLD_S)
 
 
 def test_a_topic_that_was_made_again_is_gone_at_once_and_one_that_is_missing_the_second_time() -> None:
@@ -150,3 +186,35 @@ def test_work_that_is_cancelled_because_the_worker_stops_is_no_failure(monkeypat
     with structlog.testing.capture_logs() as lines:
         assert not asyncio.run(work()).crashed
     assert not [line for line in lines if line["log_level"] == "critical"]
+
+
+def test_batches_that_cannot_be_committed_are_told_with_the_copies_that_miss_and_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a partition with fewer copies in sync than its topic demands."""
+    for module, name in ((guards, "STANDSTILL_S"), (guards, "TOLD_S"), (engine, "WATCH_S"), (engine, "RETRY_PAUSE_S")):
+        monkeypatch.setattr(module, name, 0.01)
+    asked, producer = threading.Semaphore(0), Held()
+    producer.fails.set()
+
+    def out_of_sync(offsets: Going, _topics: object) -> dict[Partition, tuple[int, int]]:
+        offsets.broker.append(FACTS.name, (b"a", b""), None)
+        asked.release()
+        return {("shop.events.v1", 3): (1, 3)}
+
+    monkeypatch.setattr(Going, "out_of_sync", out_of_sync)
+
+    async def work() -> Engine:
+        async with asyncio.timeout(DEADLINE_S), running(Going, producer) as (worker, _):
+            for _ in range(5):
+                await asyncio.to_thread(asked.acquire, timeout=DEADLINE_S)
+            assert [(each.place, each.reason) for each in worker.troubles] == [
+                (TAKEN, "batches can't be committed: timed out"),
+                (
+                    ("shop.events.v1", 3),
+                    "1 of 3 copies are in sync, maybe too few to write; fix: start the brokers that hold the others",
+                ),
+            ]
+        return worker
+
+    assert not asyncio.run(work()).crashed

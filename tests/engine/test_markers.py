@@ -100,6 +100,7 @@ def test_a_partition_that_gets_only_aborted_records_is_no_standstill() -> None:
             append(broker, IDLE, "aborted")
             await busy_turns(engine, broker)
             watchdog.check(
+                attempt,
                 engine._reached,
                 {place: len(broker.slots[place]) for place in engine._reached},
                 attempt * STANDSTILL_S / 2.5,

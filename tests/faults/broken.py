@@ -103,6 +103,13 @@ def reads_no_commands_of_partition_0() -> None:
     engine_module.WATCH_S = 0.5
 
 
+def watches_often() -> None:
+    """A partition that stands is then told, and would end the worker, within seconds."""
+    guards.STANDSTILL_S = 5.0
+    guards.TOLD_S = 1.0
+    engine_module.WATCH_S = 0.5
+
+
 def fetches_seldom() -> None:
     """Each fetch then brings records of many partitions."""
     getmany = Reader.getmany
@@ -242,6 +249,7 @@ FAULTS: dict[str, Callable[[], None]] = {
     for fault in (
         drops_first_batches,
         reads_no_commands_of_partition_0,
+        watches_often,
         fetches_seldom,
         fetches_little,
         aborts_every_tenth_batch,

@@ -303,6 +303,12 @@ class FakeOffsets:
     def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
         return {TopicPartition(*place): len(self.broker.slots[place]) for place in places}
 
+    stable_ends = ends
+    bootstrap = "simulated"
+
+    def out_of_sync(self, _topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
+        return {}
+
 
 class FakeReader:
     """`Reader` over `Broker`; each fetch brings a few records of a few partitions.

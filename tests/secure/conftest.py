@@ -50,9 +50,13 @@ class SecuredKafka(EmbeddedKafka):
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """The broker's address for its services, and that of a listener whose certificate has expired."""
+    """The broker's address for its services, and that of a listener whose certificate has expired.
+
+    operators: the address for those who may do everything.
+    """
 
     bootstrap: str
+    operators: str
     expired: str
     ca: Path
     wrong_ca: Path
@@ -79,4 +83,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
         grant(topologies, kafka.bootstrap)
         create_principals({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
-        yield Secured(kafka.address("SECURE"), kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem")
+        yield Secured(
+            kafka.address("SECURE"), kafka.bootstrap, kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem"
+        )

@@ -16,11 +16,20 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from shared.checkout import CHECKOUT
+from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka.access import signed_in, spark_options
+from shared.kafka.acls import grant
 from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
@@ -135,6 +144,33 @@ def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Pat
         assert httpx.post(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).status_code == 201
         assert httpx.get(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).json()["phase"] == "open"
     finally:
+        worker.stop()
+
+
+def test_a_worker_that_may_not_look_up_what_it_needs_stops_and_says_what_to_do(
+    secured: Secured, tmp_path: Path
+) -> None:
+    """As after an upgrade without `grant`."""
+    worker = Worker(
+        "accounts", "2", settings_of(secured, data_dir=tmp_path, log_format="json"), tmp_path / "worker.log"
+    )
+    admin = AdminClient({"bootstrap.servers": secured.operators})
+    following = AclBindingFilter(
+        ResourceType.GROUP,
+        SERVICES["accounts"].next_version.group,
+        ResourcePatternType.LITERAL,
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    try:
+        admin.delete_acls([following])[following].result()
+        with pytest.raises(StageFailed, match=r"the worker stops: .*GROUP_AUTHORIZATION_FAILED.*; fix: `grant`"):
+            worker.start(TIMEOUT_S)
+        assert worker.exit_code
+    finally:
+        grant(SERVICES.values(), secured.operators)
         worker.stop()
 
 
