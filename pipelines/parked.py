@@ -14,7 +14,7 @@ from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import PARKED_CODEC, Parked, Wish, is_noted_in, partition_of_id, processor_of_id
+from shared.parking import NOTE_ID, PARKED_CODEC, Parked, Wish, is_noted_in, partition_of_id, processor_of_id
 from shared.topology import Topology
 
 Place = tuple[int, int]
@@ -29,9 +29,12 @@ def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
 
 
 def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
-    """The rows of all keys that are parked by now, as they are in the changelog."""
-    changelog = topology.changelog(topology.parked).name
-    latest = {(number, key): row for number, key, row in read_all(brokers, changelog)}
+    """The rows of all keys that are parked by now, as they are in the changelog.
+
+    Without the note of the topics that other rows were made from: those of a new version are made from what is there.
+    """
+    changelog, note = topology.changelog(topology.parked).name, NOTE_ID.encode()
+    latest = {(number, key): row for number, key, row in read_all(brokers, changelog) if key != note}
     return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
 
 

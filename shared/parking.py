@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -13,7 +15,9 @@ from shared.es.row import RowCodec
 _NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
 
 PAGE_CODE = "page"
-_PAGE = "\x02"  # begins the ids of pages, and no other
+_PAGE = "\x02"  # begins the ids of pages and of the note below, and no other
+NOTE_ID = f"{_PAGE}topics"
+"""Of the row in each partition that notes which topics its rows were made from; no scan of the store lists it."""
 
 
 class Failure(NamedTuple):
@@ -98,6 +102,16 @@ class Parked(BaseModel):
     def failed(self, failure: Failure) -> Parked:
         """The same after one more failed attempt at the first record."""
         return self.model_copy(update={**failure._asdict(), "attempts": self.attempts + 1})
+
+
+def note_of_topics(partition: int, ids: Mapping[str, str]) -> Parked:
+    """The ids of topics by their names, in the shape of a page, which earlier releases leave alone."""
+    reason = json.dumps(ids, sort_keys=True)
+    return Parked(processor="", topic="", partition=partition, offset=0, code=PAGE_CODE, reason=reason, attempts=0)
+
+
+def topics_in(note: Parked) -> dict[str, str]:
+    return dict(json.loads(note.reason))
 
 
 PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)

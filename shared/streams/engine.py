@@ -156,6 +156,8 @@ class Engine(Service):
         self._gap_guard = GapGuard({})
         self._growth_guard = GrowthGuard()
         self._topic_guard = TopicGuard()
+        self._topic_ids: Mapping[str, str] = {}  # as of the last take-over
+        self._unchecked: set[int] = set()  # partitions whose rows may be made from former topics
         self._held_back: Sequence[Told] = ()
         self._out_of_sync: Sequence[Told] = ()
         self._uncommitted = Failures()
@@ -350,6 +352,7 @@ class Engine(Service):
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
         self._resume_due_sources()
+        self._refuse_topics_made_again()
         fills_batch = not self.sources.keys() <= self._reader.paused()
         limit = self._limit if fills_batch else POLL_RECORDS
         wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS
@@ -556,10 +559,26 @@ class Engine(Service):
         rows = self._rows(self.topology.parked, partition)
         if partition not in self._parked:
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
+            noted = Parking(rows, set())
+            topics = noted.topics | {topic: self._topic_ids[topic] for topic in self._version.folded}
+            if topics != noted.topics:
+                noted.note_topics(partition, topics)
             replica = self.replicas.of(self.topology.parked, partition)
             if self._version.acts_without_a_row and replica is not None and not replica.target:
                 rows.put(BEGUN, None)  # a tombstone moves the changelog's end: proof for ever of handled records
         return Parking(rows, self._parked[partition])
+
+    def _refuse_topics_made_again(self) -> None:
+        """Of each partition once its rows are restored, before its first record. Raises TopicMadeAgain."""
+        restored = {tp.partition for tp in self.sources.keys() - self._reader.paused()}
+        for partition in restored & self._unchecked:
+            noted = Parking(self._rows(self.topology.parked, partition), set()).topics
+            filled = partial(self._has_rows, partition)
+            self._version.refuse_topics_made_again(partition, noted, self._topic_ids, filled)
+            self._unchecked.discard(partition)
+
+    def _has_rows(self, partition: int, table: Table) -> bool:
+        return any(True for _ in self._rows(table, partition).store.scan(partition))
 
     # Committing the batch.
 
@@ -761,8 +780,8 @@ class Engine(Service):
             starts = await self._ask(self._offsets.starts, sources + actives + standbys)
             asked_at = elapsed_s()
             ends = await self._ask(self._offsets.ends, {*sources, *actives, *standbys, *facts})
-            topic_ids = await self._ask(self._topic_ids)
-            self._topic_guard.check(topic_ids)
+            self._topic_ids = await self._ask(self._found_topics)
+            self._topic_guard.check(self._topic_ids)
             await self._version.refuse_changed_tables(committed, starts, ends)
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
             # an empty changelog stays empty: it tells that no record was handled
@@ -776,10 +795,11 @@ class Engine(Service):
                 self._batch.advance(tp, position, 0)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
         ends = {**ends, **self.replicas.pass_written(written)}
-        self.replicas.hold(actives, standbys, starts, ends, topic_ids)  # not before all checks have passed
+        self.replicas.hold(actives, standbys, starts, ends, self._topic_ids)  # not before all checks have passed
         for tp, replica in self.replicas.held.items():
             replica.learn_end(ends[tp], asked_at)
         self._uncommitted.keep_only(self.sources)
+        self._unchecked = {tp.partition for tp in self.sources}
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self._facts = {place: ends[place] - 1 for place in facts}
         self.waiting.tell_progress()
@@ -860,8 +880,8 @@ class Engine(Service):
         except TransactionAborted as failure:
             raise OffsetsUnknown(str(failure)) from failure
 
-    def _topic_ids(self) -> Mapping[str, str]:
-        """Of all topics that this service reads, and of its changelogs. Blocking. Raises OffsetsUnknown."""
+    def _found_topics(self) -> Mapping[str, str]:
+        """The ids of all topics that this service reads, and of its changelogs. Blocking. Raises OffsetsUnknown."""
         found = self._offsets.topic_ids(self._own_topics)
         if missing := self._own_topics - found.keys():
             raise OffsetsUnknown(f"the brokers have no topic {min(missing)}")

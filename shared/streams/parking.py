@@ -7,12 +7,12 @@ transactions as everything else, so parking and releasing survive whatever happe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.parking import Failure, Parked, ends_with_topic, page_id
+from shared.parking import NOTE_ID, Failure, Parked, ends_with_topic, note_of_topics, page_id, topics_in
 from shared.streams.batch import Rows, SourceRecord
 
 _HASH = "sha256:"
@@ -87,6 +87,15 @@ class Parking:
         left = parked.without(count)
         self.keep(id_, left)
         return left
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The ids of the topics that this partition's rows were made from, as far as they were noted."""
+        note = self.get(NOTE_ID)
+        return {} if note is None else topics_in(note)
+
+    def note_topics(self, partition: int, ids: Mapping[str, str]) -> None:
+        self._write(NOTE_ID, note_of_topics(partition, ids))
 
     def _add(self, id_: str, parked: Parked, offset: int) -> None:
         at = bisect_right(parked.pages, offset)

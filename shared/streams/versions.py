@@ -11,7 +11,7 @@ import structlog
 from shared.kafka.offsets import Offsets
 from shared.positions import Partition
 from shared.streams.processors import Processor
-from shared.topology import Topology
+from shared.topology import Table, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +53,14 @@ class TableChanged(VersionRefused):
     """
 
 
+class TopicMadeAgain(VersionRefused):
+    """A source was deleted and made again since rows were made from it: they would skip records of the new one, up to
+    the offsets that they have of the former one.
+
+    Operator action: do what the message says after `fix:`.
+    """
+
+
 class MixedReleases(VersionRefused):
     """A source was assigned without rows that its processors need, because workers of an older release don't know them.
 
@@ -64,6 +72,7 @@ class MixedReleases(VersionRefused):
 class VersionGuard:
     """Asked at each take-over, before a record is read.
 
+    folded: the topics that rows are made from.
     acts_without_a_row: whether some processor sends or copies without a row that remembers it.
     """
 
@@ -72,6 +81,7 @@ class VersionGuard:
         self._topology = topology
         self._sources = frozenset(sources)
         self._processors = [each for readers in sources.values() for each in readers]
+        self.folded = {each.source.name for each in self._processors if each.table is not None}
         self.acts_without_a_row = any(each.table is None for each in self._processors)
         self._offsets = offsets
         self._ask = ask
@@ -166,6 +176,23 @@ class VersionGuard:
                 if any((await self._ask(self._offsets.ends, facts)).values()):
                     raise TableChanged(self._other_name(each))
 
+    def refuse_topics_made_again(
+        self, partition: int, noted: Mapping[str, str], present: Mapping[str, str], filled: Callable[[Table], bool]
+    ) -> None:
+        """Raises TopicMadeAgain.
+
+        noted, present: the ids of topics, when they were noted and now. filled: whether the partition has rows of a
+        table; where it has none, nothing is skipped.
+        """
+        for each in self._processors:
+            source = each.source.name
+            changed = noted.get(source, present[source]) != present[source]
+            if changed and each.table is not None and filled(each.table):
+                raise TopicMadeAgain(
+                    f"{source} was deleted and made again: {self._topology.service}/{each.name} has rows of the former "
+                    f"one in partition {partition}, and would skip records of this one; fix: {self._again(each)}"
+                )
+
     def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:
         """Log each view that looks new although its source was partly read: it misses the records read before.
 
@@ -205,16 +232,20 @@ class VersionGuard:
 
     def _other_source(self, processor: Processor) -> str:
         """A row holds the offset of the last record in it: it would skip another topic's records up to there."""
-        service, name = self._topology.service, processor.name
-        again = f"raise `version` in its topology.py, then `rebuild {service}`"
+        source, name = processor.source.name, f"{self._topology.service}/{processor.name}"
+        return (
+            f"{name} has rows, but {self._topology.group} has no position in {source}: unless the brokers have "
+            f"forgotten it, {source} was deleted and made again, or the rows come from another source, and would skip "
+            f"records of this one; fix: give the table the source that it had, or {self._again(processor)}"
+        )
+
+    def _again(self, processor: Processor) -> str:
+        """How to make the processor's rows from what its source has now."""
+        service = self._topology.service
         beside = [each for each in self._processors if each.source == processor.source]
         if processor.table in self._topology.tables and all(each.repeatable and not each.copies for each in beside):
-            again = f"`reprocess {service}/{name}`"
-        return (
-            f"{service}/{name} has rows, but {self._topology.group} has no position in {processor.source.name}: unless "
-            f"the brokers have forgotten it, the rows come from another source, and would skip records of this one; "
-            f"fix: give the table the source that it had, or {again}"
-        )
+            return f"`reprocess {service}/{processor.name}`"
+        return f"raise `version` in its topology.py, then `rebuild {service}`"
 
     def _other_name(self, processor: Processor) -> str:
         service, name = self._topology.service, processor.name

@@ -21,7 +21,14 @@ from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
-from shared.streams.versions import MixedReleases, NotRebuilt, PositionsForgotten, Superseded, TableChanged
+from shared.streams.versions import (
+    MixedReleases,
+    NotRebuilt,
+    PositionsForgotten,
+    Superseded,
+    TableChanged,
+    TopicMadeAgain,
+)
 from shared.streams.wiring import wired
 from shared.topology import Table, Topic, Topology
 from tests.faults.load import command
@@ -319,6 +326,21 @@ def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) 
     later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
     with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
         asyncio.run(later.start())
+
+
+def test_rows_of_a_former_topic_of_the_same_name_skip_none_of_the_records_of_its_successor(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    asyncio.run(Worker(broker, "again", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
+    made_again = {COMMANDS.name: "another id"}
+    monkeypatch.setattr(FakeOffsets, "topic_ids", lambda _, topics: dict.fromkeys(topics, "an id") | made_again)
+    later = Worker(broker, "later", 0, 1, topology=COPYING, processors=[AGGREGATE])
+    with pytest.raises(TopicMadeAgain, match=r"accounts/accounts has rows of the former one .* `rebuild accounts`"):
+        asyncio.run(later.work())
+    noted = {COMMANDS.name: "former"}  # by a view that has no rows, as after `reprocess`
+    later.engine._version.refuse_topics_made_again(0, noted, made_again, filled=lambda _: False)
 
 
 def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines import parity
+from pipelines import parked as parked_rows
 from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
@@ -27,6 +28,7 @@ from shared.dev.worker import Worker
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
+from shared.parking import NOTE_ID
 from shared.settings import Settings
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
@@ -142,6 +144,13 @@ def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, br
     copied = rows(brokers, build.topology.changelog(build.topology.parked).name)
     assert copied == {place: row for place, row in parked.items() if place[1].decode() in waits}
     assert [place[0] for place in sorted(copied)] == [1, 2]
+
+
+def test_what_topics_the_old_version_was_made_from_is_not_noted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows count the offsets of those that are there now."""
+    rows = [(0, NOTE_ID.encode(), b"{}"), (0, b"accounts/0/ann", b"{}")]
+    monkeypatch.setattr(parked_rows, "read_all", lambda *_: rows)
+    assert [each.key for each in parked_rows.parked_records(cast(Any, None), TOPOLOGY)] == [b"accounts/0/ann"]
 
 
 def test_rows_folded_by_other_code_are_replaced(
