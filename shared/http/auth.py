@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,6 +55,30 @@ class Authority(BaseModel):
 def caller_of(request: Request) -> Authority | None:
     """The caller that the route's guard has verified; None when authentication is off."""
     found: Authority | None = request.scope.get("onefold.caller")
+    return found
+
+
+@dataclass
+class OwnRows:
+    """The rows to which a caller is confined: those whose `field` names it. owner: None owns nothing.
+
+    heeded: whether what answers the request has asked for this.
+    """
+
+    field: str
+    owner: str | None
+    heeded: bool = False
+
+    def has(self, part: object) -> bool:
+        """Whether a state, or a command, names the caller."""
+        return self.owner is not None and getattr(part, self.field, None) == self.owner
+
+
+def own_rows(request: Request) -> OwnRows | None:
+    """What the answer has to keep to; None for all rows, as where they have no owners or the caller has `:any`."""
+    found: OwnRows | None = request.scope.get("onefold.own_rows")
+    if found is not None:
+        found.heeded = True
     return found
 
 

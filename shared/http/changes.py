@@ -25,7 +25,7 @@ from pydantic_core import from_json
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
-from shared.http.auth import Authority, caller_of
+from shared.http.auth import Authority, OwnRows, caller_of, own_rows
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.problems import Problem, not_valid
@@ -92,9 +92,12 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
     return found[1], {int(partition): int(offset) for partition, offset in pairs}
 
 
-def change_routes(node: Node, table: Table, present: Present, *, owned: bool) -> APIRouter:
-    """`GET /changes/<table>`. owned: whether the table's keys have owners, who may follow only their own."""
-    router = OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
+def change_routes(node: Node, table: Table, present: Present, *, owned: bool | str) -> APIRouter:
+    """`GET /changes/<table>`.
+
+    owned: whether keys have owners, who may follow only their own; or the field of rows that names their owner.
+    """
+    router = _router(owned)
     secrets = view_sealer(node, present)
 
     async def shown(changes: Sequence[Change]) -> Sequence[BaseModel | None]:
@@ -111,11 +114,12 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool) ->
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         key = query.key
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
-        after, caller = _after(last_event_id, node.topology, table, partitions), caller_of(request)
+        own, caller = own_rows(request), caller_of(request)
+        after = _after(last_event_id, node.topology, table, partitions)
         at = partial(format_id, node.topology.changelog(table).name)
         try:
             async with request.app.state.streams, node.changes(table, after) as feed:
-                yield _events(feed, key, shown, at, partial(_ended, request.app.state.closing, caller))
+                yield _events(feed, key, own, shown, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -128,6 +132,12 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool) ->
             yield event
 
     return router
+
+
+def _router(owned: bool | str) -> APIRouter:
+    if isinstance(owned, str):
+        return OwnedRouter(owned_by=owned, tags=["changes"])
+    return OwnedRouter("key", tags=["changes"]) if owned else APIRouter(tags=["changes"])
 
 
 def _after(
@@ -155,6 +165,7 @@ def _unprocessable(message: str) -> RequestValidationError:
 async def _events(
     feed: Feed,
     key: str | None,
+    own: OwnRows | None,
     shown: Shown,
     at: Callable[[Mapping[int, int]], str],
     ended: Callable[[], Coroutine[Any, Any, None]],
@@ -162,12 +173,18 @@ async def _events(
     sent = dict(feed.begins)
     yield ServerSentEvent(comment="from here", id=at(sent), retry=RETRY_MS)
     wanted = key.encode() if key is not None else None
+
+    def concerns(change: Change) -> bool:
+        """A deleted row names nobody any more."""
+        mine = own is None or (change.row is not None and own.has(change.row.state))
+        return mine and wanted in (None, change.key)
+
     try:
         async for changes in _until(ended, feed.changes):
-            views = iter(await shown([change for change in changes if wanted in (None, change.key)]))
+            views = iter(await shown([change for change in changes if concerns(change)]))
             for change in changes:
                 sent[change.partition] = change.offset
-                if wanted in (None, change.key) and (event := _event(change, next(views), at(sent))):
+                if concerns(change) and (event := _event(change, next(views), at(sent))):
                     yield event
     except NotReady as failure:
         log.warning("a stream of changes ends: a row can't be shown", reason=str(failure))

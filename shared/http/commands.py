@@ -5,11 +5,12 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, HTTPException, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
@@ -23,7 +24,8 @@ from shared.es.personal import personal_fields
 from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
 from shared.es.times import CLOCKS_DIFFER
-from shared.http.auth import caller_of
+from shared.http.auth import OwnRows, caller_of, own_rows
+from shared.http.errors import Forbidden
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
@@ -146,7 +148,26 @@ def _id_of(request: Request, key: str) -> str:
 
 def _known(request: Request, row: Row[Any], asked: str) -> Outcome | None:
     """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
-    return row.outcome(_id_of(request, asked)) or row.outcome(asked)
+    own = own_rows(request)
+    by_id = row.outcome(asked) if own is None or own.has(row.state) else None
+    return row.outcome(_id_of(request, asked)) or by_id
+
+
+def _check_command(own: OwnRows | None, command: Command) -> None:
+    """Raises Forbidden for a command in another's name."""
+    if own is not None and hasattr(command, own.field) and not own.has(command):
+        raise Forbidden("owner.other", f"{own.field} does not name the token's bearer")
+
+
+def _check_row(own: OwnRows, command: Command, aggregate_id: str, row: Row[Any] | None) -> None:
+    """Raises HTTPException 404 as if another's row did not exist, and Forbidden if its id is to begin a new one."""
+    state = row.state if row else None
+    if own.has(state):
+        return
+    if not own.has(command):
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"nothing has the id {aggregate_id!r}")
+    if getattr(state, own.field, None) is not None:
+        raise Forbidden("owner.other", "this id is in use by another owner")
 
 
 class Commands:
@@ -167,11 +188,14 @@ class Commands:
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
         """201 with the new sequence, 409 when refused, 500 when it met a bug, 202 when not decided within the wait."""
-        key = check_aggregate_id(aggregate_id).encode()
+        key, own = check_aggregate_id(aggregate_id).encode(), own_rows(request)
+        _check_command(own, command)
         partition = self._node.partition(key)
         if not self._node.serves(self._table, partition):
             owner = self._node.owner(self._table, partition)
             return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
+        if own is not None:
+            _check_row(own, command, aggregate_id, self._node.read(self._table, partition, key))
         try:
             sealed = await self._sealed(command, aggregate_id)
         except Forgotten as forgotten:

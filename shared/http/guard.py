@@ -1,7 +1,7 @@
 """Authorization, checked before each route; whatever is not allowed is forbidden.
 
 `<service>:read` and `<service>:write` open a service's routes, `operations:read` and `operations:write` those of its
-operators. Where aggregates have owners, a caller may access only its own; `<service>:any` allows all, and lists.
+operators. Where aggregates have owners, a caller may access only its own; `<service>:any` allows all.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.http.auth import Authority, Tokens
+from shared.http.auth import Authority, OwnRows, Tokens
 from shared.http.errors import Forbidden, TooMany, Unauthenticated
 from shared.http.limits import Buckets
 from shared.http.peers import peer_call
@@ -31,24 +31,37 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": "Too many requests from this client; see Retry-After"},
 }
 
+_HIDDEN: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "Nothing that the caller owns has this id"}
+}
+
 _bearer = HTTPBearer(auto_error=False)
 
 
 class OwnedRouter(APIRouter):
-    """Its routes name an aggregate in the parameter `id_in`: for its owner, or with `<service>:any`.
+    """Its routes are for the owners of aggregates, or with `<service>:any` for everybody.
 
-    It is a path parameter, or in a path without parameters a query parameter, which the route has to declare and to
-    filter by: without it, `<service>:any` is needed.
+    id_in: the parameter with the aggregate's id, which is its owner's. It is a path parameter, or in a path without
+    parameters a query parameter, which the route has to declare and to filter by; without it, only with `:any`.
+
+    owned_by: the field of rows and commands that names the owner. Others' rows are not found, and not listed; Queries,
+    History, Lists and Commands see to that, and a route of another kind has to ask `shared.http.auth.own_rows`.
     """
 
-    def __init__(self, id_in: str, **settings: Any) -> None:
+    def __init__(self, id_in: str | None = None, *, owned_by: str | None = None, **settings: Any) -> None:
+        """Raises ValueError, unless given one of `id_in` and `owned_by`."""
         super().__init__(**settings)
+        if (id_in is None) == (owned_by is None):
+            raise ValueError("OwnedRouter does not know the owner; fix: give it either the id's parameter or owned_by=")
         self.id_in = id_in
+        self.owned_by = owned_by
 
     def add_api_route(self, path: str, *arguments: Any, **settings: Any) -> None:
         """Raises ValueError for a path with parameters but not `id_in`."""
         super().add_api_route(path, *arguments, **settings)
         route = self.routes[-1]
+        if self.id_in is None:
+            return
         if isinstance(route, APIRoute) and route.param_convertors and self.id_in not in route.param_convertors:
             raise ValueError(
                 f"{route.path} does not have the path parameter {self.id_in!r}, by which OwnedRouter knows the owner; "
@@ -65,16 +78,16 @@ class Guard:
 
     def around(self, router: APIRouter, on: str) -> list[APIRoute]:
         """The router's routes, which now need `on`:read for GET, `on`:write for all else, and say so in the OpenAPI."""
-        id_in = router.id_in if isinstance(router, OwnedRouter) else None
-        return [self._guarded(route, on, id_in) for route in routes_of(router)]
+        id_in, owned_by = (router.id_in, router.owned_by) if isinstance(router, OwnedRouter) else (None, None)
+        return [self._guarded(route, on, id_in, owned_by) for route in routes_of(router)]
 
-    def _guarded(self, route: APIRoute, on: str, id_in: str | None) -> APIRoute:
-        route.responses = RESPONSES | route.responses
+    def _guarded(self, route: APIRoute, on: str, id_in: str | None, owned_by: str | None) -> APIRoute:
+        route.responses = RESPONSES | (_HIDDEN if owned_by else {}) | route.responses
         if self._tokens is not None:  # not a FastAPI dependency, which costs ten times as much
-            route.app = self._checking(route, on, id_in, self._tokens)
+            route.app = self._checking(route, on, id_in, owned_by, self._tokens)
         return route
 
-    def _checking(self, route: APIRoute, on: str, id_in: str | None, tokens: Tokens) -> ASGIApp:
+    def _checking(self, route: APIRoute, on: str, id_in: str | None, owned_by: str | None, tokens: Tokens) -> ASGIApp:
         app = route.app
         in_query = id_in is not None and _reads(route.dependant, id_in)
 
@@ -85,6 +98,9 @@ class Guard:
             if id_in is not None:
                 _check_owner(caller, on, _requested_ids(request, id_in, in_query))
             scope["onefold.caller"] = caller
+            if owned_by is not None and f"{on}:any" not in caller.scopes:
+                scope["onefold.own_rows"] = own = OwnRows(owned_by, caller.owner)
+                send = _once_heeded(own, route, send)
             await app(scope, receive, send)
 
         return check
@@ -101,6 +117,17 @@ class Guard:
         if wait_s > 0:
             raise TooMany(wait_s)
         return authority
+
+
+def _once_heeded(own: OwnRows, route: APIRoute, send: Send) -> Send:
+    """Sends no success of a route that did not ask which rows are the caller's."""
+
+    async def checked(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 400 and not own.heeded:
+            raise RuntimeError(f"{route.path} does not ask whose rows it shows; fix: use Queries, or own_rows(request)")
+        await send(message)
+
+    return checked
 
 
 def _check_owner(caller: Authority, service: str, requested: Sequence[str]) -> None:

@@ -120,14 +120,14 @@ class History(Queries):
         """A page of its events from its owner: this worker, or one hop away."""
         partition = self._node.partition(check_aggregate_id(aggregate_id).encode())
         if self._node.serves(self._table, partition):
-            return await self._awaited(request, self._page(aggregate_id, partition, query))
+            return await self._awaited(request, self._page(request, aggregate_id, partition, query))
         owner = self._node.owner(self._table, partition)
         return await self._awaited(request, self._peers.forward(request, owner, query.wait))
 
-    async def _page(self, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
+    async def _page(self, request: Request, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
         deadline = asyncio.get_running_loop().time() + query.wait
         await self._wait_for_position(partition, query.min_position, deadline)
-        row = self._node.read(self._table, partition, aggregate_id.encode())
+        row = self._visible(request, partition, aggregate_id.encode())
         headers = self._as_owner(partition)
         if row is None or row.sequence == 0:
             return self._unknown(aggregate_id, headers)

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_orig
 import structlog
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import from_json, to_jsonable_python
 
 from shared.es.errors import NotReady
+from shared.http.auth import OwnRows, own_rows
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
@@ -83,6 +84,8 @@ class ListQuery(BaseModel):
     partitions: Annotated[
         str | None, Field(pattern=r"^\d{1,6}(,\d{1,6})*$", max_length=2000, description="only these partitions")
     ] = None
+
+    _own: OwnRows | None = PrivateAttr(None)  # no request can set it
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
@@ -174,6 +177,7 @@ class Lists:
             other = type(query).__name__
             checked = f"Lists of {self._table.name} takes {self._query.__name__}"
             raise TypeError(f"{checked}, not {other}; fix: give its constructor {other}")
+        query._own = own_rows(request)
         wanted = self._wanted(query)
         parts = await self._owned(wanted, query)
         if is_hop(request):
@@ -280,7 +284,7 @@ class Lists:
         found: list[tuple[Place, BaseModel]] = []
         bounds = _bounds(query, self._table.indexes)
         for examined, place in enumerate(self._places(partition, query, bounds), 1):
-            view = self._matching(partition, place[1], bounds)
+            view = self._matching(partition, place[1], query, bounds)
             if view is not None:
                 found.append((place, view))
             if len(found) == query.limit or examined == most:
@@ -291,7 +295,7 @@ class Lists:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
         after = query.after
         if query.order == "id":
-            for key in self._node.keys(self._table, partition, after[1] if after else b""):
+            for key in self._keys(partition, query, bounds, after[1] if after else b""):
                 yield b"", key
             return
         field, descending = query.order.removeprefix("-"), query.order.startswith("-")
@@ -309,9 +313,22 @@ class Lists:
                 return
             yield value, key
 
-    def _matching(self, partition: int, key: bytes, bounds: Bounds) -> BaseModel | None:
+    def _keys(self, partition: int, query: ListQuery, bounds: Bounds, after: bytes) -> Iterator[bytes]:
+        """Keys in order; of an index that has the one value asked for, only those: under a value, it sorts by key."""
+        equal = _equal(query, bounds, self._table.indexes)
+        if equal is None:
+            yield from self._node.keys(self._table, partition, after)
+            return
+        field, wanted = equal
+        for entry in self._node.keys_by(self._table, partition, field, entry_at(field, wanted, after)):
+            value, key = place_of(entry, field)
+            if value != wanted:
+                return
+            yield key
+
+    def _matching(self, partition: int, key: bytes, query: ListQuery, bounds: Bounds) -> BaseModel | None:
         row = self._node.read(self._table, partition, key)
-        if row is None:
+        if row is None or (query._own is not None and not query._own.has(row.state)):
             return None
         state = to_jsonable_python(row.state) if bounds else None
         for field, (low, high) in bounds.items():
@@ -385,6 +402,14 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
     ends = {field: (end(field, "min"), end(field, "max")) for field in fields}
     # null sorts before every value, and is neither below a bound nor above one
     return {field: (low or NOT_NULL, high) for field, (low, high) in ends.items() if low or high}
+
+
+def _equal(query: ListQuery, bounds: Bounds, indexes: Collection[str]) -> tuple[str, bytes] | None:
+    """An indexed field, and the one sortable value of it that all rows of the list have."""
+    own = query._own
+    if own is not None and own.field in indexes:
+        return own.field, sortable(own.owner)
+    return next(((field, low) for field, (low, high) in bounds.items() if low is not None and low == high), None)
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from shared.es.errors import NotReady
-from shared.http.auth import Authority, caller_of
+from shared.http.auth import Authority, caller_of, own_rows
 from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
 from shared.http.problems import MEDIA_TYPE, problem
 from shared.settings import Settings
@@ -270,6 +270,7 @@ class Peers:
         return URL(owner + target, encoded=True)
 
     def _signed(self, request: Request, method: str, url: URL, body: bytes = b"") -> dict[str, str]:
+        own_rows(request)  # the peer, which is told who asks, keeps to them
         return {PEER_HEADER: self._tokens.sign(caller_of(request), method, url, body)}
 
     def _connected(self) -> aiohttp.ClientSession:

@@ -17,6 +17,7 @@ from pydantic_core import from_json
 from shared.es.errors import NotReady
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
+from shared.http.auth import own_rows
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
@@ -93,7 +94,7 @@ class Queries:
             return await (self._awaited(request, owned) if reading.wait else owned)
         lag = self._node.standby_lag(self._table, partition)
         if lag is not None and reading.allows(lag):
-            row = self._node.read(self._table, partition, key)
+            row = self._visible(request, partition, key)
             return await self._answer(request, aggregate_id, row, self._as_standby(partition, lag, row))
         return await self._awaited(request, self._elsewhere(request, partition, reading))
 
@@ -118,13 +119,18 @@ class Queries:
         await self._wait_for_position(partition, reading.min_position, deadline)
         until = {}
         if reading.until is not None:
-            met = await self._meets(aggregate_id, partition, reading.until, deadline)
+            met = await self._meets(request, aggregate_id, partition, reading.until, deadline)
             until["Onefold-Until"] = "met" if met else "unmet"
         self._check_still_served(partition)
-        row = self._node.read(self._table, partition, aggregate_id.encode())
+        row = self._visible(request, partition, aggregate_id.encode())
         headers = self._as_owner(partition) | until
         row = await self._as_wanted(aggregate_id, partition, row, reading, deadline)
         return await self._answer(request, aggregate_id, row, headers)
+
+    def _visible(self, request: Request, partition: int, key: bytes) -> Row[Any] | None:
+        """The row of `key`; None if there is none, or it is not the caller's."""
+        row, own = self._node.read(self._table, partition, key), own_rows(request)
+        return row if row is None or own is None or own.has(row.state) else None
 
     async def _as_wanted(
         self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
@@ -161,13 +167,13 @@ class Queries:
             return condition()
         return True
 
-    async def _meets(self, aggregate_id: str, partition: int, until: str, deadline: float) -> bool:
+    async def _meets(self, request: Request, aggregate_id: str, partition: int, until: str, deadline: float) -> bool:
         key = aggregate_id.encode()
         field, _, value = until.partition(":")
         with self._node.watch(self._table, key) as changed:
             try:
                 async with asyncio.timeout_at(deadline):
-                    while not self._has(aggregate_id, self._node.read(self._table, partition, key), field, value):
+                    while not self._has(aggregate_id, self._visible(request, partition, key), field, value):
                         changed.clear()
                         await changed.wait()
                         self._check_still_served(partition)

@@ -117,9 +117,9 @@ class Api:
         await self.ended(answer)
         assert answer.status == 201, answer.text
 
-    async def follow(self, query: str = "", **headers: str) -> Stream:
+    async def follow(self, query: str = "", path: str = "/changes/accounts", **headers: str) -> Stream:
         """A stream that has begun."""
-        stream = self.ask("GET", "/changes/accounts", query, b"", **headers)
+        stream = self.ask("GET", path, query, b"", **headers)
         async with asyncio.timeout(10):
             while not stream.text:
                 stream.arrived.clear()

@@ -261,6 +261,29 @@ def test_an_owned_route_without_the_parameter_that_names_its_owner_is_refused(pr
         async def redeem(id: PathId, voucher_id: str) -> None: ...
 
 
+@pytest.mark.parametrize("given", [{}, {"id_in": "voucher_id", "owned_by": "holder_id"}])
+def test_an_owned_router_knows_owners_in_one_way(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"does not know the owner; fix: "):
+        OwnedRouter(**given)
+
+
+async def test_a_route_that_forgets_whose_rows_it_shows_shows_none(issuer: DevIssuer) -> None:
+    def careless(node: Node, peers: Peers) -> list[APIRouter]:
+        router = OwnedRouter(owned_by="holder_id")
+
+        @router.get("/vouchers")
+        async def vouchers(request: Request) -> Response:
+            return Response("everybody's")
+
+        return [router]
+
+    node = MemoryNode(TOPOLOGY, [], issuer_settings(issuer.key_set.parent, "accounts"))
+    for scopes, status in ((["accounts:read"], 500), (["accounts:read", "accounts:any"], 200)):
+        token = issuer.token("accounts", scopes, "ann")
+        answer = await asked(create_api(node, careless), Route("accounts", "GET", "/vouchers"), token)
+        assert (answer.status_code, "everybody's" in answer.text) == (status, status == 200)
+
+
 async def test_an_owner_needs_no_right_to_all(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
     token = issuer.token("accounts", ["accounts:read"], "an%n/日本")
     answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token, "an%25n%2F%E6%97%A5本")

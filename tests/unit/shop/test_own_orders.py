@@ -1,0 +1,141 @@
+"""A caller's orders are those that name it as their customer: it sees and gives no others, over any route."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from services.orders.api import routes
+from services.orders.domain.decide import DECIDER
+from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
+from shared.dev.issuer import DevIssuer
+from shared.http.api import create_api
+from shared.streams.processors import Aggregate
+from shared.testing.node import MemoryNode
+from tests.unit.http.services import client_of, issuer_settings
+from tests.unit.http.test_changes import Api
+
+pytestmark = pytest.mark.anyio
+
+RIGHTS = ["orders:read", "orders:write"]
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> DevIssuer:
+    return DevIssuer(tmp_path)
+
+
+@pytest.fixture
+def node(issuer: DevIssuer) -> MemoryNode:
+    settings = issuer_settings(issuer.key_set.parent, "orders")
+    without_timers = replace(TOPOLOGY, topics=(COMMANDS, EVENTS))
+    return MemoryNode(without_timers, [Aggregate(DECIDER, table=ORDERS, events=EVENTS)], settings)
+
+
+@pytest.fixture
+async def http(node: MemoryNode, issuer: DevIssuer) -> AsyncIterator[httpx.AsyncClient]:
+    """An order of ann and one of bob are placed, by themselves."""
+    async with client_of(create_api(node, routes)) as client:
+        for customer in ("ann", "bob"):
+            placed = await client.post(
+                f"/orders/{customer}-1", json=order_of(customer), headers=bearer(issuer, customer)
+            )
+            assert placed.status_code == 201, placed.text
+        yield client
+
+
+def bearer(issuer: DevIssuer, customer: str, *more: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {issuer.token('orders', [*RIGHTS, *more], customer)}"}
+
+
+def order_of(customer: str) -> dict[str, Any]:
+    lines = [{"sku": "mug", "quantity": 1, "amount_cents": 500}]
+    return {"customer_id": customer, "lines": lines, "placed_at": "2026-11-01T10:00:00Z"}
+
+
+async def test_anothers_order_answers_as_one_that_does_not_exist(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
+    """Also one that has no customer yet, since its placing was refused."""
+    bob, ann = bearer(issuer, "bob"), bearer(issuer, "ann")
+    empty = {**order_of("ann"), "lines": []}
+    assert (await http.post("/orders/empty", json=empty, headers=ann)).status_code == 409
+    for path in ("", "?until=phase:reserving&wait=0.01", "?wait=0.01"):
+        assert (await http.get(f"/orders/ann-1{path}", headers=ann)).status_code == 200
+        for order in ("ann-1", "none", "empty"):
+            answer = await http.get(f"/orders/{order}{path}", headers=bob)
+            assert (answer.status_code, answer.json()["detail"]) == (404, f"nothing has the id '{order}'")
+            assert answer.headers.get("onefold-until", "unmet") == "unmet"
+    for order in ("ann-1", "none", "empty"):
+        answer = await http.post(f"/orders/{order}/cancellation", headers=bob)
+        assert (answer.status_code, answer.json()["detail"]) == (404, f"nothing has the id '{order}'")
+    assert (await http.get("/orders/ann-1", headers=ann)).json()["phase"] == "reserving"
+
+
+async def test_nobody_orders_in_anothers_name_or_under_anothers_id(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
+    bob = bearer(issuer, "bob")
+    for order, customer in (("new", "ann"), ("ann-1", "ann"), ("ann-1", "bob")):
+        answer = await http.post(f"/orders/{order}", json=order_of(customer), headers=bob)
+        assert (answer.status_code, answer.json()["code"]) == (403, "owner.other")
+    assert (await http.get("/orders/new", headers=bearer(issuer, "clerk", "orders:any"))).status_code == 404
+
+
+async def test_a_list_has_the_callers_orders_whatever_it_asks_for(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
+    async def listed(headers: dict[str, str], **query: str) -> list[str]:
+        answer = await http.get("/orders", params=query, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return [item["order_id"] for item in answer.json()["items"]]
+
+    bob, nobody = bearer(issuer, "bob"), bearer(issuer, "zoe")
+    for order in ("id", "phase", "customer_id"):
+        assert await listed(bob, order=order) == ["bob-1"]
+        assert await listed(bob, order=order, phase="reserving") == ["bob-1"]
+        assert await listed(bob, order=order, customer_id="ann") == []
+        assert await listed(nobody, order=order) == []
+        assert sorted(await listed(bearer(issuer, "clerk", "orders:any"), order=order)) == ["ann-1", "bob-1"]
+
+
+async def test_an_outcome_is_its_callers_or_its_orders_owners(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
+    ann, bob, clerk = bearer(issuer, "ann"), bearer(issuer, "bob"), bearer(issuer, "clerk", "orders:any")
+    by_clerk = await http.post("/orders/ann-1/cancellation", headers=clerk | {"Idempotency-Key": "k"})
+    assert by_clerk.status_code == 201, by_clerk.text
+    refused = await http.post(
+        "/orders/e", json={**order_of("bob"), "lines": []}, headers=bob | {"Idempotency-Key": "r"}
+    )
+    assert refused.status_code == 409
+    for location, expected in (
+        (by_clerk.headers["location"], (404, 404, 201)),
+        ("/orders/e/commands/r", (404, 409, 404)),
+    ):
+        answers = [await http.get(location, headers=headers) for headers in (ann, bob, clerk)]
+        assert tuple(answer.status_code for answer in answers) == expected
+
+
+async def test_a_token_that_names_no_owner_owns_nothing(
+    http: httpx.AsyncClient, issuer: DevIssuer, node: MemoryNode
+) -> None:
+    settings = node.settings.model_copy(update={"auth_owner_claim": "customer"})
+    node.settings = settings
+    async with client_of(create_api(node, routes)) as other:
+        headers = bearer(issuer, "ann")
+        assert (await other.get("/orders/ann-1", headers=headers)).status_code == 404
+        assert (await other.get("/orders", headers=headers)).json()["items"] == []
+        assert (await other.post("/orders/x", json=order_of("ann"), headers=headers)).status_code == 403
+
+
+async def test_a_stream_has_the_callers_orders(node: MemoryNode, issuer: DevIssuer) -> None:
+    api = Api(node, routes)
+    streams = {
+        name: await api.follow(path="/changes/orders", authorization=bearer(issuer, name, *more)["Authorization"])
+        for name, more in (("ann", ()), ("bob", ()), ("clerk", ("orders:any",)))
+    }
+    async with client_of(api.app) as http:
+        for customer in ("bob", "ann"):
+            await http.post(f"/orders/{customer}-2", json=order_of(customer), headers=bearer(issuer, customer))
+    told = {name: [event["data"]["key"] for event in await stream.until(1)] for name, stream in streams.items()}
+    assert (told["ann"], told["bob"]) == (["ann-2"], ["bob-2"])
+    assert [event["data"]["key"] for event in await streams["clerk"].until(2)] == ["bob-2", "ann-2"]
+    await api.close()
