@@ -121,6 +121,12 @@ class Settings(BaseSettings):
         ),
     ] = True
     max_streams: Annotated[int, Field(ge=0, le=10_000, description="streams of changes at once, 0 to 10000")] = 100
+    max_streams_per_caller: Annotated[
+        int, Field(ge=0, le=10_000, description="of them, those of one `sub`, or one address without auth, 0 to 10000")
+    ] = 20
+    stalled_after_s: Annotated[
+        float, Field(ge=1, le=3600, description="seconds until a client that takes nothing is dropped, 1 to 3600")
+    ] = 60
     rate_limit: Annotated[
         int, Field(ge=0, le=1_000_000, description="requests per second from one client; 0: any number")
     ] = 0

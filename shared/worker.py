@@ -29,7 +29,9 @@ def service_app(topology: Topology, processors: Sequence[Processor], routes: Rou
 
     def http(app: WorkerApp) -> HttpServer:
         api = create_api(WorkerNode(app), routes)
-        return HttpServer(api, settings.http_host, settings.http_port, settings.trusted_proxies)
+        return HttpServer(
+            api, settings.http_host, settings.http_port, settings.trusted_proxies, settings.stalled_after_s
+        )
 
     return WorkerApp(topology, processors, settings, http)
 

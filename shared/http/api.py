@@ -67,7 +67,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         openapi_url="/openapi.json" if dev else None,
         redirect_slashes=False,
     )
-    buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams)
+    buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams, settings.max_streams_per_caller)
     api.state.streams = streams
     api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)

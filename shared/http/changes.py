@@ -10,8 +10,9 @@ sent again.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -26,7 +27,9 @@ from shared.changes import Change, Feed
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.http.auth import Authority, OwnRows, caller_of, own_rows
+from shared.http.errors import TooMany
 from shared.http.guard import OwnedRouter
+from shared.http.limits import address_of
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.problems import Problem, not_valid
 from shared.topology import Table, Topology
@@ -64,19 +67,30 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class Streams:
-    """Counts the streams that are open at this worker, up to a limit."""
+    """Counts the streams that are open at this worker, up to a limit, and those of each caller, up to another."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, per_caller: int) -> None:
         self.limit = limit
-        self.open = 0
+        self.per_caller = per_caller
+        self._of = Counter[str]()
 
-    async def __aenter__(self) -> None:
+    @property
+    def open(self) -> int:
+        return self._of.total()
+
+    @contextmanager
+    def place(self, caller: str) -> Iterator[None]:
+        """For one stream. Raises NotReady and TooMany."""
         if self.open >= self.limit:
             raise NotReady(f"{self.open} streams are open at this worker, which is its limit")
-        self.open += 1
-
-    async def __aexit__(self, *_: object) -> None:
-        self.open -= 1
+        if self._of[caller] >= self.per_caller:
+            raise TooMany(RETRY_MS / 1000, f"this client has {self.per_caller} open streams at this worker, its limit")
+        self._of[caller] += 1
+        try:
+            yield
+        finally:
+            self._of[caller] -= 1
+            self._of += Counter()  # forgets who has none
 
 
 def format_id(changelog: str, positions: Mapping[int, int]) -> str:
@@ -117,9 +131,11 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool | s
         own, caller = own_rows(request), caller_of(request)
         after = _after(last_event_id, node.topology, table, partitions)
         at = partial(format_id, node.topology.changelog(table).name)
+        place = request.app.state.streams.place(f"subject {caller.subject}" if caller else address_of(request.scope))
         try:
-            async with request.app.state.streams, node.changes(table, after) as feed:
-                yield _events(feed, key, own, shown, at, partial(_ended, request.app.state.closing, caller))
+            with place:
+                async with node.changes(table, after) as feed:
+                    yield _events(feed, key, own, shown, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 

@@ -34,6 +34,6 @@ class Archived(OnefoldError):
 class TooMany(OnefoldError):
     """wait_s: seconds until the next request may pass."""
 
-    def __init__(self, wait_s: float) -> None:
-        super().__init__("this client makes too many requests")
+    def __init__(self, wait_s: float, detail: str = "this client makes too many requests") -> None:
+        super().__init__(detail)
         self.wait_s = wait_s

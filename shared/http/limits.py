@@ -154,8 +154,13 @@ class RateLimit:
 
 def too_fast(scope: Scope, buckets: Buckets) -> JSONResponse | None:
     """429 when the client's address asks too often; counts this request."""
-    wait_s = buckets.take(f"address {_counted((scope.get('client') or ('unknown',))[0])}")
+    wait_s = buckets.take(address_of(scope))
     return too_many(TooMany(wait_s)) if wait_s > 0 else None
+
+
+def address_of(scope: Scope) -> str:
+    """What a request is counted by as long as nobody knows who sent it."""
+    return f"address {_counted((scope.get('client') or ('unknown',))[0])}"
 
 
 def _counted(address: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -23,15 +24,26 @@ IDLE_S = 75  # longer than gateways and clients keep a connection: one that clos
 class HttpServer(Service):
     """Serves `api` from the worker's start to its end; a request that can't be answered yet gets 503."""
 
-    def __init__(self, api: FastAPI, host: str, port: int, trusted_proxies: str = "", **kwargs: Any) -> None:
-        """trusted_proxies: the only addresses whose X-Forwarded-For is believed."""
+    def __init__(
+        self,
+        api: FastAPI,
+        host: str,
+        port: int,
+        trusted_proxies: str = "",
+        stalled_after_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        """trusted_proxies: the only addresses whose X-Forwarded-For is believed.
+
+        stalled_after_s: how long a client may take nothing of what waits for it.
+        """
         super().__init__(**kwargs)
         config = uvicorn.Config(
             api,
             host=host,
             port=port,
             loop="none",
-            http=_Connection,
+            http=partial(_Connection, stalled_after_s=stalled_after_s),  # type: ignore[arg-type]
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -58,12 +70,17 @@ class HttpServer(Service):
 
 
 class _Connection(H11Protocol):
-    """Limits the time for a request's head, which uvicorn waits for without an end.
+    """Limits the time for a request's head, and for a client that takes no answer: uvicorn waits without an end.
 
     h11 limits its size, too, which uvicorn with the faster httptools does not.
     """
 
     _head_due: asyncio.TimerHandle | None = None
+    _taken_due: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, stalled_after_s: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stalled_after_s = stalled_after_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -79,7 +96,23 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
+        self._note_taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """When 64 KiB wait, beyond what the client's system has taken."""
+        super().pause_writing()
+        # to close would wait for what it does not take
+        self._taken_due = self.loop.call_later(self._stalled_after_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._note_taken()
+        super().resume_writing()
+
+    def _note_taken(self) -> None:
+        if self._taken_due is not None:
+            self._taken_due.cancel()
+            self._taken_due = None
 
     def _await_head(self) -> None:
         self._head_due = self.loop.call_later(HEAD_S, self.timeout_keep_alive_handler)

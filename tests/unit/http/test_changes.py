@@ -278,6 +278,24 @@ async def test_streams_beyond_the_limit_are_refused() -> None:
     assert api.app.state.streams.open == 0
 
 
+async def test_one_caller_cannot_take_every_stream(tmp_path: Path) -> None:
+    """It is told by its `sub`, whatever its token and its address are."""
+    settings = issuer_settings(tmp_path, "accounts").model_copy(update={"max_streams": 3, "max_streams_per_caller": 2})
+    api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], settings))
+
+    def bearer(name: str) -> str:
+        return f"Bearer {DevIssuer(tmp_path).token('accounts', ['accounts:read'], name)}"
+
+    greedy = [await api.follow("key=ann", authorization=bearer("ann")) for _ in range(2)]
+    refused = api.ask("GET", "/changes/accounts", "key=ann", authorization=bearer("ann"))
+    await api.ended(refused)
+    assert (refused.status, "its limit" in refused.text) == (429, True)
+    await api.follow("key=bob", authorization=bearer("bob"))
+    await api.leave(greedy[0])
+    await api.follow("key=ann", authorization=bearer("ann"))
+    await api.close()
+
+
 async def test_a_stream_ends_when_it_cannot_decrypt_and_resumes_at_the_row_it_could_not_show(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, closing, suppress
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
 
 from services.accounts.api import routes
 from services.accounts.topology import TOPOLOGY
@@ -111,6 +113,31 @@ async def test_a_request_that_ends_in_two_places_is_refused_with_all_that_follow
         await writer.wait_closed()
     assert b'"code":"request.ambiguous"' in rest
     assert b"HTTP/1.1" not in rest
+
+
+async def test_a_client_that_takes_nothing_is_dropped_and_its_place_is_free() -> None:
+    """It is sent 1 MB at a time, more than its system takes for it."""
+    api, port = FastAPI(), free_port()
+    api.state.closing = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def endless(request: Request) -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield bytes(2**20)
+                    await asyncio.sleep(0)
+            finally:
+                ended.set()
+
+        return StreamingResponse(body())
+
+    api.add_route("/endless", endless)
+    async with serving(HttpServer(api, "127.0.0.1", port, stalled_after_s=1.0)):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)  # which stops to read at once
+        writer.write(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.wait_for(ended.wait(), 60)
+        writer.transport.abort()
 
 
 async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
