@@ -17,7 +17,6 @@ from shared.http.guard import Guard
 from shared.http.heads import Heads
 from shared.http.health import PROBES, health_routes, operator_routes
 from shared.http.limits import (
-    BodyLimit,
     Buckets,
     BugsAs500,
     OneFraming,
@@ -25,11 +24,12 @@ from shared.http.limits import (
     SecureHeaders,
     TargetLimit,
     TimeLimit,
+    UnreadBodies,
 )
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
-from shared.http.peers import PeerBodies, PeerCalls, Peers, PeerTokens, peer_tokens
+from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
 from shared.http.routing import routes_of
 from shared.settings import Settings
 
@@ -86,8 +86,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
 def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: RequestMetrics, settings: Settings) -> None:
     """Adds the middleware, innermost first."""
     dev = settings.env == "dev"
-    api.add_middleware(PeerBodies)
-    api.add_middleware(BodyLimit)
+    api.add_middleware(UnreadBodies)
     api.add_middleware(TimeLimit)
     api.add_middleware(TargetLimit)
     api.add_middleware(RateLimit, buckets=buckets, spared=PROBES)

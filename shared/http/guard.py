@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.auth import Authority, OwnRows, Tokens
 from shared.http.errors import Forbidden, TooMany, Unauthenticated
-from shared.http.limits import Buckets
-from shared.http.peers import peer_call
+from shared.http.limits import BodyLimit, Buckets
+from shared.http.peers import PeerBodies, peer_call
 from shared.http.problems import Problem
 from shared.http.routing import routes_of
 
@@ -83,6 +83,7 @@ class Guard:
 
     def _guarded(self, route: APIRoute, on: str, id_in: str | None, owned_by: str | None) -> APIRoute:
         route.responses = RESPONSES | (_HIDDEN if owned_by else {}) | route.responses
+        route.app = BodyLimit(PeerBodies(route.app))  # a body is read once its sender may send it
         if self._tokens is not None:  # not a FastAPI dependency, which costs ten times as much
             route.app = self._checking(route, on, id_in, owned_by, self._tokens)
         return route

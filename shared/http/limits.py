@@ -30,7 +30,7 @@ HEADERS = {
 
 
 class BodyLimit:
-    """ASGI middleware: 413 as soon as a body exceeds the limit, whatever Content-Length says; 408 when it is slow.
+    """ASGI app around a route: 413 once a body exceeds the limit, whatever Content-Length says; 408 if it is slow.
 
     The whole body is read before the application sees the request, so that a body it does not need is refused, too.
     """
@@ -47,15 +47,41 @@ class BodyLimit:
                 body = await read_body(receive)
         except TimeoutError:
             detail = f"the body must arrive within {BODY_WITHIN_S:.0f} s"
-            await _refusal(408, "request.too_slow", detail)(scope, receive, send)
+            await problem(408, "request.too_slow", detail)(scope, receive, send)
             return
         except ConnectionError:
             return
         if len(body) > MAX_BODY_BYTES:
             detail = f"the body may have at most {MAX_BODY_BYTES} bytes"
-            await _refusal(413, "request.too_large", detail)(scope, receive, send)
+            await problem(413, "request.too_large", detail)(scope, receive, send)
             return
         await self.app(scope, replayed(body, receive), send)
+
+
+class UnreadBodies:
+    """ASGI middleware: closes the connection after an answer that did not need the rest of the body, such as 401."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not framings(scope):
+            await self.app(scope, receive, send)
+            return
+        unread = True
+
+        async def noted() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = message.get("more_body", False)
+            return message
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and unread:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        await self.app(scope, noted, closing)
 
 
 class OneFraming:
@@ -70,15 +96,11 @@ class OneFraming:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and len(framings(scope)) > 1:
             detail = "Content-Length and Transfer-Encoding exclude each other; fix: send one of them"
-            await _refusal(400, "request.ambiguous", detail)(scope, receive, send)
+            answer = problem(400, "request.ambiguous", detail)
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, send)
             return
         await self.app(scope, receive, send)
-
-
-def _refusal(status: int, code: str, detail: str) -> JSONResponse:
-    answer = problem(status, code, detail)
-    answer.headers["Connection"] = "close"  # the rest of the body is not read
-    return answer
 
 
 def framings(scope: Scope) -> set[bytes]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from shared.http.api import create_api
 from shared.http.server import HttpServer
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
+from tests.unit.http.services import issuer_settings
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +140,25 @@ async def test_a_client_that_takes_nothing_is_dropped_and_its_place_is_free() ->
         writer.write(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
         await asyncio.wait_for(ended.wait(), 60)
         writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "status"),
+    [("/accounts/ann", "", 401), ("/accounts/ann", "rubbish", 401), ("/elsewhere", "", 404)],
+)
+async def test_whoever_may_not_send_a_body_is_answered_before_it(
+    path: str, token: str, status: int, tmp_path: Path
+) -> None:
+    """And the connection, on which the body would follow, is closed."""
+    api, port = create_api(MemoryNode(TOPOLOGY, [], issuer_settings(tmp_path, "accounts")), routes), free_port()
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nContent-Length: 200000\r\n\r\n"
+    async with serving(HttpServer(api, "127.0.0.1", port)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + b"{")
+        answer = await asyncio.wait_for(reader.read(), 30)  # to the end of the connection
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
 
 
 async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
