@@ -134,8 +134,8 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool | s
         place = request.app.state.streams.place(f"subject {caller.subject}" if caller else address_of(request.scope))
         try:
             with place:
-                async with node.changes(table, after) as feed:
-                    yield _events(feed, key, own, shown, at, partial(_ended, request.app.state.closing, caller))
+                async with node.changes(table, after, None if key is None else key.encode()) as feed:
+                    yield _events(feed, own, shown, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -180,7 +180,6 @@ def _unprocessable(message: str) -> RequestValidationError:
 
 async def _events(
     feed: Feed,
-    key: str | None,
     own: OwnRows | None,
     shown: Shown,
     at: Callable[[Mapping[int, int]], str],
@@ -188,12 +187,10 @@ async def _events(
 ) -> AsyncIterator[ServerSentEvent]:
     sent = dict(feed.begins)
     yield ServerSentEvent(comment="from here", id=at(sent), retry=RETRY_MS)
-    wanted = key.encode() if key is not None else None
 
     def concerns(change: Change) -> bool:
         """A deleted row names nobody any more."""
-        mine = own is None or (change.row is not None and own.has(change.row.state))
-        return mine and wanted in (None, change.key)
+        return own is None or (change.row is not None and own.has(change.row.state))
 
     try:
         async for changes in _until(ended, feed.changes):
@@ -246,3 +243,4 @@ async def _until(
         closed.cancel()
         if batch is not None:
             batch.cancel()
+            await asyncio.wait([batch])  # else its reader would still be in use

@@ -97,9 +97,12 @@ class Node(Protocol):
     ) -> Iterator[bytes]:
         """Index entries (shared.indexing) of a partition held here, in order, starting after `start`."""
 
-    def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
-        """The table's committed changes after a changelog offset per partition; None starts at the current end.
+    def changes(
+        self, table: Table, after: Mapping[int, int | None], key: bytes | None = None
+    ) -> AbstractAsyncContextManager[Feed]:
+        """The table's committed changes after a changelog offset per partition; all None to start at the current end.
 
+        key: only those of this row.
         Any worker can serve them. Raises NotReady while it can't, and LookupError for an offset that never existed.
         """
 

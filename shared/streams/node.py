@@ -20,7 +20,7 @@ from shared.positions import Committed, Partition
 from shared.settings import Settings
 from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
 from shared.streams.app import WorkerApp
-from shared.streams.changes import read_changes
+from shared.streams.changes import Changelogs
 from shared.streams.guards import Told
 from shared.streams.internals import members, owners
 from shared.streams.log import read_at
@@ -38,6 +38,7 @@ class WorkerNode:
         self._app = app
         self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.all_tables()}
         self._producer = self._new_producer()
+        self._changelogs = Changelogs(app.new_consumer)
         self._log_readers = asyncio.Semaphore(LOG_READERS)
 
     @property
@@ -92,9 +93,11 @@ class WorkerNode:
     ) -> Iterator[bytes]:
         return self._app.engine.replicas.keys_by(table, partition, field, start, descending)
 
-    def changes(self, table: Table, after: Mapping[int, int | None]) -> AbstractAsyncContextManager[Feed]:
-        changelog = self.topology.changelog(table).name
-        return read_changes(self._app.new_consumer, changelog, self._app.engine.replicas.codec(table), after)
+    def changes(
+        self, table: Table, after: Mapping[int, int | None], key: bytes | None = None
+    ) -> AbstractAsyncContextManager[Feed]:
+        changelog, codec = self.topology.changelog(table).name, self._app.engine.replicas.codec(table)
+        return self._changelogs.read(changelog, self.topology.partitions, codec, after, key)
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
         async with self._log_readers:

@@ -120,22 +120,24 @@ class MemoryNode:
                 yield entry
 
     @asynccontextmanager
-    async def changes(self, table: Table, after: Mapping[int, int | None]) -> AsyncIterator[Feed]:
+    async def changes(
+        self, table: Table, after: Mapping[int, int | None], key: bytes | None = None
+    ) -> AsyncIterator[Feed]:
         logs = {partition: self._changelogs[table.name, partition] for partition in after}
         begins = {p: len(logs[p]) - 1 if offset is None else offset for p, offset in after.items()}
         if any(begins[p] >= len(log) for p, log in logs.items()):
             raise LookupError("no such offset")
-        yield Feed(begins, self._follow(table, logs, dict(begins)))
+        yield Feed(begins, self._follow(table, logs, dict(begins), key))
 
     async def _follow(
-        self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int]
+        self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int], wanted: bytes | None
     ) -> AsyncIterator[Sequence[Change]]:
         while True:
             changes = [
                 Change(partition, offset, key, self._codecs[table.name].decode(value))
                 for partition, log in logs.items()
                 for offset, (key, value) in enumerate(log)
-                if offset > told[partition]
+                if offset > told[partition] and wanted in (None, key)
             ]
             if changes:
                 told |= {change.partition: change.offset for change in changes}

@@ -23,7 +23,7 @@ from shared.settings import Settings
 from shared.streams import log as log_module
 from shared.streams import wishes as wishes_module
 from shared.streams.app import WorkerApp
-from shared.streams.changes import read_changes
+from shared.streams.changes import Changelogs
 from shared.streams.log import read_at
 from shared.streams.processors import Aggregate
 from shared.streams.wishes import Wishes
@@ -162,8 +162,8 @@ def test_a_stream_of_changes_ends_when_its_follower_goes(
     async def follow() -> None:
         for _ in range(3):
             leader.come_back()
-            after = dict.fromkeys(range(TOPOLOGY.partitions))
-            async with read_changes(new_consumer, changelog, RowCodec(dict), after) as feed:
+            after, logs = dict.fromkeys(range(TOPOLOGY.partitions)), Changelogs(new_consumer)
+            async with logs.read(changelog, TOPOLOGY.partitions, RowCodec(dict), after) as feed:
                 leader.leave()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PATIENCE_S):

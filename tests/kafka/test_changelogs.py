@@ -1,0 +1,123 @@
+"""Streams of one worker share a reader, and one that resumes misses and repeats nothing where it joins the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+import pytest
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from shared.changes import Feed
+from shared.settings import Settings
+from shared.streams import changes as changes_module
+from shared.streams.app import WorkerApp
+from shared.streams.changes import Changelogs
+from shared.streams.internals import LogReader
+from shared.streams.processors import Aggregate
+
+pytestmark = [pytest.mark.broker, pytest.mark.anyio]
+
+NOW: Mapping[int, int | None] = {0: None, 1: None}
+FIRST: Mapping[int, int | None] = {0: -1, 1: -1}
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Decoded(list[bytes]):
+    """In place of a codec: rows are their bytes."""
+
+    def decode(self, value: bytes) -> bytes:
+        self.append(value)
+        return value
+
+
+class Consumers:
+    """Makes them as a worker does, and counts them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+        self._app = WorkerApp(TOPOLOGY, processors, Settings(bootstrap=bootstrap), cast(Any, None))
+        self.made = 0
+
+    def __call__(self, **settings: Any) -> LogReader:
+        self.made += 1
+        return self._app.new_consumer(**settings)
+
+
+@pytest.fixture
+def consumers(bootstrap: str) -> Consumers:
+    return Consumers(bootstrap)
+
+
+async def keys(feed: Feed, count: int) -> list[bytes]:
+    """Of the next changes, at least so many."""
+    found: list[bytes] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found) < count:
+            found += [change.key for change in await anext(feed.changes)]
+    return found
+
+
+async def test_streams_share_one_reader_that_decodes_only_what_they_want(
+    topic: str, put: Callable[..., None], consumers: Consumers
+) -> None:
+    logs, decoded = Changelogs(consumers), cast(Any, Decoded())
+    async with AsyncExitStack() as open_:
+        feeds = [await open_.enter_async_context(logs.read(topic, 2, decoded, NOW, key)) for key in (b"b", b"b", b"c")]
+        await asyncio.to_thread(put, b"a", b"b", b"a", b"c")
+        assert [await keys(feed, 1) for feed in feeds] == [[b"b"], [b"b"], [b"c"]]
+    assert (decoded, consumers.made) == ([b"b", b"c"], 1)
+    async with logs.read(topic, 2, decoded, NOW) as feed:  # after the last has left, the next one reads again
+        await asyncio.to_thread(put, b"d", partition=1)
+        assert await keys(feed, 1) == [b"d"]
+
+
+async def test_a_stream_that_resumes_joins_the_others_without_a_gap_or_a_repeat(
+    topic: str, put: Callable[..., None], consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are written before it, while it catches up and after it."""
+    monkeypatch.setattr(changes_module, "POLL_RECORDS", 3)
+    logs, decoded = Changelogs(consumers), cast(Any, Decoded())
+    written = [b"%d" % number for number in range(60)]
+
+    def write(some: list[bytes]) -> None:
+        for number, value in enumerate(some):
+            put(value, partition=number % 2)
+
+    await asyncio.to_thread(write, written[:20])
+    async with logs.read(topic, 2, decoded, NOW) as live, logs.read(topic, 2, decoded, FIRST) as resumed:
+        writing = asyncio.ensure_future(asyncio.to_thread(write, written[20:]))
+        told = await keys(resumed, len(written))
+        await writing
+        assert sorted(told, key=int) == written
+        for partition in (0, 1):
+            assert [key for key in told if int(key) % 2 == partition] == written[partition::2]
+        assert len(await keys(live, 40)) == 40
+    assert consumers.made == 2
+
+
+async def test_a_stream_that_takes_too_little_ends_and_the_others_go_on(
+    topic: str, put: Callable[..., None], consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes_module, "WAITING_BYTES", 10)
+    logs, decoded = Changelogs(consumers), cast(Any, Decoded())
+    async with logs.read(topic, 2, decoded, NOW) as slow, logs.read(topic, 2, decoded, NOW, b"2") as quick:
+        await asyncio.to_thread(put, b"1" * 20, b"2")
+        assert await keys(quick, 1) == [b"2"]
+        async with asyncio.timeout(DEADLINE_S):
+            assert [changes async for changes in slow.changes] == []
+
+
+async def test_an_offset_that_never_was_is_refused(topic: str, put: Callable[..., None], consumers: Consumers) -> None:
+    await asyncio.to_thread(put, b"a")
+    with pytest.raises(LookupError, match=r"partitions \[1\]"):
+        async with Changelogs(consumers).read(topic, 2, cast(Any, Decoded()), {0: 0, 1: 5}):
+            pass
