@@ -25,6 +25,13 @@ def test_every_name_that_links_to_a_module_is_in_it(page: Path) -> None:
     assert [name for name, module in named if name != module.stem and not _defines(module, name)] == []
 
 
+def test_every_line_about_security_names_the_tests_that_show_it() -> None:
+    lines = (ROOT / "docs" / "security.md").read_text().splitlines()
+    rows = [line for line in lines if "| " in line and not line.startswith("| who |")]
+    assert len(rows) > 20
+    assert [row for row in rows if not NAMED.search(row.split("|")[-2])] == []
+
+
 def test_every_scenario_that_is_named_exists() -> None:
     scenarios = re.findall(r"`(?:test_)?([a-z]+(?:_[a-z]+){2,})`", (ROOT / "docs" / "reliability.md").read_text())
     tests = "\n".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
