@@ -23,6 +23,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.topology import Topology
 
 MAX_UNANSWERED = 10_000
+MAX_UNANSWERED_BYTES = 16 << 20  # while brokers are away; a worker holds each about three times
 MAX_RECORD_BYTES = 100_000_000  # as much as a broker reads; below that, the topic's own limit counts
 DELIVERY_TIMEOUT_S = 30
 MISSING_TOPIC_TIMEOUT_S = 5
@@ -113,6 +114,7 @@ class CommandProducer:
             producer_config(
                 bootstrap,
                 linger_ms=1,
+                queue_buffering_max_kbytes=MAX_UNANSWERED_BYTES >> 10,
                 delivery_timeout_ms=DELIVERY_TIMEOUT_S * 1000,
                 topic_metadata_propagation_max_ms=MISSING_TOPIC_TIMEOUT_S * 1000,
             )
@@ -149,7 +151,7 @@ class CommandProducer:
         try:
             self._producer.produce(topic, value, key, partition, on_delivery=report)
         except BufferError as error:
-            raise ProducerBusy("librdkafka's queue is full") from error
+            raise ProducerBusy(f"{MAX_UNANSWERED_BYTES:,} bytes of sends are unanswered") from error
         except KafkaException as error:
             raise _typed(error.args[0], topic) from error
 

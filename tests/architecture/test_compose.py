@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from shared.checkout import found_services
+from shared.kafka.producer import MAX_UNANSWERED_BYTES
+from shared.kafka.provision import load_topologies
+from shared.streams.store import WRITE_BUFFER_BYTES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -111,6 +114,13 @@ def test_an_image_starts_as_prod_unless_compose_says_dev() -> None:
     ours = re.findall(r"^    <<: \*(?:task|worker|spark)\n(?:    .*\n)*", COMPOSE.read_text(), re.MULTILINE)
     assert len(ours) > len(found_services())
     assert not [block for block in ours if "\n    environment:" in block]  # would take the place of that
+
+
+def test_a_worker_that_owns_everything_stays_within_its_memory() -> None:
+    """Cache, both write buffers of each partition of each table, unanswered commands, and 128 MiB for all else."""
+    limit = int(re.findall(r"^x-worker:.*?mem_limit: (\d+)m", COMPOSE.read_text(), re.MULTILINE | re.DOTALL)[0]) * 2**20
+    buffers = [len(list(each.all_tables())) * each.partitions * 2 * WRITE_BUFFER_BYTES for each in load_topologies()]
+    assert limit >= 64 * 2**20 + max(buffers) + 3 * MAX_UNANSWERED_BYTES + 128 * 2**20
 
 
 def test_every_image_has_a_version() -> None:

@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from shared.http.limits import MAX_BODY_BYTES
 from shared.kafka import producer as producer_module
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import (
+    MAX_UNANSWERED_BYTES,
     CommandProducer,
     ProducerBusy,
     SendRefused,
@@ -133,6 +135,21 @@ def test_more_unanswered_sends_than_allowed_are_refused_as_busy() -> None:
         assert not any(send.done() for send in waiting)
 
     run(test, NOWHERE, max_unanswered=3)
+
+
+def test_more_unanswered_bytes_than_allowed_are_refused_as_busy() -> None:
+    """Else large commands would fill the memory of a worker whose brokers are away."""
+
+    async def test(producer: CommandProducer) -> None:
+        value = bytes(MAX_BODY_BYTES)
+        fit = MAX_UNANSWERED_BYTES // len(value)
+        sends = [asyncio.ensure_future(producer.send(COMMANDS.name, b"k", value)) for _ in range(fit + 1)]
+        await asyncio.sleep(0)
+        refused = [send.exception() for send in sends if send.done()]
+        assert refused
+        assert all(isinstance(each, ProducerBusy) and each.retriable for each in refused)
+
+    run(test, NOWHERE)
 
 
 def test_without_an_acknowledgement_the_outcome_is_uncertain_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
