@@ -124,6 +124,10 @@ class Settings(BaseSettings):
     max_streams_per_caller: Annotated[
         int, Field(ge=0, le=10_000, description="of them, those of one `sub`, or one address without auth, 0 to 10000")
     ] = 20
+    max_readers: Annotated[
+        int,
+        Field(ge=2, le=10_000, description="lists and histories read at once, half for one client, 2 to 10000"),
+    ] = 64
     stalled_after_s: Annotated[
         float, Field(ge=1, le=3600, description="seconds until a client that takes nothing is dropped, 1 to 3600")
     ] = 60

@@ -24,6 +24,7 @@ from shared.http.limits import (
     SecureHeaders,
     TargetLimit,
     TimeLimit,
+    Turns,
     UnreadBodies,
 )
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
@@ -69,6 +70,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams, settings.max_streams_per_caller)
     api.state.streams = streams
+    api.state.turns = Turns(settings.max_readers)
     api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)

@@ -29,7 +29,7 @@ from shared.es.ids import AggregateId
 from shared.http.auth import Authority, OwnRows, caller_of, own_rows
 from shared.http.errors import TooMany
 from shared.http.guard import OwnedRouter
-from shared.http.limits import address_of
+from shared.http.limits import client_of
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.problems import Problem, not_valid
 from shared.topology import Table, Topology
@@ -131,9 +131,8 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool | s
         own, caller = own_rows(request), caller_of(request)
         after = _after(last_event_id, node.topology, table, partitions)
         at = partial(format_id, node.topology.changelog(table).name)
-        place = request.app.state.streams.place(f"subject {caller.subject}" if caller else address_of(request.scope))
         try:
-            with place:
+            with request.app.state.streams.place(client_of(request)):
                 async with node.changes(table, after, None if key is None else key.encode()) as feed:
                     yield _events(feed, own, shown, at, partial(_ended, request.app.state.closing, caller))
         except LookupError as unknown:

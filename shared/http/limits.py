@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.auth import caller_of
 from shared.http.errors import TooMany
 from shared.http.problems import not_ready, on_bug, problem, too_many
 from shared.http.waiting import MAX_WAIT_S
@@ -152,6 +156,29 @@ class Buckets:
         return 0.0 if left >= 1 else (1 - left) / self.rate
 
 
+class Turns:
+    """How many costly answers, such as lists, a worker makes at once; one client gets half of them."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._of = Counter[str]()
+
+    @contextmanager
+    def turn(self, request: Request) -> Iterator[None]:
+        """For one answer. Raises TooMany."""
+        client = client_of(request)
+        if self._of.total() >= self._at_once or self._of[client] >= self._at_once / 2:
+            raise TooMany(
+                1.0, f"{self._of.total()} lists and histories are being read here, {self._of[client]} for you"
+            )
+        self._of[client] += 1
+        try:
+            yield
+        finally:
+            self._of[client] -= 1
+            self._of += Counter()  # forgets who has none
+
+
 class RateLimit:
     """ASGI middleware: 429 for a client address that asks too often. Requests that peers pass on were counted there.
 
@@ -178,6 +205,12 @@ def too_fast(scope: Scope, buckets: Buckets) -> JSONResponse | None:
     """429 when the client's address asks too often; counts this request."""
     wait_s = buckets.take(address_of(scope))
     return too_many(TooMany(wait_s)) if wait_s > 0 else None
+
+
+def client_of(request: Request) -> str:
+    """What a request is counted by: the `sub` of its token, or without authentication its address."""
+    caller = caller_of(request)
+    return f"subject {caller.subject}" if caller else address_of(request.scope)
 
 
 def address_of(scope: Scope) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from itertools import count
+from threading import Event as Flag
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.state import Open
+from services.accounts.domain.state import Open, Unopened
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.message import Event
@@ -31,6 +33,7 @@ from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.indexing import entry
 from shared.read_model import ReadModel
+from shared.settings import Settings
 from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
 from shared.testing.scenario import happened
@@ -103,6 +106,24 @@ async def test_partitions_share_what_a_worker_examines_for_a_page(endless: Endle
     page = await listed(endless, balance_cents_min=1)
     assert (page["items"], endless.reads) == ([], EXAMINED)
     assert page["cursor"]
+
+
+async def test_lists_beyond_the_limit_are_429_and_half_of_it_is_not_for_one_client() -> None:
+    """While the two that may be read for the first client are under way."""
+    node = Endless()
+    node.settings = Settings(max_readers=4)
+    api, reading = create_api(node, routes), Flag()
+    node.read = lambda *_: Row(0, Unopened(), {}, 0) if reading.wait(60) else None  # type: ignore[assignment,method-assign]
+    async with client_of(api) as first, client_of(api, "192.0.2.1") as second:
+        query = {"partitions": "3"}
+        asked = [asyncio.ensure_future(first.get("/accounts", params=query)) for _ in range(3)]
+        (refused,), under_way = await asyncio.wait(asked, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert (refused.result().status_code, refused.result().headers["retry-after"]) == (429, "1")
+        assert (await first.get("/accounts/ann/events")).status_code == 429
+        others = asyncio.ensure_future(second.get("/accounts", params=query))
+        reading.set()
+        assert [answer.status_code for answer in await asyncio.gather(*under_way, others)] == [200, 200, 200]
+        assert (await first.get("/accounts", params=query)).status_code == 200
 
 
 @pytest.mark.parametrize("order", ["id", "balance_cents"])
