@@ -1,4 +1,4 @@
-"""One broker and two workers of accounts, started by the first test that needs them and shared by the rest.
+"""One broker and two workers of the tests' own accounts, started by the first test that needs them, for all the rest.
 
 A whole run is two processes, each with one folder of tests at a time; each process starts its own broker and workers.
 """
@@ -14,9 +14,10 @@ import pytest
 import structlog
 from xdist.scheduler import LoadScopeScheduling
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.worker import Command, faust_command
 from shared.settings import Settings
+from tests.accounts.topology import TOPOLOGY
 from tests.faults.run import SEEN, choose_seed, listed
 
 pytest_plugins = ["tests.summary"]
@@ -30,8 +31,8 @@ FIRST = ("seed", "unit", "scaffold", "engine", "pipelines", "faults")
 """The longest begin first, or one process would be left with one of them when the other ends. The scenarios of a seed,
 with many workers and brokers, run beside the lightest."""
 
-SHORTEST_SESSION_S = 6  # the shortest that a broker allows: a killed worker's partitions move after this time
-WORKER_SETTINGS = Settings(session_timeout_s=SHORTEST_SESSION_S, log_format="json")
+SESSION_S = 6  # a silent worker's partitions move after this time
+WORKER_SETTINGS = Settings(session_timeout_s=SESSION_S, log_format="json")
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
@@ -97,6 +98,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def accounts_stack(root: Path, workers: int, brokers: int = 1) -> Stack:
-    """Workers of accounts, and brokers of their own."""
-    return Stack(root, {TOPOLOGY.service: workers}, brokers, settings=WORKER_SETTINGS, topologies=[TOPOLOGY])
+def accounts_command(service: str = TOPOLOGY.service) -> list[str]:
+    return faust_command(service, "tests")
+
+
+def accounts_stack(
+    root: Path, workers: int, brokers: int = 1, command: Command = accounts_command, **more: object
+) -> Stack:
+    """Workers of the tests' own accounts, and brokers of their own. more: settings of all workers."""
+    settings = WORKER_SETTINGS.model_copy(update=more)
+    return Stack(root, {TOPOLOGY.service: workers}, brokers, settings=settings, topologies=[TOPOLOGY], command=command)

@@ -94,7 +94,7 @@ def new_service(
 
 @cli.command("remove-demo")
 def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
-    """Remove the shop and what demonstrates it; accounts stays: the engine's tests use it, and you can copy it."""
+    """Remove the shop and what demonstrates it; accounts stays, as you can copy it."""
     plan = remove_demo.plan(CHECKOUT)
     print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
     print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))

@@ -1,7 +1,7 @@
 """`remove-demo`: removes what demonstrates Onefold; the engine, its tests and one service to copy stay.
 
-`accounts` stays, because the tests of the engine and of its HTTP side use it, and because the next service is copied
-from it. A test is removed when it imports, directly or through others, something that is removed.
+`accounts` stays, because the next service is copied from it, and the tests of the pipelines use it. A test is removed
+when it imports, directly or through others, something that is removed.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ _given: set[int] = set()  # a worker begins to listen seconds after it is given 
 Command = Callable[[str], Sequence[str]]
 
 
-def faust_command(service: str) -> list[str]:
-    """The command of one worker of `service`, with the settings of its environment."""
-    return [sys.executable, "-m", "faust", "-A", f"services.{service}.app", "worker", "--without-web", "-l", "info"]
+def faust_command(service: str, package: str = "services") -> list[str]:
+    """The command of one worker of `service`, a folder of `package`, with the settings of its environment."""
+    return [sys.executable, "-m", "faust", "-A", f"{package}.{service}.app", "worker", "--without-web", "-l", "info"]
 
 
 class Worker:

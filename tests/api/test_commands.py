@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.accounts.domain.decide import MAX_AMOUNT_CENTS
+from tests.accounts.domain.decide import MAX_AMOUNT_CENTS
 from tests.api.client import Answer, Client
 
 pytestmark = pytest.mark.broker

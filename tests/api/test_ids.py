@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.es.ids import AGGREGATE_ID_MAX_BYTES
+from tests.accounts.topology import TOPOLOGY
 from tests.api.client import Client
 from tests.queries.cluster import keys_in
 

@@ -25,7 +25,7 @@ from shared.dev.processes import Process, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, is_ready
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import SESSION_S
 from tests.waiting import eventually
 
 
@@ -151,7 +151,7 @@ up.ROOT, up.found_services = Path({str(root)!r}), lambda: ["accounts"]
 cli.main()
 """
     command = [sys.executable, "-c", program, "up", "--json"]
-    environment = os.environ | {"ONEFOLD_SESSION_TIMEOUT_S": str(SHORTEST_SESSION_S)}
+    environment = os.environ | {"ONEFOLD_SESSION_TIMEOUT_S": str(SESSION_S)}
     with (
         (root.parent / "stderr").open("w") as stderr,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as up,

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import httpx
 from confluent_kafka import KafkaError, Message, Producer
 
-from services.accounts.topology import COMMANDS
 from shared.dev.stack import Stack
 from shared.kafka.producer import producer_config
+from tests.accounts.topology import COMMANDS
 from tests.waiting import Deadline, eventually
 
 DEADLINE_S = 60.0

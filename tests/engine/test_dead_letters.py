@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.engine.parked import release, send
 from tests.faults.harness import get
 from tests.faults.load import command

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from services.accounts.domain.commands import OpenAccount
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.errors import NotReady
 from shared.streams.batch import Batch, Rows
 from shared.streams.processors import Aggregate
 from shared.streams.store import RowStore, StoreFailed
+from tests.accounts.domain.commands import OpenAccount
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 CODEC = DECIDER.command_codec
 OPEN = CODEC.encode(

@@ -15,7 +15,6 @@ import pytest
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared import failpoints
 from shared.dev.stack import Stack
 from shared.kafka import offsets as offsets_module
@@ -35,6 +34,7 @@ from shared.kafka.transactions import (
 from shared.positions import Partition
 from shared.settings import Settings
 from shared.streams.sources import SourceGone, first_position
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.log import with_open_transactions
 from tests.queries.cluster import owners
 from tests.waiting import Deadline, eventually

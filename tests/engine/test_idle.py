@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.status import Line, status
 from shared.dev.worker import Worker
+from tests.accounts.topology import TOPOLOGY
 from tests.conftest import WORKER_SETTINGS
 from tests.faults import broken
 from tests.waiting import eventually

@@ -42,12 +42,12 @@ from faust.types import TP
 from faust.worker import Worker
 from mode.services import ServiceTask
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.kafka.transactions import group_metadata
 from shared.settings import Settings, SettingsError
 from shared.streams import app, internals, store
 from shared.streams.processors import Aggregate
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 STREAMS = Path(internals.__file__).parent
 

@@ -8,10 +8,9 @@ from functools import partial
 import httpx
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.settings import Settings
+from tests.conftest import accounts_stack
 from tests.faults.harness import Log
 from tests.queries.cluster import PARTITIONS, keys_in, owned_by, owners
 from tests.waiting import eventually
@@ -25,9 +24,7 @@ TOOK_OVER = '"event": "took over"'
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    settings = Settings(session_timeout_s=SESSION_S, log_format="json")
-    root = tmp_path_factory.mktemp("patient")
-    with Stack(root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("patient"), workers=2, session_timeout_s=SESSION_S) as stack:
         yield stack
 
 

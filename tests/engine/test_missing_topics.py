@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.provision import TopicsMissing
 from shared.streams.app import WorkerApp
 from shared.streams.processors import Aggregate, Rekey
 from shared.topology import Topic
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 
 pytestmark = pytest.mark.broker
 

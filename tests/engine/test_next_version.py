@@ -15,9 +15,6 @@ import pytest
 from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
@@ -31,6 +28,9 @@ from shared.streams.versions import (
 )
 from shared.streams.wiring import wired
 from shared.topology import Table, Topic, Topology
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
 

@@ -10,7 +10,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
@@ -19,6 +18,7 @@ from shared.kafka.spans import read_all
 from shared.kafka.wishes import wishes
 from shared.parking import Wish
 from shared.streams.parking import PAGE_RECORDS
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.engine.parked import ask, await_letter, letter, release, send
 from tests.faults.load import command
 from tests.queries.cluster import owners

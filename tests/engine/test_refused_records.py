@@ -9,15 +9,17 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
 from shared.topology import Topic
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.api.client import Answer, Client
 from tests.conftest import WORKER_SETTINGS
 from tests.engine.parked import ask, await_letter
+from tests.faults.harness import Log
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

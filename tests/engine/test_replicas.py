@@ -11,8 +11,6 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.es.errors import NotReady
 from shared.kafka.transactions import TransactionAborted
 from shared.streams.engine import Assignment, Engine
@@ -20,6 +18,8 @@ from shared.streams.processors import Aggregate
 from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.topology import Topology
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot, membership
 
 pytestmark = pytest.mark.usefixtures("no_waiting")

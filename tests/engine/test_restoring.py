@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.status import status
 from shared.dev.worker import Worker
+from tests.accounts.topology import TOPOLOGY
 from tests.conftest import accounts_stack
 from tests.faults import broken
 from tests.faults.load import Load, new_names

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.conftest import accounts_stack
 from tests.faults.harness import Log, observe
 from tests.faults.log import read_whole

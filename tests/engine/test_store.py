@@ -18,14 +18,14 @@ from typing import Any, cast
 import pytest
 from rocksdict import WriteBatch
 
-from services.accounts.app import app
-from services.accounts.domain.state import Account
-from services.accounts.topology import ACCOUNTS
 from shared import indexing
 from shared.es.errors import NotReady
 from shared.es.state import State
 from shared.streams import store as store_module
 from shared.streams.store import ORIGIN_KEY, RowStore, StoreFailed
+from tests.accounts.app import app
+from tests.accounts.domain.state import Account
+from tests.accounts.topology import ACCOUNTS
 
 CHANGELOG_ID = "c-1"
 ROWS = {b"account-%d" % number: b'{"state": {"phase": %d}, "note": "%d"}' % (number, 9**900) for number in range(2_000)}
@@ -288,7 +288,7 @@ def test_what_rocksdb_notes_about_itself_does_not_fill_the_disk(store: RowStore,
 
 
 def test_a_worker_may_open_more_files_than_its_shell_allows() -> None:
-    worker = "import resource; {}; from services.accounts.app import app; print({})"
+    worker = "import resource; {}; from tests.accounts.app import app; print({})"
     lowered = "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
     code = worker.format(lowered, "resource.getrlimit(resource.RLIMIT_NOFILE)[0]")
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)

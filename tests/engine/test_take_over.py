@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from services.accounts.topology import COMMANDS
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Position
 from shared.kafka.provision import TopologyMismatch
 from shared.positions import Partition
 from shared.streams.wiring import wired
+from tests.accounts.topology import COMMANDS
 from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, NEXT, OPEN, TOPICS, Worker, events
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets

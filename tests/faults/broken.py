@@ -24,11 +24,9 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from faust.cli.faust import cli
 
-from services.accounts import processors, topology
-from services.accounts.domain.events import AccountOpened
-from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared import failpoints
 from shared.clock import elapsed_s
+from shared.dev.worker import faust_command
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.positions import Partition
@@ -41,6 +39,9 @@ from shared.streams.guards import GapGuard
 from shared.streams.processors import Projection
 from shared.streams.replicas import Replica, Replicas
 from shared.topology import Table
+from tests.accounts import processors, topology
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 
 log = structlog.get_logger(__name__)
 
@@ -270,8 +271,8 @@ FAULTS: dict[str, Callable[[], None]] = {
 def command(*faults: Callable[[], None]) -> list[str]:
     """The command that runs a worker of accounts with these faults."""
     names = ",".join(fault.__name__ for fault in faults)
-    options = ["-A", "services.accounts.app", "worker", "--without-web", "-l", "info"]
-    return [sys.executable, "-m", "tests.faults.broken", names, *options]
+    python, _, _, *options = faust_command(TOPOLOGY.service, "tests")
+    return [python, "-m", "tests.faults.broken", names, *options]
 
 
 if __name__ == "__main__":

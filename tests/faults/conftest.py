@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.checkout import CHECKOUT
 from shared.dev.stack import Stack
-from shared.dev.worker import faust_command, free_port
+from shared.dev.worker import free_port
 from shared.kafka.embedded import EmbeddedKafka
-from tests.conftest import accounts_stack
+from tests.conftest import accounts_command, accounts_stack
 from tests.faults.harness import runs
 from tests.faults.proxy import Proxy
 from tests.faults.run import new_seed
@@ -122,7 +121,7 @@ def cut(proxied: Cut) -> Iterator[Cut]:
 
 
 def _heal(stack: Stack) -> None:
-    sound = faust_command(TOPOLOGY.service)
+    sound = accounts_command()
     for worker in stack.workers[2:]:
         worker.stop()
     for worker in stack.workers[:2]:

@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from services.accounts.topology import COMMANDS
 from shared.es.ids import callers_id
 from shared.kafka.producer import producer_config
 from shared.positions import Partition
+from tests.accounts.topology import COMMANDS
 from tests.faults.transfers import Transfers
 
 TICK_S = 0.01

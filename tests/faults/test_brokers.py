@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.faults.conftest import Cut
 from tests.faults.harness import Log, Scenario, Violated, Void, await_in_time, observe
 from tests.faults.verdict import CHANGELOG

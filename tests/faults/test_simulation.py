@@ -21,10 +21,6 @@ import pytest
 import structlog
 from aiokafka import TopicPartition
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
-from services.accounts.domain.upcasters import UPCASTERS
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from shared.clock import elapsed_s
 from shared.es.message import Event
 from shared.kafka.transactions import TransactionAborted, TransactionRefused
@@ -40,6 +36,10 @@ from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.streams.versions import VersionGuard
 from shared.topology import Topic, Topology
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
+from tests.accounts.domain.upcasters import UPCASTERS
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults import broken, simulated
 from tests.faults.harness import SHOWN
 from tests.faults.load import POISONS, command

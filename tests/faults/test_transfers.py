@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from services.accounts.topology import EVENTS
+from tests.accounts.topology import EVENTS
 from tests.faults.log import Arrived, Read
 from tests.faults.transfers import Books, Order, Transfers, wrong_totals
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker
 from shared.failpoints import STEPS
+from tests.accounts.topology import ACCOUNTS, COMMANDS, TOPOLOGY
+from tests.conftest import accounts_command
 from tests.faults import broken
 from tests.faults.harness import DEADLINE_S, Log, Scenario, await_in_time, observe, runs
 from tests.faults.verdict import CHANGELOG
@@ -131,7 +132,7 @@ def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
             "fix: start the worker again",
         )
         assert victim.exit_code != 0
-        _replace(victim, faust_command(TOPOLOGY.service))
+        _replace(victim, accounts_command())
         other.start()
         scenario.load_for(SOME)
 
@@ -148,7 +149,7 @@ def test_its_disk_is_full(pair: Stack, seed: int) -> None:
         observe(lambda: not runs(victim), "the worker ends")
         log.must_tell("File too large")
         assert victim.exit_code != 0
-        _replace(victim, faust_command(TOPOLOGY.service))
+        _replace(victim, accounts_command())
         scenario.load_for(SOME)
 
 
@@ -167,7 +168,7 @@ def test_batches_are_aborted(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
         victim, _ = _shuffled(scenario)
         log = Log(victim)
-        if victim.command == faust_command(TOPOLOGY.service):
+        if victim.command == accounts_command():
             _replace(victim, broken.command(broken.aborts_every_tenth_batch))
         observe(lambda: log.count("batch not committed", "injected") >= 5, "batches are aborted")
         scenario.load_for(SOME)

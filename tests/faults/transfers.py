@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from services.accounts.topology import EVENTS
+from tests.accounts.topology import EVENTS
 from tests.faults.log import Arrived
 from tests.faults.truth import Fact, fact_of
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.history import EVENTS_A_CHAPTER
 from shared.kafka.murmur2 import partition_of
 from shared.parking import page_id
 from shared.positions import Partition
 from shared.streams.engine import BEGUN
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
 from tests.faults.truth import RowFacts, Truth, fact_of, facts_of, states_after

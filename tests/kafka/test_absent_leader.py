@@ -12,8 +12,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.errors import NotReady
 from shared.es.row import RowCodec
 from shared.kafka.embedded import EmbeddedKafka
@@ -27,6 +25,8 @@ from shared.streams.changes import Changelogs
 from shared.streams.log import read_at
 from shared.streams.processors import Aggregate
 from shared.streams.wishes import Wishes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker

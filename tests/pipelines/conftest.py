@@ -20,6 +20,8 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
+from shared.dev.stack import Stack
+from shared.dev.worker import faust_command
 from shared.es.row import Row
 from shared.es.step import step
 from shared.kafka.brokers import Brokers
@@ -30,6 +32,7 @@ from shared.kafka.provision import provision
 from shared.parking import PARKED_CODEC, Parked, partition_of_id
 from shared.settings import Settings
 from shared.topology import Table, Topic, Topology
+from tests.conftest import accounts_stack
 from tests.faults.log import read_whole
 
 if TYPE_CHECKING:
@@ -80,6 +83,13 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("kafka")
     with EmbeddedKafka(root / "data", root / "logs") as kafka:
         yield kafka.bootstrap
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Two workers of the service, whose tables the pipelines find by its name."""
+    with accounts_stack(tmp_path_factory.mktemp("stack"), workers=2, command=faust_command) as stack:
+        yield stack
 
 
 @dataclass

@@ -26,7 +26,7 @@ from pipelines.mirrored import MirroredRebuild
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
-from shared.dev.worker import Worker
+from shared.dev.worker import Worker, faust_command
 from shared.es.ids import callers_id
 from shared.es.row import OUTCOMES_KEPT, UNKNOWN_BODY
 from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
@@ -259,7 +259,7 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
     spark: Any, tmp_path: Path, behind: int
 ) -> None:
     """behind: how many answers, at least, the mirror misses."""
-    first = accounts_stack(tmp_path / "first", workers=1)
+    first = accounts_stack(tmp_path / "first", workers=1, command=faust_command)
     risky = {"unclean.leader.election.enable": "true"}  # a default of the second cluster that the topics must not get
     with EmbeddedKafka(tmp_path / "second" / "kafka", tmp_path / "second" / "logs", 1, risky) as second, first:
         topics = mirrored_topics([TOPOLOGY])

@@ -24,7 +24,7 @@ from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker
+from shared.dev.worker import Worker, faust_command
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
@@ -256,7 +256,7 @@ def test_a_rebuild_needs_the_changelog_of_the_version_before(ledger: Any, broker
 
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
-    with accounts_stack(tmp_path / "stack", workers=1) as stack:
+    with accounts_stack(tmp_path / "stack", workers=1, command=faust_command) as stack:
         yield stack
 
 

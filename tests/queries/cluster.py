@@ -14,12 +14,12 @@ from urllib.parse import quote
 import httpx
 from yarl import URL
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.http.peers import PEER_HEADER, peer_tokens
 from shared.kafka.murmur2 import partition_of
 from shared.settings import Settings
+from tests.accounts.topology import TOPOLOGY
 from tests.waiting import Deadline
 
 DEADLINE_S = 60.0

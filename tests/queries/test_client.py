@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from services.accounts.api import AccountView
-from services.accounts.domain.commands import Charge
 from shared.dev.stack import Stack
 from shared.http.client import AsyncClient, path_of
+from tests.accounts.api import AccountView
+from tests.accounts.domain.commands import Charge
 from tests.queries.cluster import key_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.settings import DEV_ISSUER, Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.accounts.topology import TOPOLOGY
+from tests.conftest import SESSION_S, accounts_command
 from tests.queries.cluster import PARTITIONS, answered, client, eventually, keys_in, path_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
@@ -29,7 +29,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[Stack]:
     settings = Settings(
-        session_timeout_s=SHORTEST_SESSION_S,
+        session_timeout_s=SESSION_S,
         log_format="json",
         peers="127.0.0.0/8",
         peer_secret=SecretStr("a secret that these workers alone know"),
@@ -39,7 +39,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iter
         auth_jwks=str(issuer.key_set),
     )
     root: Path = tmp_path_factory.mktemp("guarded")
-    with Stack(root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with Stack(
+        root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY], command=accounts_command
+    ) as stack:
         yield stack
 
 

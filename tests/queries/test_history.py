@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from services.accounts.topology import EVENTS
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
+from tests.accounts.topology import EVENTS
 from tests.queries.cluster import PARTITIONS, answered, client, key_of, owners, path_of, post
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]

@@ -11,11 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.settings import Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import SESSION_S, accounts_stack
 from tests.queries.cluster import (
     DEADLINE_S,
     as_peer,
@@ -34,15 +32,13 @@ from tests.waiting import Deadline, eventually
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 
 ENOUGH = "1000"
-BEFORE_TAKE_OVER_S = SHORTEST_SESSION_S / 2  # a standby may be unsure of its lag for a moment; no new owner answers yet
+BEFORE_TAKE_OVER_S = SESSION_S / 2  # a standby may be unsure of its lag for a moment; no new owner answers yet
 
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Three workers, each partition on two of them."""
-    settings = Settings(session_timeout_s=SHORTEST_SESSION_S, standbys=1, log_format="json")
-    root = tmp_path_factory.mktemp("warm")
-    with Stack(root, {TOPOLOGY.service: 3}, settings=settings, topologies=[TOPOLOGY]) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("warm"), workers=3, standbys=1) as stack:
         owners(stack)
         yield stack
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
+from shared.dev.worker import faust_command
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
@@ -47,7 +48,7 @@ class Customer:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with accounts_stack(tmp_path_factory.mktemp("durable"), workers=1, brokers=3) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("durable"), workers=1, brokers=3, command=faust_command) as stack:
         yield stack
 
 
