@@ -20,6 +20,7 @@ from tests.faults.harness import runs
 from tests.faults.proxy import Proxy
 from tests.faults.run import new_seed
 
+SHORT_SESSION_S = 1.5  # many scenarios wait for a take-over
 LONG_REPEATS = 20
 LEAD_AGAIN = {"leader.imbalance.check.interval.seconds": 5, "leader.imbalance.per.broker.percentage": 0}
 
@@ -46,7 +47,7 @@ def root(request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def faulted(root: Path) -> Iterator[Stack]:
     """One broker, two workers."""
-    with accounts_stack(root / "single", workers=2) as stack:
+    with accounts_stack(root / "single", workers=2, session_timeout_s=SHORT_SESSION_S) as stack:
         yield stack
 
 

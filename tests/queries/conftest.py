@@ -10,6 +10,8 @@ from shared.dev.stack import Stack
 from tests.conftest import accounts_stack
 from tests.queries.cluster import owners
 
+SHORT_SESSION_S = 3.0  # many tests wait for a take-over; others have to keep their partitions on a busy machine
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -18,7 +20,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with accounts_stack(tmp_path_factory.mktemp("trio"), workers=3) as stack:
+    with accounts_stack(tmp_path_factory.mktemp("trio"), workers=3, session_timeout_s=SHORT_SESSION_S) as stack:
         yield stack
 
 
