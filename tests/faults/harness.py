@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from confluent_kafka import KafkaException
@@ -27,7 +27,7 @@ from shared.positions import Partition
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import HttpLoad, Load, new_names
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions
-from tests.faults.run import SEEN, listed
+from tests.faults.run import SEEN, is_short, listed
 from tests.faults.transfers import Books, Transfers, wrong_totals
 from tests.faults.truth import Truth, fact_in
 from tests.faults.verdict import (
@@ -49,12 +49,23 @@ from tests.waiting import Deadline, Late
 DEADLINE_S = 120.0
 TICK_S = 0.05
 TRIES = 10
-LEAST_IN_A_PARTITION = 1_000  # commands
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
 PASTS, BY_KEY = 50, 500  # accounts whose past, and whose row by its key, is asked for
 FOLLOWED = (*OUTPUTS, CHAPTERS)
 TOPICS = [topic.name for topic in TOPOLOGY.all_topics()]
+
+
+class Tier(NamedTuple):
+    """The load of a scenario. least: commands in each partition."""
+
+    accounts: int
+    per_s: int
+    least: int
+
+
+SHORT, LONG = Tier(1_000, 300, 250), Tier(4_000, 1_000, 1_000)
+"""Most of a scenario's time is spent on the load and on its verdict."""
 
 
 class Void(AssertionError):
@@ -94,19 +105,19 @@ class Scenario:
         stack: Stack,
         seed: int,
         *,
-        accounts: int = 4_000,
-        per_s: int = 1_000,
+        per_s: int | None = None,
         least_commands: int = 0,
         least_events: int = 0,
     ) -> None:
         """least_commands, least_events: the load goes on until so many are acknowledged and seen.
 
-        In each partition there are at least 1,000 commands, too.
+        In each partition there are at least as many as the tier has, too.
         """
         self.stack = stack
         self.seed = seed
         self._least_commands = least_commands
         self._least_events = least_events
+        self._tier = SHORT if is_short(seed) else LONG
         self._compacts = False
         self.random = random.Random(seed)
         self._seen = Counter(scenarios=1)
@@ -114,7 +125,7 @@ class Scenario:
         self._starts = self._patiently(self._offsets.ends, _partitions(COMMANDS.name, *FOLLOWED))
         self._follower = Follower(stack.bootstrap, self._only(FOLLOWED))
         self._transfers = Transfers(new_names("t", TRANSFERRING), self._follower.arrived)
-        self._load = Load(stack.bootstrap, seed, accounts, per_s, self._transfers)
+        self._load = Load(stack.bootstrap, seed, self._tier.accounts, per_s or self._tier.per_s, self._transfers)
         self._http = HttpLoad(lambda: [worker.url for worker in self.workers], seed)
 
     def __enter__(self) -> Self:
@@ -244,7 +255,7 @@ class Scenario:
 
     def _judge(self) -> None:
         observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
-        observe(lambda: self._least_in_a_partition() >= LEAST_IN_A_PARTITION, "enough commands in each partition")
+        observe(lambda: self._least_in_a_partition() >= self._tier.least, "enough commands in each partition")
         observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
         observe(lambda: self._transfers.credits >= LEAST_TRANSFERS, f"{LEAST_TRANSFERS} transfers")
         observe(lambda: self._http.answers and self._http.fresh, "an answer over HTTP, and a write that is read back")

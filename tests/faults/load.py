@@ -24,7 +24,7 @@ from tests.faults.transfers import Transfers
 
 TICK_S = 0.01
 DUPLICATED = 0.1
-POISONED_EVERY = 2_000  # commands; each holds back the later commands of its key
+POISONED_EVERY = 1_000  # commands; each holds back the later commands of its key
 TRANSFERRED = 0.2
 HTTP_ACCOUNTS = 40
 HTTP_WAIT_S = 2

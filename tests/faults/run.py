@@ -22,5 +22,10 @@ def new_seed() -> int:
     return int(os.environ[SEED])
 
 
+def is_short(seed: int) -> bool:
+    """Whether it is the one of the short tier."""
+    return seed == new_seed()
+
+
 def listed(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in counts.items())

@@ -46,7 +46,7 @@ def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
 @pytest.mark.long
 def test_killed_at_random(pair: Stack, seed: int) -> None:
     """Ten kills: six times one of the two workers, twice both."""
-    with Scenario(pair, seed, least_commands=50_000) as scenario:
+    with Scenario(pair, seed, least_commands=50_000, per_s=1_000) as scenario:
         for count in scenario.random.sample([1] * 6 + [2] * 2, 8):
             scenario.load_for(scenario.random.randint(1, SOME))
             victims = _shuffled(scenario)[:count]
