@@ -551,7 +551,7 @@ def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytes
 MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
-    _aborted_offsets_left_pending,
+    pytest.param(_aborted_offsets_left_pending, marks=pytest.mark.long),  # in short, test_take_over notices
     _as_by(broken.stores_before_it_commits, Engine, "_send"),
     _as_by(broken.decides_before_it_is_restored, Replicas, "_open"),
     _as_by(broken.believes_any_beginning, GapGuard, "must_reread"),
