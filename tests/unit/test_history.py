@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
-from services.accounts.domain.state import Open
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.decider import fold
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import BadMessage
@@ -23,6 +19,10 @@ from shared.policy import Reaction
 from shared.streams.processors import Aggregate, Policy
 from shared.streams.wiring import wired
 from shared.topology import Topic
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
+from tests.accounts.domain.state import Open
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

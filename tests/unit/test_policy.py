@@ -12,11 +12,6 @@ from typing import Any, get_args
 import pytest
 import structlog
 
-from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
-from services.accounts.domain.state import Open
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.es.decider import Decider
 from shared.es.envelope import CommandCodec, EventCodec
 from shared.es.message import Command, Event
@@ -27,6 +22,11 @@ from shared.streams.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
+from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.domain.state import Open
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 
 FACTS, STALL, TIMERS = Topic("shop.events.v1"), Topic("stall.events.v1"), Topic("shop.timers.v1")
 SHOP = Topology("shop", topics=(FACTS,))

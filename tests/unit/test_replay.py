@@ -2,13 +2,13 @@
 
 import pytest
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
 from shared.policy import Reaction
 from shared.read_model import ReadModel
 from shared.replay import NotReplayable, Replay, replay_of
 from shared.streams.processors import Aggregate, Policy, Projection, Rekey
 from shared.topology import Table, Topic, Topology
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
 
 
 def view(table: Table) -> Projection:

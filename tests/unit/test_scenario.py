@@ -10,10 +10,6 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from services.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.errors import Overpaid
-from services.accounts.domain.events import AccountCharged, AccountOpened
 from shared.es.decider import Decider
 from shared.es.envelope import EventEnvelope
 from shared.es.errors import DomainError
@@ -23,6 +19,10 @@ from shared.es.times import Day, Instant
 from shared.read_model import ReadModel
 from shared.testing.scenario import Scenario, ViewScenario, happened, history
 from shared.topology import Table, Topic
+from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.errors import Overpaid
+from tests.accounts.domain.events import AccountCharged, AccountOpened
 
 given = Scenario(DECIDER)
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.checkout import CHECKOUT, found_services
 from shared.es.personal import Personal
 from shared.es.state import State
@@ -20,6 +17,9 @@ from shared.read_model import ReadModel
 from shared.streams.processors import Aggregate, Delay, Projection
 from shared.streams.wiring import wired
 from shared.topology import KEPT_FOR_EVER, Table, Topic, Topology
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 
 
 def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:

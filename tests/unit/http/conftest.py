@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from services.accounts.api import routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.http.api import create_api
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.accounts.api import routes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of
 
 

@@ -17,9 +17,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.types import Message
 
-from services.accounts.api import account_view, routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared import sealing
 from shared.dev.issuer import DevIssuer
 from shared.es.errors import NotReady
@@ -31,6 +28,9 @@ from shared.persons import PersonKeys
 from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.accounts.api import account_view, routes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import issuer_settings
 
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)

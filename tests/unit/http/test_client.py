@@ -9,11 +9,11 @@ from itertools import count
 import httpx
 import pytest
 
-from services.accounts.api import AccountView
-from services.accounts.domain.commands import Charge
 from shared.http.client import AsyncClient, Client, Refused, Unavailable, path_of
 from shared.http.history import PastEvent
 from shared.testing.node import MemoryNode
+from tests.accounts.api import AccountView
+from tests.accounts.domain.commands import Charge
 
 pytestmark = pytest.mark.anyio
 
@@ -28,9 +28,7 @@ ROW = AccountView(
     phase="open",
     holder=None,
     balance_cents=7,
-    held_cents=0,
     order_limit_cents=None,
-    credit_limit_cents=None,
     sequence=3,
 ).model_dump()
 

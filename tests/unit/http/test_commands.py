@@ -13,11 +13,6 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from services.accounts.api import routes
-from services.accounts.domain.commands import Charge
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountOpened
-from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
@@ -25,6 +20,11 @@ from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUn
 from shared.policy import Reaction, Send
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.accounts.api import routes
+from tests.accounts.domain.commands import Charge
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio

@@ -11,15 +11,15 @@ from typing import Any
 import httpx
 import pytest
 
-from services.accounts.api import account_view, routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.history import EVENTS_A_CHAPTER, key_of
 from shared.http.api import create_api
 from shared.http.history import History
 from shared.http.peers import Peers
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
+from tests.accounts.api import account_view, routes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio

@@ -17,10 +17,6 @@ import pytest
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from services.accounts.api import routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.state import Open, Unopened
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.envelope import EventCodec, EventEnvelope
 from shared.es.message import Event
 from shared.es.row import Row
@@ -38,6 +34,10 @@ from shared.streams.processors import Aggregate, Projection
 from shared.testing.node import MemoryNode
 from shared.testing.scenario import happened
 from shared.topology import Table, Topic, Topology
+from tests.accounts.api import routes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.state import Open
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import SERVICES, api_of, client_of
 from tests.unit.http.test_peers import recording
 

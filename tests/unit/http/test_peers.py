@@ -16,9 +16,6 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
-from services.accounts.api import routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
 from shared.http.auth import Authority
@@ -27,6 +24,9 @@ from shared.settings import Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from shared.topology import Table
+from tests.accounts.api import routes
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import PEER_SECRET, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,6 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from services.accounts.api import AccountView, account_view, routes
-from services.accounts.domain.state import Account, Open
-from services.accounts.processors import PROCESSORS
-from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared import sealing
 from shared.es.errors import NotReady
 from shared.es.row import Row
@@ -27,6 +23,10 @@ from shared.http.queries import Queries
 from shared.persons import PersonKeys, url_of
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
+from tests.accounts.api import AccountView, account_view, routes
+from tests.accounts.domain.state import Account, Open
+from tests.accounts.processors import PROCESSORS
+from tests.accounts.topology import ACCOUNTS, TOPOLOGY
 from tests.unit.http.services import client_of
 from tests.unit.http.test_protection import PROD
 

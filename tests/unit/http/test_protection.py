@@ -14,8 +14,6 @@ from pydantic import BaseModel
 from sqlalchemy.dialects import registry
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.accounts.api import routes
-from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.es.decider import Decider
 from shared.es.message import Command, Event
@@ -32,6 +30,8 @@ from shared.settings import DEV_PEER_SECRET, Settings
 from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from shared.topology import Table, Topic, Topology
+from tests.accounts.api import routes
+from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio

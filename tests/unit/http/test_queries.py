@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from services.accounts.topology import ACCOUNTS
 from shared.es.row import Row
 from shared.es.times import Instant
 from shared.http.api import create_api
@@ -21,6 +20,7 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 from shared.testing.node import MemoryNode
+from tests.accounts.topology import ACCOUNTS
 from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,6 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from services.accounts.api import routes
-from services.accounts.topology import TOPOLOGY
 from shared.checkout import CHECKOUT
 from shared.dev.worker import free_port
 from shared.http import server as server_module
@@ -24,6 +22,8 @@ from shared.http.api import create_api
 from shared.http.server import HttpServer
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
+from tests.accounts.api import routes
+from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import issuer_settings
 from tests.waiting import eventually
 

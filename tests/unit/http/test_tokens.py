@@ -22,7 +22,6 @@ from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev.issuer import KEY_ID, DevIssuer
 from shared.es.errors import NotReady
 from shared.http import auth
@@ -34,6 +33,7 @@ from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.settings import Settings
 from shared.testing.node import MemoryNode
+from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings
 
 pytestmark = pytest.mark.anyio
