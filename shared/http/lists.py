@@ -173,16 +173,16 @@ class Lists:
 
     async def page(self, request: Request, query: ListQuery) -> Response:
         """The items of all owners, in order; for a request that another worker passed on, only those held here."""
+        if type(query) is not self._query:
+            other = type(query).__name__
+            checked = f"Lists of {self._table.name} takes {self._query.__name__}"
+            raise TypeError(f"{checked}, not {other}; fix: give its constructor {other}")
         if is_hop(request):  # the worker that was asked has counted it
             return await self._page(request, query)
         with request.app.state.turns.turn(request):
             return await self._page(request, query)
 
     async def _page(self, request: Request, query: ListQuery) -> Response:
-        if type(query) is not self._query:
-            other = type(query).__name__
-            checked = f"Lists of {self._table.name} takes {self._query.__name__}"
-            raise TypeError(f"{checked}, not {other}; fix: give its constructor {other}")
         query._own = own_rows(request)
         wanted = self._wanted(query)
         parts = await self._owned(wanted, query)

@@ -352,7 +352,8 @@ class Engine(Service):
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
         self._resume_due_sources()
-        self._refuse_topics_made_again()
+        if self._unchecked:
+            self._refuse_topics_made_again()
         fills_batch = not self.sources.keys() <= self._reader.paused()
         limit = self._limit if fills_batch else POLL_RECORDS
         wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS

@@ -160,7 +160,7 @@ class Aggregate(Processor):
         failure = super().attempt(record, rows, batch, retried=retried)
         if failure is None or failure.code not in (BUG, TOO_LARGE):
             return failure
-        told = failure if failure.code == TOO_LARGE else failure._replace(code=FAILED)
+        told = failure if failure.code == TOO_LARGE else Failure(FAILED, failure.reason)
         return self._record(record, rows, batch, told)
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:

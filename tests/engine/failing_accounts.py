@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from services.accounts.api import routes
-from services.accounts.domain.commands import AccountCommand, Charge
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountEvent
-from services.accounts.domain.state import Account
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.streams.processors import Aggregate
 from shared.worker import service_app
+from tests.accounts.api import routes
+from tests.accounts.domain.commands import AccountCommand, Charge
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountEvent
+from tests.accounts.domain.state import Account
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 UNLUCKY_CENTS = 13
 

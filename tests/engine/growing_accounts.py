@@ -1,14 +1,14 @@
 """The worker of accounts with a state that grows without a bound: a charge of N cents adds N characters."""
 
-from services.accounts.api import routes
-from services.accounts.domain.commands import AccountCommand, Charge
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.es.decider import Decider
 from shared.es.state import State
 from shared.streams.processors import Aggregate
 from shared.worker import service_app
+from tests.accounts.api import routes
+from tests.accounts.domain.commands import AccountCommand, Charge
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 
 class Growing(State):

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.status import Line, status
 from shared.dev.worker import Worker
 from shared.kafka.murmur2 import partition_of
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.conftest import accounts_stack
 from tests.faults import broken
 from tests.waiting import eventually

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker, faust_command
 from shared.es.row import OUTCOMES_KEPT
 from shared.kafka.murmur2 import partition_of
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.api.client import Answer, Client
 from tests.conftest import WORKER_SETTINGS
 from tests.engine.failing_accounts import UNLUCKY_CENTS

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from services.accounts.topology import COMMANDS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.conftest import accounts_stack
 from tests.faults import broken
 from tests.waiting import eventually

@@ -38,7 +38,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def node(engine: Engine) -> WorkerNode:
-    return WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine)))
+    return WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None)))
 
 
 def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
@@ -249,7 +249,7 @@ class FailsOnce:
 def test_a_producer_that_failed_is_replaced_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kafka.producer.Producer", FailsOnce)
     monkeypatch.setattr(FailsOnce, "made", 0)
-    node = WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine)))
+    node = WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None)))
 
     async def append() -> int:
         return await node.append(SHOP.parking, b"key", b"value", partition=0)

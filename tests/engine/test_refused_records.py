@@ -18,8 +18,6 @@ from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.api.client import Answer, Client
 from tests.conftest import WORKER_SETTINGS
 from tests.engine.parked import ask, await_letter
-from tests.faults.harness import Log
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -7,12 +7,12 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
-from services.accounts.topology import ACCOUNTS, TOPOLOGY
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.spans import read_all
+from tests.accounts.topology import ACCOUNTS, TOPOLOGY
 from tests.api.client import Client
 from tests.engine.parked import ask, await_letter
 

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.changes import Feed
 from shared.settings import Settings
 from shared.streams import changes as changes_module
@@ -18,6 +16,8 @@ from shared.streams.app import WorkerApp
 from shared.streams.changes import Changelogs
 from shared.streams.internals import LogReader
 from shared.streams.processors import Aggregate
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 

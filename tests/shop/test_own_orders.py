@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.settings import DEV_ISSUER, Settings
-from tests.conftest import SHORTEST_SESSION_S
+from tests.conftest import SESSION_S
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -31,7 +31,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[list[str]]:
     settings = Settings(
-        session_timeout_s=SHORTEST_SESSION_S,
+        session_timeout_s=SESSION_S,
         log_format="json",
         peers="127.0.0.0/8",
         peer_secret=SecretStr("a secret that these workers alone know"),

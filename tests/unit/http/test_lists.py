@@ -36,7 +36,7 @@ from shared.testing.scenario import happened
 from shared.topology import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER
-from tests.accounts.domain.state import Open
+from tests.accounts.domain.state import Open, Unopened
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import SERVICES, api_of, client_of
 from tests.unit.http.test_peers import recording
