@@ -56,7 +56,8 @@ class Status(BaseModel):
     troubles: empty from an older worker, which does not say.
 
     parked: how many keys are parked in each partition owned here; empty from an older worker, which does not say.
-    handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change.
+    handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change. clock_ahead_s: how
+    far its machine's clock is ahead of the brokers'; 0 until a broker has told it the time, and from an older worker.
     """
 
     service: str
@@ -73,3 +74,4 @@ class Status(BaseModel):
     commits: int
     aborts: int
     waiting: int
+    clock_ahead_s: float = 0.0

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 
+from shared.clock import brokers_clock
 from shared.es.decider import Decider
 from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
@@ -67,11 +68,15 @@ def _in_utc(instant: datetime) -> datetime:
         raise ValueError("an instant must be in the years 1 to 9999 of UTC") from None
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(brokers_clock.now(), UTC)
+
+
 def _not_in_future(instant: datetime) -> datetime:
     """Such an event would be the end of the past as of a time, and of insights, for ever."""
-    now = datetime.now(UTC)
+    now = _now()
     if instant > now + CLOCKS_DIFFER:
-        raise ValueError(f"is in the future: now is {now:%Y-%m-%dT%H:%M:%SZ}")
+        raise ValueError(f"is in the future: now is {now:%Y-%m-%dT%H:%M:%SZ} by the brokers' clock")
     return instant
 
 
@@ -105,7 +110,7 @@ async def command_headers(
 ) -> CommandHeaders:
     return CommandHeaders(
         key=idempotency_key or str(uuid4()),
-        occurred_at=occurred_at or datetime.now(UTC),
+        occurred_at=occurred_at or _now(),
         wait_s=_wait_s(prefer),
     )
 

@@ -86,6 +86,8 @@ class StatusCollector(Collector):
         yield _counter("onefold_aborts", "Transactions aborted and begun again", status.aborts)
         yield _gauge("onefold_ready", "1 when every partition assigned here is served", status.ready)
         yield _gauge("onefold_waiting_reads", "Reads that wait for a row to change", status.waiting)
+        ahead = "Seconds that this machine's clock is ahead of the brokers'"
+        yield _gauge("onefold_clock_ahead_seconds", ahead, status.clock_ahead_s)
         yield _of_parked(status.parked)
         yield _of_troubles(status.troubles)
         yield from _of_sources(status.sources)

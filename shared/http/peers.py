@@ -10,8 +10,8 @@ import fnmatch
 import hashlib
 import ipaddress
 import re
-import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -23,10 +23,11 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
+from shared.clock import as_utc, brokers_clock
 from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of, own_rows
 from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
-from shared.http.problems import MEDIA_TYPE, problem
+from shared.http.problems import MEDIA_TYPE, Problem, problem
 from shared.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,10 @@ class PeerCall(NamedTuple):
     digest: str
 
 
+class ClocksDiffer(Exception):
+    """A worker of ours signed a request, by its clock, longer ago or later than TOKEN_S."""
+
+
 class PeerTokens:
     """Signs and verifies the tokens that one worker of a service sends to another. url: where others call this one."""
 
@@ -78,7 +83,7 @@ class PeerTokens:
         claims = {
             "iss": self._issuer,
             "aud": str(url.origin()),
-            "exp": time.time() + TOKEN_S,
+            "exp": brokers_clock.now() + TOKEN_S,
             "target": f"{method} {url.raw_path_qs}",
             "body": _digest(body),
             "authority": authority.model_dump(mode="json") if authority else None,
@@ -86,19 +91,20 @@ class PeerTokens:
         return jwt.encode(claims, self._secret, _ALGORITHM)
 
     def verify(self, token: str, method: str, target: str) -> PeerCall:
-        """Raises jwt.InvalidTokenError, and ValueError for a token of another request, or valid for too long."""
+        """Raises jwt.InvalidTokenError; ValueError for a token of another request; ClocksDiffer."""
         claims = jwt.decode(
             token,
             self._secret,
             algorithms=[_ALGORITHM],
             audience=self._url,
             issuer=self._issuer,
-            options={"require": ["aud", "exp", "iss"]},
+            options={"require": ["aud", "exp", "iss"], "verify_exp": False},
         )
         if claims["target"] != f"{method} {target}":
             raise ValueError("the token is for another request")
-        if claims["exp"] > time.time() + 2 * TOKEN_S:
-            raise ValueError("the token is valid for longer than a worker's")
+        now, signed_at = brokers_clock.now(), float(claims["exp"]) - TOKEN_S
+        if not abs(now - signed_at) <= TOKEN_S:  # nor if it is no number
+            raise ClocksDiffer(f"it was signed at {as_utc(signed_at)}, and here it is {as_utc(now)}")
         return PeerCall(Authority.model_validate(claims["authority"]) if claims["authority"] else None, claims["body"])
 
 
@@ -133,8 +139,9 @@ class PeerCalls:
         if scope["type"] == "http" and token is not None:
             try:
                 call = self.tokens.verify(token.decode("latin-1"), scope["method"], _target(scope))
-            except (jwt.InvalidTokenError, ValueError) as error:
-                refusal = too_fast(scope, self.buckets) or _unknown(f"{type(error).__name__}: {error}")
+            except (jwt.InvalidTokenError, ValueError, OverflowError, ClocksDiffer) as error:
+                refused = _out_of_time if isinstance(error, ClocksDiffer) else _unknown
+                refusal = too_fast(scope, self.buckets) or refused(f"{type(error).__name__}: {error}")
                 await refusal(scope, receive, send)
                 return
             scope["onefold.peer"] = call
@@ -163,6 +170,12 @@ class PeerBodies:
 def _unknown(reason: str) -> Response:
     log.warning("a peer's token was not signed by a worker of ours", reason=reason)
     return problem(401, "peer.unknown", "not a request from one of our workers")
+
+
+def _out_of_time(reason: str) -> Response:
+    fix = "synchronise the clocks of all workers, as by NTP"
+    log.warning("a peer's clock and ours differ, or its request was sent again", reason=reason, fix=fix)
+    return problem(401, "peer.clock", f"{reason}; fix: {fix}")
 
 
 class AllowedPeers:
@@ -232,7 +245,7 @@ class Peers:
                 allow_redirects=False,
             ) as answer:
                 if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
-                    raise NotReady(f"the owner {owner} does not accept us as its peer")
+                    raise NotReady(f"the owner {owner} does not accept us as its peer: {await _reason(answer)}")
                 if not _of_a_worker(answer):
                     found = f"{answer.status} {answer.content_type}"
                     raise NotReady(f"at the owner's address {owner}, something that is no worker answers {found}")
@@ -299,6 +312,13 @@ def _of_a_worker(answer: aiohttp.ClientResponse) -> bool:
         return answer.status == HTTPStatus.NOT_MODIFIED
     gateways = answer.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
     return answer.content_type == MEDIA_TYPE and not gateways
+
+
+async def _reason(answer: aiohttp.ClientResponse) -> str:
+    """What a worker says of why it refuses us; its status if something else answers."""
+    with suppress(ValueError):
+        return Problem.model_validate_json(await answer.read()).detail
+    return str(answer.status)
 
 
 def _timeout(wait_s: float) -> aiohttp.ClientTimeout:

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from shared.clock import brokers_clock, elapsed_s
 from shared.es.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
@@ -96,6 +97,13 @@ def producer_config(bootstrap: str, **extra: Any) -> dict[str, Any]:
     } | {name.replace("_", "."): value for name, value in extra.items()}
 
 
+def learn_time(delivered: Message, sent: float) -> None:
+    """What time it is by the brokers, from a record that was sent at `sent` (`elapsed_s`) and delivered just now."""
+    kind, stamped_ms = delivered.timestamp()
+    if kind == TIMESTAMP_LOG_APPEND_TIME:
+        brokers_clock.learn(stamped_ms / 1000, sent)
+
+
 class CommandProducer:
     """Sends single records from one event loop, and answers when all in-sync replicas have them.
 
@@ -147,7 +155,7 @@ class CommandProducer:
     ) -> None:
         if partition is None:
             partition = partition_of(key, self._partitions[topic])
-        report = partial(self._delivered, answer)
+        report = partial(self._delivered, answer, elapsed_s())
         try:
             self._producer.produce(topic, value, key, partition, on_delivery=report)
         except BufferError as error:
@@ -160,13 +168,16 @@ class CommandProducer:
         loop = asyncio.get_running_loop()
         self._next_poll = loop.call_later(_POLL_INTERVAL_S, self._poll) if self._unanswered else None
 
-    def _delivered(self, answer: asyncio.Future[tuple[int, int]], error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, answer: asyncio.Future[tuple[int, int]], sent: float, error: KafkaError | None, message: Message
+    ) -> None:
         partition, offset = message.partition(), message.offset()
         if error is not None:
             self._settle(answer, _typed(error, message.topic()))
         elif partition is None or offset is None:  # sent twice, as while leaders move, and known to the broker already
             self._settle(answer, SendUncertain("it is written, but the broker did not say where"))
         else:
+            learn_time(message, sent)
             self._settle(answer, (partition, offset))
 
     def _settle(self, answer: asyncio.Future[tuple[int, int]], result: tuple[int, int] | SendError) -> None:

@@ -9,9 +9,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
@@ -25,6 +27,10 @@ from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.settings import Settings
 from shared.topology import Topic, Topology
 
+log = structlog.get_logger(__name__)
+
+TIMESTAMPS = "message.timestamp.type"
+_HARMLESS = frozenset({TIMESTAMPS})  # settings that lose nothing when they change, so `provision` changes them
 _RETRY_PAUSE_S = 0.2
 _PROVISION_DEADLINE_S = 30.0
 _REFUSALS = {
@@ -154,6 +160,7 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
                 "retention.bytes": "-1",  # else the brokers' own limit, if they have one
                 "min.insync.replicas": str(settings.min_isr),
                 "unclean.leader.election.enable": "false",
+                TIMESTAMPS: "LogAppendTime",  # by the brokers' clock, whatever that of a writer says
             }
             spec = TopicSpec(topology.partitions, settings.replication, config)
             if specs.setdefault(topic.name, spec) != spec:
@@ -212,14 +219,16 @@ def require_partitions(found: Mapping[str, int], declared: int) -> None:
 def provision(topologies: Iterable[Topology], settings: Settings) -> list[str]:
     """Creates the missing topics and checks all; returns the names that this call created.
 
-    Several processes may do this at once. Raises TopologyMismatch, before it creates anything, if an existing topic
-    differs; ProvisionError if the brokers refuse or do not answer.
+    Several processes may do this at once. Raises TopologyMismatch, before it creates or changes anything, if an
+    existing topic differs in more than what can be changed; ProvisionError if the brokers refuse or do not answer.
     """
     declared = declared_topics(topologies, settings)
     deadline = time.monotonic() + _PROVISION_DEADLINE_S
     topics = _Topics(settings.bootstrap)
     found = topics.found(declared.keys())
-    _refuse(_without_missing(differences(declared, found)))
+    differing = _without_missing(differences(declared, found))
+    _refuse([each for each in differing if each.setting not in _HARMLESS])
+    topics.change(differing)
     missing = {name: spec for name, spec in declared.items() if name not in found}
     created = topics.create(missing, deadline)
     _refuse(_settled_differences(topics, declared, deadline))
@@ -283,6 +292,18 @@ class _Topics:
             waiting = {name: specs[name] for name, outcome in outcomes.items() if outcome == "again"}
             time.sleep(_RETRY_PAUSE_S if waiting else 0)
         return created
+
+    def change(self, differing: Iterable[Difference]) -> None:
+        """Give each topic the declared setting."""
+        for each in differing:
+            entry = ConfigEntry(each.setting, each.declared, incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, each.topic, incremental_configs=[entry])
+            answers = self._admin.incremental_alter_configs([resource], request_timeout=ANSWER_S)
+            try:
+                answers[resource].result()
+            except KafkaException as failure:
+                raise ProvisionError(f"{each}; it was not changed: {failure.args[0].str()}") from failure
+            log.info("set as declared", topic=each.topic, setting=each.setting, was=each.found, now=each.declared)
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         """The effective settings of each topic; a topic that the broker does not know yet is left out."""

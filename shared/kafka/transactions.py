@@ -14,7 +14,7 @@ from msgspec import Struct
 from shared import failpoints
 from shared.clock import elapsed_s
 from shared.kafka.access import ANSWER_S
-from shared.kafka.producer import FIXES, MISSING_TOPIC_TIMEOUT_S, producer_config
+from shared.kafka.producer import FIXES, MISSING_TOPIC_TIMEOUT_S, learn_time, producer_config
 from shared.positions import Partition
 
 log = structlog.get_logger(__name__)
@@ -225,6 +225,7 @@ class _LastDeliveries:
     """The offset of the last record in each partition, and the first failure, with its record's place."""
 
     def __init__(self) -> None:
+        self.sent = elapsed_s()
         self.offsets: dict[Partition, int] = {}
         self.error: KafkaError | None = None
         self.failed_at = ""
@@ -234,6 +235,7 @@ class _LastDeliveries:
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None and (offset := message.offset()) is not None:
             self.offsets[message.topic(), message.partition()] = offset  # type: ignore[index]
+            learn_time(message, self.sent)
         else:
             self.fail(error or _NOWHERE, message.topic(), message.partition(), message.key(), message.value())
 

@@ -25,7 +25,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from mode import Service
 
 from shared import failpoints
-from shared.clock import elapsed_s
+from shared.clock import brokers_clock, elapsed_s
 from shared.es.errors import REASON_MAX_CHARS, RowUnreadable
 from shared.es.row import TOO_LARGE
 from shared.kafka.offsets import AccessRefused, Offsets, OffsetsUnknown
@@ -486,14 +486,14 @@ class Engine(Service):
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
-        due = source.due(records, time.time())
+        due = source.due(records, brokers_clock.now())
         if len(due) < len(records):
             self._go_back(records[len(due)])
             self._reader.pause(source.partition)
         return due
 
     def _resume_due_sources(self) -> None:
-        now = time.time()
+        now = brokers_clock.now()
         for tp, source in self.sources.items():
             if source.due_at and source.due_at <= now:
                 source.due_at = 0.0

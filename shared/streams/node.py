@@ -12,6 +12,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from shared.changes import Feed
+from shared.clock import brokers_clock
 from shared.es.errors import NotReady
 from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
@@ -124,7 +125,7 @@ class WorkerNode:
         )
 
     def status(self) -> Status:
-        engine, now = self._app.engine, time.time()
+        engine, now = self._app.engine, brokers_clock.now()
         return Status(
             service=self.topology.service,
             instance=self.settings.instance,
@@ -140,6 +141,7 @@ class WorkerNode:
             commits=engine.commits,
             aborts=engine.aborts,
             waiting=engine.waiting.for_rows,
+            clock_ahead_s=round(brokers_clock.ahead_s, 3),
         )
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:

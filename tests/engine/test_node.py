@@ -241,7 +241,9 @@ class FailsOnce:
         if self._fails and len(self._reports) < 2:
             return
         error = KafkaError(KafkaError._FATAL) if self._fails else None
-        message = SimpleNamespace(topic=lambda: SHOP.parking.name, partition=lambda: 0, offset=lambda: 7)
+        message = SimpleNamespace(
+            topic=lambda: SHOP.parking.name, partition=lambda: 0, offset=lambda: 7, timestamp=lambda: (0, 0)
+        )
         while self._reports:
             self._reports.pop()(error, message)
 

@@ -177,7 +177,8 @@ def test_a_record_whose_place_is_not_told_is_uncertain_and_later_ones_are_answer
         def poll(self, _: float) -> None:
             if self.reports:
                 partition, offset = found.pop(0)
-                self.reports.pop(0)(None, SimpleNamespace(partition=lambda: partition, offset=lambda: offset))
+                told = {"partition": lambda: partition, "offset": lambda: offset, "timestamp": lambda: (0, 0)}
+                self.reports.pop(0)(None, SimpleNamespace(**told))
 
     async def test(producer: CommandProducer) -> None:
         producer._producer = cast(Any, Repeated())

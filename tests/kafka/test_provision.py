@@ -4,6 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -16,6 +17,7 @@ from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka import provision as provision_module
 from shared.kafka.provision import (
+    TIMESTAMPS,
     Difference,
     ProvisionError,
     TopicsMissing,
@@ -39,6 +41,7 @@ COMPACTED = {
     "retention.bytes": "-1",
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
+    "message.timestamp.type": "LogAppendTime",
 }
 
 
@@ -185,6 +188,17 @@ def test_a_mismatch_is_refused_with_all_differences_and_creates_nothing(bootstra
         *(Difference(other.format(topology.service), "partitions", "6", "4") for other in others),
     )
     assert found_topics([new.name], bootstrap) == {}
+
+
+@pytest.mark.broker
+def test_topics_that_take_the_time_from_their_writers_are_changed(bootstrap: str, topology: Topology) -> None:
+    """Those of an earlier release. No record changes, and no setting with which any could be lost."""
+    settings = Settings(bootstrap=bootstrap)
+    specs = declared_topics([topology], settings)
+    earlier = {name: replace(spec, config={**spec.config, TIMESTAMPS: "CreateTime"}) for name, spec in specs.items()}
+    provision_module._Topics(bootstrap).create(earlier, deadline=inf)
+    assert provision([topology], settings) == []
+    assert differences(specs, found_topics(specs, bootstrap)) == []
 
 
 @pytest.mark.broker

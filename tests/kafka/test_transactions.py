@@ -166,6 +166,7 @@ class Reported:
             key=lambda: key,
             offset=lambda: self.offset[partition],
             value=lambda: b"",
+            timestamp=lambda: (0, 0),
         )
         if on_delivery is not None:
             on_delivery(self.error, message)
