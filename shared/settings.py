@@ -148,8 +148,8 @@ class Settings(BaseSettings):
     peers: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9.:/*_-]+(,[A-Za-z0-9.:/*_-]+)*$",
-            description="hosts a worker may call as peers: networks or name patterns, comma-separated; *: any",
+            pattern=r"^[A-Za-z0-9.:/*_\[\]-]+(,[A-Za-z0-9.:/*_\[\]-]+)*$",
+            description="where workers may call peers: networks or name patterns, or one `:PORT` of them; *: any",
         ),
     ] = "*"
     peer_secret: Annotated[
@@ -239,7 +239,8 @@ class Settings(BaseSettings):
         for broker in self.bootstrap.split(","):
             if not 1 <= int(broker.rpartition(":")[2]) <= 65535:
                 yield f"ONEFOLD_BOOTSTRAP={broker} is not an address: ports are 1 to 65535"
-        networks = [("PEERS", each) for each in self.peers.split(",") if "/" in each]  # the others may be names
+        hosts = [host_and_port(each)[0] for each in self.peers.split(",")]
+        networks = [("PEERS", each) for each in hosts if "/" in each]  # the others may be names
         if self.trusted_proxies not in ("", "*"):
             networks += [("TRUSTED_PROXIES", each.strip()) for each in self.trusted_proxies.split(",")]
         for name, network in networks:
@@ -285,7 +286,7 @@ class Settings(BaseSettings):
             yield f"ONEFOLD_AUTH_ISSUER={DEV_ISSUER} signs with a key in this checkout: prod needs an issuer of its own"
         if self.auth_jwks is not None and self.auth_jwks.startswith("http://"):
             yield f"ONEFOLD_AUTH_JWKS={self.auth_jwks} can be forged in transit: prod needs https or a file"
-        if "*" in self.peers.split(","):
+        if any(host_and_port(each)[0] == "*" for each in self.peers.split(",")):
             yield "ONEFOLD_PEERS=* lets a member of the group name any address: prod needs networks or hosts"
         if self.trusted_proxies == "*":
             yield "ONEFOLD_TRUSTED_PROXIES=* lets a client make up the address it is counted by: prod needs networks"
@@ -370,6 +371,14 @@ def _plain(value: object) -> str:
 @cache
 def _normal(url: str) -> str:
     return str(URL(url))
+
+
+def host_and_port(pattern: str) -> tuple[str, int | None]:
+    """A network or a name pattern, and the port behind it if there is one; that of IPv6 needs brackets: [::1]:80."""
+    host, colon, port = pattern.rpartition(":")
+    if not (colon and port.isdigit()) or (":" in host and not host.endswith("]")):
+        return pattern.strip("[]"), None
+    return host.strip("[]"), int(port)
 
 
 def _has_address(url: str) -> bool:

@@ -28,7 +28,7 @@ from shared.es.errors import NotReady
 from shared.http.auth import Authority, caller_of, own_rows
 from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
 from shared.http.problems import MEDIA_TYPE, Problem, problem
-from shared.settings import Settings
+from shared.settings import Settings, host_and_port
 
 log = structlog.get_logger(__name__)
 
@@ -179,24 +179,32 @@ def _out_of_time(reason: str) -> Response:
 
 
 class AllowedPeers:
-    """The hosts that a worker may call: the URL that a member of the group gives for itself is not trusted."""
+    """Where a worker may call: the URL that a member of the group gives for itself is not trusted."""
 
     def __init__(self, patterns: str) -> None:
-        self._names = [pattern for pattern in patterns.split(",") if _network(pattern) is None]
-        self._networks = [network for pattern in patterns.split(",") if (network := _network(pattern)) is not None]
+        self._patterns = [host_and_port(pattern) for pattern in patterns.split(",")]
 
     def allow(self, url: str) -> bool:
         try:
             parts = urlsplit(url)
-            host, _ = parts.hostname or "", parts.port
+            host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
         except ValueError:  # of an address or a port that can't be
             return False
         # nothing but these may be there: the target of a request is appended, and would be part of a fragment
         if url not in (f"http://{parts.netloc}", f"https://{parts.netloc}") or "@" in parts.netloc:
             return False
-        network = _network(host)
-        by_address = network is not None and any(_contains(each, network) for each in self._networks)
-        return by_address or any(fnmatch.fnmatchcase(host, pattern) for pattern in self._names)
+        return any(_is_of(host, pattern) for pattern, only in self._patterns if only in (None, port))
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def _is_of(host: str, pattern: str) -> bool:
+    """pattern: a network, or a name with wildcards."""
+    network, address = _network(pattern), _network(host)
+    if network is None:
+        return fnmatch.fnmatchcase(host, pattern)
+    return address is not None and _contains(network, address)
 
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
