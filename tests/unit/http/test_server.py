@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from fastapi.responses import StreamingResponse
 
 from shared.checkout import CHECKOUT
 from shared.dev.worker import free_port
+from shared.http import limits
 from shared.http import server as server_module
 from shared.http.api import create_api
 from shared.http.server import HttpServer
@@ -177,7 +179,10 @@ async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
 @pytest.mark.parametrize(
     ("proxies", "believed"), [("", False), ("10.0.0.0/8", False), ("127.0.0.1", True), ("10.0.0.1, 127.0.0.0/8", True)]
 )
-async def test_only_a_trusted_proxy_tells_who_asks(proxies: str, believed: bool) -> None:
+async def test_only_a_trusted_proxy_tells_who_asks(
+    proxies: str, believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no bucket fills up meanwhile
     port = free_port()
     async with serving(behind(proxies, port)), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
 
@@ -188,8 +193,11 @@ async def test_only_a_trusted_proxy_tells_who_asks(proxies: str, believed: bool)
         assert (await status("192.0.2.2") == 200) is believed
 
 
-async def test_a_client_cannot_choose_its_address_by_what_a_trusted_proxy_passes_on() -> None:
+async def test_a_client_cannot_choose_its_address_by_what_a_trusted_proxy_passes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A proxy appends the address it saw to what the client sent."""
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: 0.0))
     port = free_port()
     async with serving(behind("127.0.0.1", port)), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         sent = [{"X-Forwarded-For": f"198.51.100.{number}, 192.0.2.1"} for number in range(20)]
