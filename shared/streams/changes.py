@@ -15,9 +15,10 @@ from typing import Any
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
+from pydantic import ValidationError
 
 from shared.changes import Change, Feed
-from shared.es.errors import NotReady
+from shared.es.errors import NotReady, RowUnreadable
 from shared.es.row import RowCodec
 
 log = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ class Changelogs:
                         yield changes
             async for changes in follower.batches():
                 yield changes
-        except KafkaError as failure:
+        except (KafkaError, RowUnreadable) as failure:
             log.warning("a stream of changes ends: its changelog can't be read", reason=str(failure))
 
     async def _missed(self, tailer: _Tailer, follower: _Follower, begins: Mapping[int, int]) -> _Batches:
@@ -131,7 +132,12 @@ async def _fetched(reader: AIOKafkaConsumer, codec: RowCodec[Any], key: bytes | 
 
 
 def _change(record: Any, codec: RowCodec[Any]) -> Change:
-    return Change(record.partition, record.offset, record.key, codec.decode(record.value) if record.value else None)
+    """Raises RowUnreadable."""
+    try:
+        row = codec.decode(record.value) if record.value else None
+    except ValidationError as error:
+        raise RowUnreadable(record.topic, record.partition, record.key, error) from error
+    return Change(record.partition, record.offset, record.key, row)
 
 
 class _Tailer:
@@ -193,9 +199,15 @@ class _Tailer:
         for record in records:
             self.next[record.partition] = record.offset + 1
             if wanting := [*self.followers.get(None, ()), *self.followers.get(record.key, ())]:
-                change, size = _change(record, self.codec), len(record.key) + len(record.value or b"")
+                try:
+                    change = _change(record, self.codec)
+                except RowUnreadable as unreadable:
+                    log.error("streams of changes end: a row can't be read", reason=str(unreadable))
+                    for follower in wanting:
+                        follower.end()
+                    continue
                 for follower in wanting:
-                    follower.put(change, size)
+                    follower.put(change, len(record.key) + len(record.value or b""))
 
     def _all(self) -> list[_Follower]:
         return [follower for some in self.followers.values() for follower in some]

@@ -116,6 +116,30 @@ async def test_a_stream_that_takes_too_little_ends_and_the_others_go_on(
             assert [changes async for changes in slow.changes] == []
 
 
+class Picky(Decoded):
+    """Reads any row but one."""
+
+    def decode(self, value: bytes) -> bytes:
+        if value == b"bad":
+            DECIDER.row_codec.decode(value)
+        return super().decode(value)
+
+
+async def test_a_row_that_cannot_be_read_ends_only_the_streams_that_would_show_it(
+    topic: str, put: Callable[..., None], consumers: Consumers
+) -> None:
+    logs, codec = Changelogs(consumers), cast(Any, Picky())
+    async with AsyncExitStack() as open_:
+        feeds = [await open_.enter_async_context(logs.read(topic, 2, codec, NOW, key)) for key in (b"bad", None, b"c")]
+        await asyncio.to_thread(put, b"bad", b"c")
+        feeds.append(await open_.enter_async_context(logs.read(topic, 2, codec, FIRST)))
+        other = feeds.pop(2)
+        for feed in feeds:
+            async with asyncio.timeout(DEADLINE_S):
+                assert [changes async for changes in feed.changes] == []
+        assert await keys(other, 1) == [b"c"]
+
+
 async def test_an_offset_that_never_was_is_refused(topic: str, put: Callable[..., None], consumers: Consumers) -> None:
     await asyncio.to_thread(put, b"a")
     with pytest.raises(LookupError, match=r"partitions \[1\]"):
