@@ -40,5 +40,6 @@ def test_a_late_test_runs_once_more_and_is_counted_and_a_wrong_one_fails_at_once
         text=True,
     )
     assert "late: 2  test_some.py::test_late_once  test_some.py::test_late\n" in run.stdout, run.stdout + run.stderr
+    assert run.stdout.count("\n  test_some.py: tests.waiting.Late: not within 0 s: False") == 2
     assert "seconds by folder: test_some.py " in run.stdout
     assert " 2 failed, 1 passed, 2 rerun in " in run.stdout.splitlines()[-1]
