@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import structlog
+from pydantic import SecretStr
 from xdist.scheduler import LoadScopeScheduling
 
+from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.dev.worker import Command, faust_command
-from shared.settings import Settings
+from shared.settings import DEV_ISSUER, Settings
 from tests.accounts.topology import TOPOLOGY
 from tests.faults.run import SEEN, choose_seed, listed
 
@@ -100,6 +102,28 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def accounts_command(service: str = TOPOLOGY.service) -> list[str]:
     return faust_command(service, "tests")
+
+
+def variant_of_accounts(module: str) -> Command:
+    """The command of workers whose app is in this module instead."""
+    usual = accounts_command()
+    app = f"tests.{TOPOLOGY.service}.app"
+    assert app in usual
+    return lambda _: [module if part == app else part for part in usual]
+
+
+def guarded_by(issuer: DevIssuer, audience: str) -> Settings:
+    """Of workers that ask for the issuer's tokens, and for their own secret among each other."""
+    return WORKER_SETTINGS.model_copy(
+        update={
+            "peers": "127.0.0.0/8",
+            "peer_secret": SecretStr("a secret that these workers alone know"),
+            "auth": "on",
+            "auth_issuer": DEV_ISSUER,
+            "auth_audience": audience,
+            "auth_jwks": str(issuer.key_set),
+        }
+    )
 
 
 def accounts_stack(

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker
 from shared.es.row import OUTCOMES_KEPT
 from shared.kafka.murmur2 import partition_of
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.api.client import Answer, Client
-from tests.conftest import WORKER_SETTINGS
+from tests.conftest import accounts_command, accounts_stack, variant_of_accounts
 from tests.engine.failing_accounts import UNLUCKY_CENTS
 from tests.engine.parked import ask, await_letter, send
 from tests.faults.load import command
@@ -27,15 +27,9 @@ pytestmark = pytest.mark.broker
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker, with the bug until a test mends it."""
 
-    def failing(service: str) -> list[str]:
-        return [part.replace(f"services.{service}.app", _FAILING) for part in faust_command(service)]
-
-    root = tmp_path_factory.mktemp("failing")
-    with Stack(root, {"accounts": 1}, settings=WORKER_SETTINGS, topologies=[TOPOLOGY], command=failing) as stack:
+    command = variant_of_accounts("tests.engine.failing_accounts")
+    with accounts_stack(tmp_path_factory.mktemp("failing"), workers=1, command=command) as stack:
         yield stack
-
-
-_FAILING = "tests.engine.failing_accounts"
 
 
 @pytest.fixture
@@ -109,7 +103,7 @@ def test_once_the_bug_is_fixed_a_retry_lets_it_take_effect_once(stack: Stack, cl
 
 def _mend(worker: Worker) -> None:
     worker.stop()
-    worker.command = faust_command(worker.service)
+    worker.command = accounts_command()
     worker.start()
 
 

@@ -10,13 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from shared.dev.stack import Stack
-from shared.dev.worker import faust_command
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
 from shared.topology import Topic
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.api.client import Answer, Client
-from tests.conftest import WORKER_SETTINGS
+from tests.conftest import accounts_stack, variant_of_accounts
 from tests.engine.parked import ask, await_letter
 
 pytestmark = pytest.mark.broker
@@ -30,15 +29,9 @@ FIX = "fix: make the command, event or row smaller, or raise the topic's max.mes
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One worker, with states that grow."""
 
-    def growing(service: str) -> list[str]:
-        return [part.replace(f"services.{service}.app", _GROWING) for part in faust_command(service)]
-
-    root = tmp_path_factory.mktemp("growing")
-    with Stack(root, {"accounts": 1}, settings=WORKER_SETTINGS, topologies=[TOPOLOGY], command=growing) as stack:
+    command = variant_of_accounts("tests.engine.growing_accounts")
+    with accounts_stack(tmp_path_factory.mktemp("growing"), workers=1, command=command) as stack:
         yield stack
-
-
-_GROWING = "tests.engine.growing_accounts"
 
 
 @pytest.fixture

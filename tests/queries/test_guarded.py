@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
-from shared.settings import DEV_ISSUER, Settings
 from tests.accounts.topology import TOPOLOGY
-from tests.conftest import SESSION_S, accounts_command
+from tests.conftest import accounts_command, guarded_by
 from tests.queries.cluster import PARTITIONS, answered, client, eventually, keys_in, path_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
@@ -28,17 +25,8 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[Stack]:
-    settings = Settings(
-        session_timeout_s=SESSION_S,
-        log_format="json",
-        peers="127.0.0.0/8",
-        peer_secret=SecretStr("a secret that these workers alone know"),
-        auth="on",
-        auth_issuer=DEV_ISSUER,
-        auth_audience="accounts",
-        auth_jwks=str(issuer.key_set),
-    )
-    root: Path = tmp_path_factory.mktemp("guarded")
+    settings = guarded_by(issuer, TOPOLOGY.service)
+    root = tmp_path_factory.mktemp("guarded")
     with Stack(
         root, {TOPOLOGY.service: 2}, settings=settings, topologies=[TOPOLOGY], command=accounts_command
     ) as stack:

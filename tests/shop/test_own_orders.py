@@ -8,12 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
-from shared.settings import DEV_ISSUER, Settings
-from tests.conftest import SESSION_S
+from tests.conftest import guarded_by
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -30,18 +28,8 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory, issuer: DevIssuer) -> Iterator[list[str]]:
-    settings = Settings(
-        session_timeout_s=SESSION_S,
-        log_format="json",
-        peers="127.0.0.0/8",
-        peer_secret=SecretStr("a secret that these workers alone know"),
-        auth="on",
-        auth_issuer=DEV_ISSUER,
-        auth_audience="orders",
-        auth_jwks=str(issuer.key_set),
-    )
     root: Path = tmp_path_factory.mktemp("own-orders")
-    with Stack(root, {"orders": 2}, settings=settings) as stack:
+    with Stack(root, {"orders": 2}, settings=guarded_by(issuer, "orders")) as stack:
         yield stack.urls("orders")
 
 
