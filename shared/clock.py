@@ -25,9 +25,9 @@ class BrokersClock:
     So timers, the times of events and tokens among workers do not depend on the clock of any one machine.
     """
 
-    def __init__(self, elapsed: Callable[[], float] = elapsed_s, real: Callable[[], float] | None = None) -> None:
+    def __init__(self, elapsed: Callable[[], float] = elapsed_s, real: Callable[[], float] = time.time) -> None:
         self._elapsed = elapsed
-        self._real = real or (lambda: time.time())
+        self._real = real
         self._began: float | None = None  # when `elapsed` began, by the brokers; None while unknown
         self._told_s = 0.0
 

@@ -53,9 +53,8 @@ class Trouble(BaseModel):
 class Status(BaseModel):
     """One worker. owners: the URL of each partition's owner, by table, as of the group's last assignment.
 
-    troubles: empty from an older worker, which does not say.
-
-    parked: how many keys are parked in each partition owned here; empty from an older worker, which does not say.
+    parked: how many keys are parked in each partition owned here. parked, troubles: empty from an older worker, which
+    does not say.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change. clock_ahead_s: how
     far its machine's clock is ahead of the brokers'; 0 until a broker has told it the time, and from an older worker.
     """

@@ -30,7 +30,7 @@ from shared.history import Chapter, LogBegins, key_of, number_of
 from shared.http import queries
 from shared.http.errors import Archived
 from shared.http.node import Node, Present
-from shared.http.peers import Peers, is_hop
+from shared.http.peers import Peers
 from shared.http.problems import Problem
 from shared.http.queries import MinPosition, Queries, Reading, Wait
 from shared.topology import Table, Topic
@@ -118,13 +118,11 @@ class History(Queries):
 
     async def events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
         """A page of its events from its owner: this worker, or one hop away."""
-        if is_hop(request):  # the worker that was asked has counted it
-            return await self._events(request, aggregate_id, query)
         with request.app.state.turns.turn(request):
             return await self._events(request, aggregate_id, query)
 
     async def by_id(self, request: Request, aggregate_id: str, reading: Reading) -> Response:
-        if is_hop(request) or not isinstance(reading, PastReading) or reading.as_of is None:
+        if not isinstance(reading, PastReading) or reading.as_of is None:
             return await super().by_id(request, aggregate_id, reading)
         with request.app.state.turns.turn(request):
             return await super().by_id(request, aggregate_id, reading)

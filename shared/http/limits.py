@@ -165,7 +165,10 @@ class Turns:
 
     @contextmanager
     def turn(self, request: Request) -> Iterator[None]:
-        """For one answer. Raises TooMany."""
+        """For one answer; one that a peer passed on has its turn there. Raises TooMany."""
+        if "onefold.peer" in request.scope:
+            yield
+            return
         client = client_of(request)
         if self._of.total() >= self._at_once or self._of[client] >= self._at_once / 2:
             raise TooMany(

@@ -177,8 +177,6 @@ class Lists:
             other = type(query).__name__
             checked = f"Lists of {self._table.name} takes {self._query.__name__}"
             raise TypeError(f"{checked}, not {other}; fix: give its constructor {other}")
-        if is_hop(request):  # the worker that was asked has counted it
-            return await self._page(request, query)
         with request.app.state.turns.turn(request):
             return await self._page(request, query)
 

@@ -253,6 +253,13 @@ def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], dea
         time.sleep(_RETRY_PAUSE_S)
 
 
+def set_config(admin: AdminClient, topic: str, setting: str, value: str) -> None:
+    """Changes one setting of a topic, by Kafka's name, and no other. Raises KafkaException."""
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource], request_timeout=ANSWER_S)[resource].result()
+
+
 class _Topics:
     """Reads and creates the brokers' topics. Every method raises ProvisionError."""
 
@@ -296,11 +303,8 @@ class _Topics:
     def change(self, differing: Iterable[Difference]) -> None:
         """Give each topic the declared setting."""
         for each in differing:
-            entry = ConfigEntry(each.setting, each.declared, incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource(ResourceType.TOPIC, each.topic, incremental_configs=[entry])
-            answers = self._admin.incremental_alter_configs([resource], request_timeout=ANSWER_S)
             try:
-                answers[resource].result()
+                set_config(self._admin, each.topic, each.setting, each.declared)
             except KafkaException as failure:
                 raise ProvisionError(f"{each}; it was not changed: {failure.args[0].str()}") from failure
             log.info("set as declared", topic=each.topic, setting=each.setting, was=each.found, now=each.declared)

@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 
 from shared.es.errors import OnefoldError
 from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
+from shared.kafka.provision import set_config
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
 from shared.parking import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
@@ -189,11 +186,8 @@ class Reprocessing:
             self._set_cleanup(changelog, "compact")
 
     def _set_cleanup(self, topic: str, policy: str) -> None:
-        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        futures = self._admin.incremental_alter_configs([resource], request_timeout=ANSWER_S)
         try:
-            futures[resource].result()
+            set_config(self._admin, topic, "cleanup.policy", policy)
         except KafkaException as failure:
             raise explained(self._bootstrap, failure) from failure
 
