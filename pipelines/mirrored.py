@@ -14,7 +14,6 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from msgspec import structs
 from pydantic_core import to_json
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -26,7 +25,8 @@ from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
 from shared.es.ids import CALLERS
-from shared.es.row import UNKNOWN_BODY, Outcome, Row
+from shared.es.outcomes import OUTCOME_CODEC, key_of, row_of
+from shared.es.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
 from shared.kafka.provision import topics_named_in
 from shared.kafka.transactions import Record
@@ -37,6 +37,7 @@ from shared.topology import Topic
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
 _COMMAND = ["partition", "key", "command_id"]  # an id is one aggregate's
 _TAKEN_OVER = "key binary, row binary"
+_OUTCOMES = "partition int, key binary, value binary, at long"
 _SENT = (
     "reaction int, partition int, source binary, offset long, index int, "
     "topic string, key binary, command_id string, body binary"
@@ -151,22 +152,41 @@ class MirroredRebuild(Rebuild):
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """From the events alone: no changelog of the first cluster is here."""
         sequence = sources.field("sequence").cast("long")
-        caused = records.frame.select("key", sources.field("causation_id"), sources.field("correlation_id"), sequence)
-        return caused.mapInArrow(_decided, _TAKEN_OVER)
+        return records.frame.select("key", sequence).mapInArrow(_last, _TAKEN_OVER)
+
+    def _outcomes(self, plan: Plan) -> DataFrame:
+        """From the events alone, too: of commands that took effect."""
+        stories = [sources.field(name) for name in ("causation_id", "correlation_id")]
+        sequence, at = sources.field("sequence").cast("long"), F.unix_millis("timestamp").alias("at")
+        caused = [
+            self._all(table.events.name).select("partition", "key", *stories, sequence, at)
+            for table in self._aggregates()
+        ]
+        commands = reduce(DataFrame.unionByName, caused).where("causation_id IS NOT NULL")
+        last = [F.max(name).alias(name) for name in ("sequence", "at")]
+        each = commands.groupBy("partition", "key", "causation_id", "correlation_id").agg(*last)
+        return each.mapInArrow(_decided, _OUTCOMES)
+
+
+def _last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each key's row without a state."""
+    sequences = dict[bytes, int](rows_of(batches))
+    rows = ((key, to_json({"sequence": last, "outcomes": {}, "offset": -1})) for key, last in sequences.items())
+    yield from as_batches(rows, _TAKEN_OVER)
 
 
 def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each key's row without a state: the latest commands that its events came from."""
-    rows: dict[bytes, Row[None]] = {}
-    for key, command, story, sequence in rows_of(batches):
-        row = rows.get(key, Row(0, None, {}, -1))
-        if command is None:
-            rows[key] = structs.replace(row, sequence=sequence)
-        else:
+    """_OUTCOMES of the commands that events came from: their bodies are not known, only that they took effect."""
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for partition, key, command, story, sequence, at in rows_of(batches):
             accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
-            by_caller = command.startswith(CALLERS) or command == story  # it begins its story, and came not over HTTP
-            rows[key] = row.after(accepted, None, -1, by_policy=not by_caller)
-    yield from as_batches(((key, to_json(structs.asdict(row))) for key, row in rows.items()), _TAKEN_OVER)
+            # a caller's under an earlier release: it begins its story, and the id is its bare key
+            bare = command == story and not command.startswith(CALLERS)
+            row = OUTCOME_CODEC.encode(row_of(accepted, at, -1, bare=bare))
+            yield partition, key_of(key.decode(), command), row, at
+
+    yield from as_batches(rows(), _OUTCOMES)
 
 
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

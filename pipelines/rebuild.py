@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import pyarrow.dataset as ds
 from msgspec import structs
 from pydantic_core import from_json
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
@@ -39,7 +40,7 @@ from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
 from shared.parking import Wish, partition_of_id
-from shared.topology import Topology
+from shared.topology import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
 _BROKEN = pc.field("problem").is_valid()
@@ -147,6 +148,7 @@ class Rebuild:
         self._refuse_changes(plan)
         for table in self._tables:
             self._write(table)
+        self._write_outcomes(plan)
         self._refuse_changes(plan)
         self._commit(plan)
         shutil.rmtree(self._work)
@@ -247,7 +249,13 @@ class Rebuild:
     def _read_to_the_end(self) -> set[str]:
         """The topics read up to their end: all that aggregates are folded from, and operators' requests."""
         changelogs = {self._old.changelog(table.table).name for table in self._aggregates()}
-        return changelogs | {table.events.name for table in self._aggregates()} | {self._old.parking.name}
+        facts = {table.events.name for table in self._aggregates()}
+        return changelogs | facts | self._known_outcomes() | {self._old.parking.name}
+
+    def _known_outcomes(self) -> set[str]:
+        """The changelog of what the old version knows of commands; none if an earlier release kept that in its rows."""
+        changelog = None if self._old.outcomes is None else self._old.changelog(self._old.outcomes).name
+        return {changelog} if changelog is not None and self._brokers.has(changelog) else set()
 
     # Folding, partition by partition, into files.
 
@@ -313,10 +321,32 @@ class Rebuild:
 
     def _write(self, table: FoldedTable) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
-        changelog = self._new.changelog(table.table).name
-        Reprocessing(self._brokers.bootstrap).empty(changelog)
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        to_topic(rows.select("key", "value", "partition").write, self._brokers.bootstrap, changelog).save()
+        self._replace(self._new.changelog(table.table), rows)
+
+    def _write_outcomes(self, plan: Plan) -> None:
+        """Of commands that are known yet: they don't depend on the fold."""
+        if self._new.outcomes is None:
+            return
+        outcomes = self._outcomes(plan)
+        newest = outcomes.agg(F.max("at").alias("at")).collect()[0].at
+        if newest is not None:
+            outcomes = outcomes.where(F.col("at") >= newest - self._new.outcomes.kept_ms)
+        self._replace(self._new.changelog(self._new.outcomes), outcomes)
+
+    def _outcomes(self, plan: Plan) -> DataFrame:
+        """partition, key, value, at: of the old version's, each once. at: see shared.es.outcomes."""
+        copied = [
+            sources.topic(self._spark, self._brokers.bootstrap, name, self._brokers.starts(name), plan.ends[name]).frame
+            for name in self._known_outcomes()
+        ]
+        records = reduce(DataFrame.unionByName, copied, self._spark.createDataFrame([], sources.RECORDS))
+        last = records.groupBy("partition", "key").agg(F.max_by("value", "offset").alias("value"))
+        return last.where("value IS NOT NULL").withColumn("at", sources.field("at").cast("long"))
+
+    def _replace(self, changelog: Topic, rows: DataFrame) -> None:
+        Reprocessing(self._brokers.bootstrap).empty(changelog)
+        to_topic(rows.select("key", "value", "partition").write, self._brokers.bootstrap, changelog.name).save()
 
 
 def _read(folder: Path) -> ds.Dataset:
@@ -359,7 +389,10 @@ def _taking_over(
     state: bytes | None,
     problem: str | None,
 ) -> tuple[bytes, bytes | None, int, str | None]:
-    """(key, row, events, problem): the outcomes of commands are taken over from the old row."""
+    """(key, row, events, problem): the outcomes that are in the old row, of commands that failed, are taken over.
+
+    So are those of decided ones, if an earlier release wrote it: they move when the engine first writes the row.
+    """
     count = sequence or 0
     if problem is not None:
         return key, None, count, problem

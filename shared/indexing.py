@@ -100,7 +100,7 @@ class Indexes:
 
     def __init__(self, fields: Sequence[str], state_type: Any = Any) -> None:
         self._fields = fields
-        self._read = json_reader({"state": state_type})
+        self._read = json_reader({"state": state_type if fields else Any})  # not every state is pydantic's
         whole = _schema(state_type) if fields else {}
         self.declared = to_json({each: _without_prose(_shapes(whole, each)) for each in fields}) if fields else b""
 

@@ -12,10 +12,15 @@ KEPT_FOR_EVER = -1
 PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
 CHAPTERS = "chapters"
+HOUR_MS = 3_600_000
+IDEMPOTENCY_HOURS_MIN = 24
 ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
 
 _PARTS = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+")
 _LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
+
+
+Cleanup = Literal["delete", "compact", "compact,delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Topic:
     """
 
     name: str
-    cleanup: Literal["delete", "compact"] = "delete"
+    cleanup: Cleanup = "delete"
     retention_ms: int = KEPT_FOR_EVER
 
     def __post_init__(self) -> None:
@@ -57,15 +62,33 @@ class Table:
     field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a row
     that is older than a field counts with the field's default.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
+    kept_ms: how long a row counts after the record that it tells of; for ever by default. Only the engine's own tables
+    lose rows by time, and not before twice as long.
     """
 
     name: str
     source: Topic
     indexes: tuple[str, ...] = ()
     keyed_by_id: bool = True
+    kept_ms: int = KEPT_FOR_EVER
+
+    @property
+    def is_of_commands(self) -> bool:
+        """Whether its rows are aggregates."""
+        return ".commands." in self.source.name
+
+    @property
+    def stored_ms(self) -> int:
+        """How long its rows are stored at least. Clocks may differ, and a restore takes time."""
+        return self.kept_ms if self.kept_ms == KEPT_FOR_EVER else 2 * self.kept_ms
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+
+
+def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:
+    """What became of the commands to the table's aggregates."""
+    return Table(f"{table.name}-outcomes", source=table.source, keyed_by_id=False, kept_ms=hours * HOUR_MS)
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,8 @@ class Topology:
     version: of how the tables are computed. A new version has its own changelogs and positions, which `rebuild` fills
     from history; those of the old version stay as they are.
     history: the aggregate's own events, if its workers answer requests about its past, too.
+    idempotency_hours: how long a command that is sent again has its outcome again, and no second effect, whatever comes
+    between. The same for all workers, as the log decides it; it may be raised at any time.
     """
 
     service: str
@@ -85,6 +110,7 @@ class Topology:
     partitions: int = 8
     version: int = 1
     history: Topic | None = None
+    idempotency_hours: int = IDEMPOTENCY_HOURS_MIN
 
     def __post_init__(self) -> None:
         _check_name(self.service)
@@ -92,6 +118,9 @@ class Topology:
             raise ValueError(f"{self.service}: {self.partitions} partitions; fix: 1 to {PARTITIONS_MAX}")
         if self.version < 1:
             raise ValueError(f"{self.service}: version {self.version}")
+        if self.idempotency_hours < IDEMPOTENCY_HOURS_MIN:
+            least = f"callers repeat for as long; fix: at least {IDEMPOTENCY_HOURS_MIN}"
+            raise ValueError(f"{self.service}: idempotency_hours={self.idempotency_hours}: {least}")
         for topic in self.topics:
             _check_parts(topic.name)
         names = Counter(topic.name for topic in self.all_topics())
@@ -133,13 +162,18 @@ class Topology:
         """Where in `history` the events of each aggregate are; see shared.history."""
         return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
 
+    @cached_property
+    def outcomes(self) -> Table | None:
+        """What became of the commands to this service's aggregates; see shared.es.outcomes."""
+        return next((outcomes_of(each, self.idempotency_hours) for each in self.tables if each.is_of_commands), None)
+
     def needs_every_record(self, processor: str) -> bool:
         """Whether the processor's records can't be discarded: after a missing event, no later one can follow."""
         return self.chapters is not None and processor == self.chapters.name
 
     def all_tables(self) -> tuple[Table, ...]:
         """The declared tables and those of the engine."""
-        return (*self.tables, *filter(None, [self.chapters]), self.parked)
+        return (*self.tables, *filter(None, [self.outcomes, self.chapters]), self.parked)
 
     @property
     def shown_tables(self) -> tuple[Table, ...]:
@@ -148,7 +182,8 @@ class Topology:
 
     def changelog(self, table: Table) -> Topic:
         """The compacted topic that holds the table's latest rows, named as Faust names it."""
-        return Topic(f"{self.group}-{table.name}-changelog", cleanup="compact")
+        cleanup: Cleanup = "compact" if table.stored_ms == KEPT_FOR_EVER else "compact,delete"
+        return Topic(f"{self.group}-{table.name}-changelog", cleanup, table.stored_ms)
 
     def is_changelog(self, name: str, table: Table) -> bool:
         """Whether this is the name of the table's changelog, in this version or another."""

@@ -80,7 +80,7 @@ def _channel(name: str, topic: Topic | None, partitions: int, messages: Iterable
     carried = {message.TYPE: {"$ref": f"#/components/messages/{message.TYPE}"} for message in messages}
     if topic is None:
         return {"address": name, "description": "Another service's; its document describes it.", "messages": carried}
-    settings = {"cleanup.policy": [topic.cleanup], "retention.ms": topic.retention_ms}
+    settings = {"cleanup.policy": topic.cleanup.split(","), "retention.ms": topic.retention_ms}
     kafka = {"topic": name, "partitions": partitions, "topicConfiguration": settings, "bindingVersion": "0.5.0"}
     return {
         "address": name,

@@ -70,9 +70,9 @@ class RowUnreadable(OnefoldError):
 
     code: ClassVar[str] = "row.unreadable"
 
-    def __init__(self, changelog: str, partition: int, key: bytes, error: ValidationError) -> None:
+    def __init__(self, changelog: str, partition: int, key: bytes, error: ValueError) -> None:
         super().__init__(
-            f"{changelog}/{partition}: the row of {key.decode()!r} can't be read: {first_problem(error)}; fix: if a "
+            f"{changelog}/{partition}: the row of {key.decode()!r} can't be read: {_problem(error)}; fix: if a "
             f"later release wrote it, start that one; else give new fields of the state a default, or raise `version` "
             f"in topology.py, then `rebuild`"
         )
@@ -80,6 +80,10 @@ class RowUnreadable(OnefoldError):
 
 class NotReady(OnefoldError):
     """This instance is restoring or rebalancing: the same request will succeed a little later."""
+
+
+def _problem(error: ValueError) -> str:
+    return first_problem(error) if isinstance(error, ValidationError) else str(error)
 
 
 def first_problem(refusal: ValidationError, *within: str) -> str:

@@ -1,8 +1,7 @@
 """What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, takewhile
-from typing import Any, Generic, NotRequired, TypeVar
+from typing import Any, Generic, NotRequired, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.json import Encoder
@@ -14,11 +13,8 @@ from shared.es.roundtrip import check_roundtrip
 
 S = TypeVar("S")
 
-OUTCOMES_KEPT = 32
-"""A command repeated after this many others of its aggregate is decided again: callers' after callers' alone.
-
-As many more are kept of those that failed, so that they can be retried although others were decided meanwhile.
-"""
+FAILURES_KEPT = 32
+"""A command that failed can be retried until as many others of its aggregate have failed after it."""
 
 FAILED = "command.failed"
 TOO_LARGE = "record.too_large"
@@ -51,16 +47,16 @@ class Outcome(Struct, frozen=True, gc=False):
 Recorded = list[Any]
 """[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""
 
-_ACCEPTED_FIELDS = 2
-
 
 # A struct: as immutable as a frozen dataclass or a named tuple, and built in a fraction of their time.
 class Row(Struct, Generic[S], frozen=True, gc=False):
     """An aggregate after `sequence` events.
 
-    outcomes   the latest commands by id, first those that failed, then the others, each oldest first
+    outcomes   of the latest commands that failed, by id, oldest first: an operator may retry them after days. Those of
+               all others are in a table of their own; see shared.es.outcomes
     offset     of the record that last wrote the row, in its source partition; -1 before the first
-    reactions  as outcomes, but of commands that policies sent: those of callers would soon be forgotten among them
+    reactions  empty, but for a row of an earlier release: it kept the latest outcomes of policies' commands here, and
+               of callers' in `outcomes`. They move to their table when the row is next written
     """
 
     sequence: int
@@ -70,19 +66,22 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     reactions: dict[str, Recorded] = {}
 
     def outcome(self, command_id: str, *, by_policy: bool = False) -> Outcome | None:
-        """What became of the command, if it is among the latest: of its own kind, else of the other."""
+        """What became of the command, as far as the row says: of its own kind, else of the other."""
+        if not self.outcomes and not self.reactions:
+            return None
         own, others = (self.reactions, self.outcomes) if by_policy else (self.outcomes, self.reactions)
         recorded = own.get(command_id) or others.get(command_id)
-        if recorded is None:
-            return None
-        sequence, fingerprint, code, detail = (*recorded, None, None)[:4]
-        return Outcome(command_id, sequence, code, detail, fingerprint)
+        return None if recorded is None else _outcome(command_id, recorded)
 
-    def after(self, outcome: Outcome, state: S, offset: int, *, by_policy: bool = False) -> "Row[S]":
-        """The row with `outcome` as its latest; the oldest of its kind is dropped when there are too many."""
-        if by_policy:
-            return Row(outcome.sequence, state, self.outcomes, offset, _with(self.reactions, outcome))
-        return Row(outcome.sequence, state, _with(self.outcomes, outcome), offset, self.reactions)
+    def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
+        """The row after a command. It keeps the outcome if that has failed, and then drops the oldest of too many."""
+        kept = self.outcomes
+        if kept:
+            kept = {id_: recorded for id_, recorded in kept.items() if _has_failed(recorded)}
+        if outcome.failed:
+            others = [(id_, recorded) for id_, recorded in kept.items() if id_ != outcome.command_id]
+            kept = dict([*others, (outcome.command_id, _recorded(outcome))][-FAILURES_KEPT:])
+        return Row(outcome.sequence, state, kept, offset)
 
     def without(self, command_id: str) -> "Row[S]":
         """The row as if the command had never come."""
@@ -92,23 +91,18 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
         )
         return Row(self.sequence, self.state, outcomes, self.offset, reactions)
 
+    @property
+    def decided(self) -> Iterator[tuple[Outcome, bool]]:
+        """The outcomes that an earlier release kept here of decided commands; whether a policy surely sent it."""
+        for kept, by_policy in ((self.outcomes, False), (self.reactions, True)):
+            for id_, recorded in kept.items():
+                if not _has_failed(recorded):
+                    yield _outcome(id_, recorded), by_policy
 
-def _with(kept: dict[str, Recorded], outcome: Outcome) -> dict[str, Recorded]:
-    if outcome.failed:
-        failures = [id_ for id_ in _failures(kept) if id_ != outcome.command_id][1 - OUTCOMES_KEPT :]
-        others = {id_: recorded for id_, recorded in kept.items() if not _has_failed(recorded)}
-        return {id_: kept[id_] for id_ in failures} | {outcome.command_id: _recorded(outcome)} | others
-    outcomes = kept.copy()  # once an entry is deleted, {**kept} takes five times as long
-    outcomes[outcome.command_id] = _recorded(outcome)
-    if len(outcomes) > OUTCOMES_KEPT:
-        oldest = next(iter(outcomes))
-        if _has_failed(outcomes[oldest]):
-            failed = sum(1 for _ in _failures(outcomes))
-            if len(outcomes) - failed <= OUTCOMES_KEPT:
-                return outcomes
-            oldest = next(islice(outcomes, failed, None))
-        del outcomes[oldest]
-    return outcomes
+
+def _outcome(command_id: str, recorded: Recorded) -> Outcome:
+    sequence, fingerprint, code, detail = (*recorded, None, None)[:4]
+    return Outcome(command_id, sequence, code, detail, fingerprint)
 
 
 def _recorded(outcome: Outcome) -> Recorded:
@@ -117,20 +111,26 @@ def _recorded(outcome: Outcome) -> Recorded:
     return [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
 
 
-def _failures(outcomes: dict[str, Recorded]) -> Iterator[str]:
-    """Their ids: they come first, so that none of the others has to be looked at."""
-    return takewhile(lambda id_: _has_failed(outcomes[id_]), outcomes)
-
-
 def _has_failed(recorded: Recorded) -> bool:
     return len(recorded) > _ACCEPTED_FIELDS and recorded[_ACCEPTED_FIELDS] in FAILURES
 
 
+_ACCEPTED_FIELDS = 2
 _outcomes_json = Encoder().encode  # as pydantic writes them, in less than half the time
 
 
 def _reactions_field(row: Row[Any]) -> bytes:
     return b',"reactions":' + _outcomes_json(row.reactions) if row.reactions else b""
+
+
+class Codec(Protocol[S]):
+    """Reads and writes the rows of a table. All but `encode_checked` raise ValueError for what they can't read."""
+
+    @property
+    def state_type(self) -> Any: ...
+    def encode_checked(self, rows: Sequence[Row[S]]) -> list[bytes]: ...
+    def decode(self, raw: bytes) -> Row[S]: ...
+    def decode_whole(self, raw: bytes) -> Row[S]: ...
 
 
 class RowCodec(Generic[S]):
@@ -154,7 +154,7 @@ class RowCodec(Generic[S]):
         self._validate_states = TypeAdapter(list[state_type]).validator.validate_json
 
     def encode(self, row: Row[S]) -> bytes:
-        """{"sequence", "state", "outcomes", "reactions" if there are any, "offset"}: equal rows give equal bytes."""
+        """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
         reactions = {"reactions": row.reactions} if row.reactions else {}
         return to_json(
             {"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, **reactions, "offset": row.offset}

@@ -24,21 +24,26 @@ class Step(Struct, Generic[S], frozen=True, gc=False):
     repeated: bool
 
 
-def step(decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int) -> Step[S]:
-    """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events."""
-    digest, by_policy = fingerprint(command.data), command.causation_id is not None
-    known = row.outcome(command.command_id, by_policy=by_policy) or _known_by_key(row, command)
-    # an earlier release let callers use up the ids of policies' commands, which can be worked out
-    if known is not None and (not by_policy or command.command_id in row.reactions or known.is_of(digest)):
-        return Step(row, (), known, repeated=True)
+def step(
+    decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int, known: Outcome | None = None
+) -> Step[S]:
+    """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events.
+
+    known: the outcome of an earlier record of the same command, unless that is in the row.
+    """
+    digest = fingerprint(command.data)
+    earlier = known or _known_in_row(row, command, digest)
+    if earlier is not None:
+        return Step(row, (), earlier, repeated=True)
     try:
         facts = decider.decide(command.data, row.state)
     except DomainError as refusal:
-        detail = str(refusal)[:DETAIL_MAX_CHARS]  # it may quote the command, and the row keeps many
+        # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable
+        detail = str(refusal)[:DETAIL_MAX_CHARS].encode(errors="replace").decode()
         outcome = Outcome(command.command_id, row.sequence, refusal.code, detail, digest)
-        return Step(row.after(outcome, row.state, offset, by_policy=by_policy), (), outcome, repeated=False)
+        return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
     outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
-    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset, by_policy=by_policy)
+    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
     return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
 
 
@@ -47,8 +52,19 @@ def failed(
 ) -> Step[S]:
     """The result of a command that could not be handled: its outcome says so, and it has no other effect."""
     outcome = Outcome(command.command_id, row.sequence, code, detail, fingerprint(command.data))
-    after = row.after(outcome, row.state, offset, by_policy=command.causation_id is not None)
-    return Step(after, (), outcome, repeated=False)
+    return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+
+
+def _known_in_row(row: Row[S], command: CommandEnvelope[C], digest: str) -> Outcome | None:
+    """That of a command that failed; in a row of an earlier release, also of one that was decided."""
+    if not row.outcomes and not row.reactions:
+        return None
+    by_policy = command.causation_id is not None
+    known = row.outcome(command.command_id, by_policy=by_policy) or _known_by_key(row, command)
+    # an earlier release let callers use up the ids of policies' commands, which can be worked out
+    if known is None or known.failed or not by_policy or command.command_id in row.reactions or known.is_of(digest):
+        return known
+    return None
 
 
 def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:

@@ -5,6 +5,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
 from shared.es.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
 from shared.es.message import Command
+from shared.es.outcomes import recalled
 from shared.es.personal import personal_fields
 from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
@@ -35,7 +37,7 @@ from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.persons import Forgotten, check_person_keys
 from shared.positions import Partition, format_positions
 from shared.sealing import sealer
-from shared.topology import Table
+from shared.topology import Table, outcomes_of
 
 DEFAULT_WAIT_S = 10.0
 HAD_NO_EFFECT = (
@@ -140,7 +142,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
     201: {"model": Accepted, "description": "It took effect"},
-    404: {"model": Problem, "description": "Not decided yet, or too many later commands of the aggregate"},
+    404: {"model": Problem, "description": "Not decided yet, or too long ago"},
     409: {"model": Problem, "description": "It was refused; `code` says why"},
     500: {"model": Problem, "description": "It could not be handled, and has had no effect"},
 }
@@ -149,13 +151,6 @@ OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
 def _id_of(request: Request, key: str) -> str:
     caller = caller_of(request)
     return callers_id(caller.subject if caller else "", key)
-
-
-def _known(request: Request, row: Row[Any], asked: str) -> Outcome | None:
-    """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
-    own = own_rows(request)
-    by_id = row.outcome(asked) if own is None or own.has(row.state) else None
-    return row.outcome(_id_of(request, asked)) or by_id
 
 
 def _check_command(own: OwnRows | None, command: Command) -> None:
@@ -186,6 +181,7 @@ class Commands:
         self._peers = peers
         self._codec = decider.command_codec
         self._table = table
+        self._outcomes = node.topology.outcomes or outcomes_of(table)
         self._sealer = sealer(node.settings)
         types: Sequence[type[Command]] = decider.commands
         if any(map(personal_fields, types)):
@@ -196,7 +192,7 @@ class Commands:
         key, own = check_aggregate_id(aggregate_id).encode(), own_rows(request)
         _check_command(own, command)
         partition = self._node.partition(key)
-        if not self._node.serves(self._table, partition):
+        if not self._serves(partition):
             owner = self._node.owner(self._table, partition)
             return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
         if own is not None:
@@ -226,6 +222,9 @@ class Commands:
         answered = self._headers(aggregate_id, headers.key, partition, {**positions, **appended})
         return self._outcome(outcome, fingerprint(read), headers.key, answered)
 
+    def _serves(self, partition: int) -> bool:
+        return all(self._node.serves(table, partition) for table in (self._table, self._outcomes))
+
     async def _sealed(self, command: Command, aggregate_id: str) -> Command:
         """The command without readable personal fields. Raises Forgotten, NotReady and RequestValidationError."""
         try:
@@ -236,7 +235,7 @@ class Commands:
     def _forgotten(self, request: Request, error: Forgotten, aggregate_id: str, partition: int, key: str) -> Response:
         """Raises the error again for a command that was not decided before."""
         row = self._node.read(self._table, partition, aggregate_id.encode())
-        if row is None or _known(request, row, key) is None:
+        if row is None or self._known(request, row, aggregate_id, partition, key) is None:
             raise error
         detail = f"{error}; a command with this Idempotency-Key was decided before: its outcome is at the Location"
         return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, key, partition, row))
@@ -269,16 +268,24 @@ class Commands:
         ) -> Response:
             return await self._decided(request, aggregate_id, command_id)
 
+    def _known(self, request: Request, row: Row[Any], aggregate_id: str, partition: int, asked: str) -> Outcome | None:
+        """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
+        own = own_rows(request)
+        ids = [_id_of(request, asked), *([asked] if own is None or own.has(row.state) else [])]
+        get = partial(self._node.read, self._outcomes, partition)
+        found = (recalled(get, aggregate_id, each) or row.outcome(each) for each in ids)
+        return next(filter(None, found), None)
+
     async def _decided(self, request: Request, aggregate_id: str, command_id: str) -> Response:
-        """The outcome of a command: 201, 409, 500; 404 when it is not, or no longer, among the aggregate's latest."""
+        """The outcome of a command: 201, 409, 500; 404 when it is not, or no longer, known."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
-        if not self._node.serves(self._table, partition):
+        if not self._serves(partition):
             return await self._peers.forward(request, self._node.owner(self._table, partition))
         row = self._node.read(self._table, partition, key)
-        outcome = _known(request, row, command_id) if row else None
+        outcome = self._known(request, row, aggregate_id, partition, command_id) if row else None
         if row is None or outcome is None:
-            detail = f"command {command_id} is not decided yet, or was forgotten after too many later ones"
+            detail = f"command {command_id} is not decided yet, or was decided too long ago"
             return problem(404, "command.unknown", detail)
         headers = self._at_row(aggregate_id, command_id, partition, row)
         return self._outcome(outcome, outcome.fingerprint, command_id, headers)

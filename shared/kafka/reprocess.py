@@ -30,7 +30,7 @@ from shared.kafka.wishes import wishes
 from shared.parking import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
 from shared.positions import Partition
 from shared.replay import Replay
-from shared.topology import Topic, Topology
+from shared.topology import Cleanup, Topic, Topology
 
 _PAUSE_S = 0.2
 
@@ -122,9 +122,9 @@ class Reprocessing:
         notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
         self._brokers.commit_with(plan.group, _by_topic(later), notes)
 
-    def empty(self, changelog: str) -> None:
+    def empty(self, changelog: Topic) -> None:
         """Deletes the changelog's records; nobody may write it meanwhile."""
-        self._empty(changelog, self._filled(changelog))
+        self._empty(changelog.name, self._filled(changelog.name), changelog.cleanup)
 
     def refuse_members(self, group: str) -> None:
         """Raises GroupIsLive, naming the members, if there are any."""
@@ -175,7 +175,7 @@ class Reprocessing:
         starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
         return [ToEmpty(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
 
-    def _empty(self, changelog: str, parts: Iterable[ToEmpty]) -> None:
+    def _empty(self, changelog: str, parts: Iterable[ToEmpty], cleanup: Cleanup = "compact") -> None:
         """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
         ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
         try:
@@ -183,7 +183,7 @@ class Reprocessing:
                 self._set_cleanup(changelog, "compact,delete")
                 self._delete(ends)
         finally:
-            self._set_cleanup(changelog, "compact")
+            self._set_cleanup(changelog, cleanup)
 
     def _set_cleanup(self, topic: str, policy: str) -> None:
         try:

@@ -17,7 +17,7 @@ from faust.auth import SASLCredentials
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
-from shared.es.row import RowCodec
+from shared.es.row import Codec
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.provision import require_topics
@@ -30,7 +30,7 @@ from shared.streams.internals import EngineTableManager, EngineTransport, Engine
 from shared.streams.processors import Processor
 from shared.streams.store import RowStore
 from shared.streams.wiring import codecs_of, wired
-from shared.topology import Table, Topology
+from shared.topology import KEPT_FOR_EVER, Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
 HEARTBEAT_S = 1.0  # at most; also how soon the others learn that a worker has left
@@ -45,6 +45,7 @@ class RowTable(faust.Table[bytes, bytes]):
     app: WorkerApp
     indexes: tuple[str, ...] = ()
     state_type: Any = Any
+    stored_ms: int = KEPT_FOR_EVER
 
     def _new_store(self) -> RowStore:
         directory = self.app.settings.store_dir(self.app.topology.group)
@@ -60,6 +61,7 @@ class RowTable(faust.Table[bytes, bytes]):
             key_serializer="raw",
             value_serializer="raw",
             state_type=self.state_type,
+            stored_ms=self.stored_ms,
         )
 
 
@@ -119,10 +121,11 @@ class WorkerApp(faust.App):
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self._http = http
 
-    def _row_table(self, table: Table, codec: RowCodec[Any] | None) -> RowTable:
+    def _row_table(self, table: Table, codec: Codec[Any] | None) -> RowTable:
         """A new table that is registered with Faust."""
         made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
         made.indexes = table.indexes
+        made.stored_ms = table.stored_ms
         made.state_type = Any if codec is None else codec.state_type
         self.tables.add(made)
         return made

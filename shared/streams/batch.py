@@ -10,10 +10,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from pydantic import ValidationError
-
 from shared.es.errors import NotReady, RowUnreadable
-from shared.es.row import Outcome, Row, RowCodec
+from shared.es.row import Codec, Outcome, Row
 from shared.kafka.murmur2 import check_home
 from shared.kafka.transactions import BY_KEY, Record
 from shared.positions import Partition
@@ -38,6 +36,9 @@ class SourceRecord(Protocol):
     def key(self) -> bytes | None: ...
     @property
     def value(self) -> bytes | None: ...
+    @property
+    def timestamp(self) -> int:
+        """When it was appended, by its broker, in ms since the epoch."""
 
 
 class RowUnwritable(Exception):
@@ -56,7 +57,12 @@ WORKER_FAILURES = (NotReady, StoreFailed)
 
 
 class Rows:
-    """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows."""
+    """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows.
+
+    outcomes: the table of what became of the commands, beside that of their aggregates.
+    """
+
+    outcomes: Rows | None = None
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class Rows:
         store: RowStore,
         partition: int,
         partitions: int | None,
-        codec: RowCodec[Any],
+        codec: Codec[Any],
         pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
         *,
         careful: bool = False,
@@ -96,7 +102,7 @@ class Rows:
             return None
         try:
             return self.codec.decode_whole(value)
-        except ValidationError as error:
+        except ValueError as error:
             raise RowUnreadable(self.changelog, self.partition, key, error) from None
 
     def put(self, key: bytes, row: Row[Any] | None) -> None:

@@ -15,11 +15,10 @@ from typing import Any
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from pydantic import ValidationError
 
 from shared.changes import Change, Feed
 from shared.es.errors import NotReady, RowUnreadable
-from shared.es.row import RowCodec
+from shared.es.row import Codec
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +45,7 @@ class Changelogs:
         self,
         changelog: str,
         partitions: int,
-        codec: RowCodec[Any],
+        codec: Codec[Any],
         after: Mapping[int, int | None],
         key: bytes | None = None,
     ) -> AsyncIterator[Feed]:
@@ -124,18 +123,18 @@ class Changelogs:
             await reader.stop()
 
 
-async def _fetched(reader: AIOKafkaConsumer, codec: RowCodec[Any], key: bytes | None) -> Sequence[Change]:
+async def _fetched(reader: AIOKafkaConsumer, codec: Codec[Any], key: bytes | None) -> Sequence[Change]:
     fetched = await reader.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
     return [
         _change(record, codec) for records in fetched.values() for record in records if key is None or record.key == key
     ]
 
 
-def _change(record: Any, codec: RowCodec[Any]) -> Change:
+def _change(record: Any, codec: Codec[Any]) -> Change:
     """Raises RowUnreadable."""
     try:
         row = codec.decode(record.value) if record.value else None
-    except ValidationError as error:
+    except ValueError as error:
         raise RowUnreadable(record.topic, record.partition, record.key, error) from error
     return Change(record.partition, record.offset, record.key, row)
 
@@ -147,7 +146,7 @@ class _Tailer:
     failed, or was stopped.
     """
 
-    def __init__(self, reader: AIOKafkaConsumer, changelog: str, partitions: int, codec: RowCodec[Any]) -> None:
+    def __init__(self, reader: AIOKafkaConsumer, changelog: str, partitions: int, codec: Codec[Any]) -> None:
         self.changelog = changelog
         self.codec = codec
         self.next: dict[int, int] = {}

@@ -520,7 +520,7 @@ class Engine(Service):
                 note = await self._wishes.fulfil(
                     wish,
                     self._parking(record.partition),
-                    partial(self._retry, refusal),
+                    partial(self._retry, refusal, record.timestamp),
                     self._batch.bury,
                     FULL_RECORDS if refusal is None else 1,
                 )
@@ -530,14 +530,25 @@ class Engine(Service):
             self._batch.advance(source.partition, source.position, 1)
         return len(records)
 
-    def _retry(self, refusal: Refusal | None, processor: Processor, record: ReadRecord) -> Failure | None:
-        """refusal: of what the retry of more than this record leads to, and the second time of what this one does."""
+    def _retry(
+        self, refusal: Refusal | None, asked_ms: int, processor: Processor, record: ReadRecord
+    ) -> Failure | None:
+        """refusal: of what the retry of more than this record leads to, and the second time of what this one does.
+
+        asked_ms: when an operator asked for it, by the broker.
+        """
         if refusal is not None and refusal.times == TIMES_REFUSED:
             return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
-        return processor.attempt(record, self._rows_of(processor, record.partition), self._batch, retried=True)
+        rows = self._rows_of(processor, record.partition)
+        return processor.attempt(record, rows, self._batch, retried_ms=asked_ms)
 
     def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
-        return None if processor.table is None else self._rows(processor.table, partition)
+        if processor.table is None:
+            return None
+        rows = self._rows(processor.table, partition)
+        if processor.outcomes is not None:
+            rows.outcomes = self._rows(processor.outcomes, partition)
+        return rows
 
     def _rows(self, table: Table, partition: int) -> Rows:
         place = (self.replicas.changelog(table), partition)
@@ -713,8 +724,7 @@ class Engine(Service):
         return [
             each.name
             for each in self._processors[source]
-            if topic in [to.name for to in each.writes]
-            or (each.table is not None and topic == self.replicas.changelog(each.table))
+            if topic in [to.name for to in each.writes] or topic in map(self.replicas.changelog, each.tables)
         ]
 
     async def _heal(self, failure: StoreFailed) -> None:
@@ -835,7 +845,7 @@ class Engine(Service):
     def _refuse_strays(self, sources: Iterable[TopicPartition], active: Set[TopicPartition]) -> None:
         """Raises MixedReleases for a source whose processors' rows are not assigned with it."""
         for tp in sources:
-            tables = [each.table for each in self._processors[tp.topic] if each.table is not None]
+            tables = [table for each in self._processors[tp.topic] for table in each.tables]
             for table in (*tables, self.topology.parked):
                 rows = TopicPartition(self.replicas.changelog(table), tp.partition)
                 if rows not in active:

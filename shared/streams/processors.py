@@ -13,8 +13,10 @@ from shared.es.envelope import CommandEnvelope, EventCodec, EventEnvelope
 from shared.es.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
 from shared.es.ids import CALLERS, check_aggregate_id
 from shared.es.message import Event
-from shared.es.row import FAILED, TOO_LARGE, Outcome, Row, RowCodec
-from shared.es.step import failed, fingerprint, step
+from shared.es.outcomes import key_of as outcome_key
+from shared.es.outcomes import known, moved, row_of
+from shared.es.row import FAILED, TOO_LARGE, Codec, Outcome, Row, RowCodec
+from shared.es.step import Step, failed, fingerprint, step
 from shared.es.upcasting import Upcasters
 from shared.history import Chapter, continued, key_of, number_of
 from shared.parking import Failure
@@ -22,7 +24,7 @@ from shared.policy import Reaction
 from shared.read_model import ReadModel
 from shared.streams.batch import WORKER_FAILURES, Batch, Refusal, Rows, SourceRecord
 from shared.streams.parking import Parking
-from shared.topology import Table, Topic
+from shared.topology import Table, Topic, outcomes_of
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +33,8 @@ BEHIND = Failure("behind", "an earlier record of this key is parked")
 
 
 class Processor(ABC):
-    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows.
+    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows, `outcomes` for
+    those that decide commands; the rows of that table are the `outcomes` of their own.
 
     name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.replay.Replayable.
@@ -42,12 +45,18 @@ class Processor(ABC):
     name: str
     source: Topic
     table: Table | None = None
-    codec: RowCodec[Any] | None = None
+    outcomes: Table | None = None
+    codec: Codec[Any] | None = None
     delay_s: float = 0.0
     repeatable: bool = False
     copies: Sequence[Topic] = ()
     writes: Sequence[Topic] = ()
     facts: Topic | None = None
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """All that it writes."""
+        return [table for table in (self.table, self.outcomes) if table is not None]
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""
@@ -60,13 +69,19 @@ class Processor(ABC):
                 park(self.name, record, failure)
 
     def attempt(
-        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried_ms: int | None = None
     ) -> Failure | None:
-        """Handle one record, or return why it can't be handled, with nothing changed. retried: it was parked."""
+        """Handle one record, or return why it can't be handled, with nothing changed.
+
+        retried_ms: if it was parked, when an operator asked for another try, by the broker.
+        """
         if batch.refused and (refusal := self.refusal(record, batch)):
             return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
         try:
-            (self.retry if retried else self.handle)(record, rows, batch)
+            if retried_ms is None:
+                self.handle(record, rows, batch)
+            else:
+                self.retry(record, rows, batch, retried_ms)
         except UnknownType as unknown:
             return None if self.passes_over(unknown.message_type) else Failure(unknown.code, unknown.reason)
         except BadMessage as bad:
@@ -98,8 +113,8 @@ class Processor(ABC):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         """All or nothing: raise before the batch is touched."""
 
-    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        """As `handle`, for a record that was parked."""
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
+        """As `handle`, for a record that was parked. asked_ms: see `attempt`."""
         self.handle(record, rows, batch)
 
 
@@ -145,6 +160,7 @@ class Aggregate(Processor):
         self.name = table.name
         self.source = table.source
         self.table = table
+        self.outcomes = outcomes_of(table)
         self.codec = decider.row_codec
         self.decider = decider
         self.events = self.facts = events
@@ -155,28 +171,36 @@ class Aggregate(Processor):
         return failure.code in (Unknown.code, RowUnreadable.code)
 
     def attempt(
-        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried: bool = False
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried_ms: int | None = None
     ) -> Failure | None:
-        failure = super().attempt(record, rows, batch, retried=retried)
+        failure = super().attempt(record, rows, batch, retried_ms=retried_ms)
         if failure is None or failure.code not in (BUG, TOO_LARGE):
             return failure
         told = failure if failure.code == TOO_LARGE else Failure(FAILED, failure.reason)
-        return self._record(record, rows, batch, told)
+        return self._record(record, rows, batch, told, max(record.timestamp, retried_ms or 0))
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         command, row = self._read(record, rows)
         if record.offset > row.offset:  # else the row already includes this command
-            self._decide(record, command, row, rows, batch)
+            self._decide(record, command, row, rows, batch, record.timestamp)
 
-    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
         command, row = self._read(record, rows)
-        known = row.outcome(command.command_id, by_policy=command.causation_id is not None)
+        at = max(record.timestamp, asked_ms)  # its repeats are known from now on, however old it is
+        decided = self._known(command, rows, at)
+        told = decided or row.outcome(command.command_id, by_policy=command.causation_id is not None)
         if record.offset > row.offset:
-            self._decide(record, command, row, rows, batch)
-        elif known is None:
+            self._decide(record, command, row, rows, batch, at)
+        elif told is None:
             raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
-        elif known.failed:  # else a repeat of it was decided
-            self._decide(record, command, row.without(command.command_id), rows, batch)
+        elif told.failed:  # else a repeat of it was decided
+            self._decide(record, command, row.without(command.command_id), rows, batch, at)
+
+    def _known(self, command: CommandEnvelope[Any], rows: Rows | None, at: int) -> Outcome | None:
+        assert rows is not None
+        assert rows.outcomes is not None
+        assert self.outcomes is not None
+        return known(rows.outcomes.get, command, at, self.outcomes.kept_ms)
 
     def _read(self, record: SourceRecord, rows: Rows | None) -> tuple[CommandEnvelope[Any], Row[Any]]:
         assert rows is not None
@@ -187,21 +211,31 @@ class Aggregate(Processor):
         return command, rows.get(key) or self.decider.initial_row
 
     def _decide(
-        self, record: SourceRecord, command: CommandEnvelope[Any], row: Row[Any], rows: Rows | None, batch: Batch
+        self,
+        record: SourceRecord,
+        command: CommandEnvelope[Any],
+        row: Row[Any],
+        rows: Rows | None,
+        batch: Batch,
+        at: int,
     ) -> None:
+        """at: when it is decided, by the brokers' time in the log."""
         assert rows is not None
         key = command.aggregate_id.encode()
-        done = step(self.decider, row, command, max(record.offset, row.offset))
+        done = step(self.decider, row, command, max(record.offset, row.offset), self._known(command, rows, at))
         if not done.repeated:
-            rows.put(key, done.row)
+            self._put(rows, command, row, done, record.offset, at)
         elif not done.outcome.is_of(fingerprint(command.data)):
             self._lost(record, command, done.outcome, batch)
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
 
-    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch, failure: Failure) -> Failure:
-        """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat."""
+    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch, failure: Failure, at: int) -> Failure:
+        """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat.
+
+        at: as in `_decide`.
+        """
         assert rows is not None
         detail = failure.reason if failure.code == TOO_LARGE else None  # a bug's words are no caller's
         try:
@@ -211,9 +245,21 @@ class Aggregate(Processor):
             return failure
         refusal = self.refusal(record, batch)
         if refusal is None or refusal.times == 1:  # else not even the outcome fits the row
-            rows.put(command.aggregate_id.encode(), done.row)
+            self._put(rows, command, row, done, record.offset, at)
         batch.outcomes.append((command.aggregate_id, done.outcome))
         return failure
+
+    def _put(
+        self, rows: Rows, command: CommandEnvelope[Any], before: Row[Any], done: Step[Any], offset: int, at: int
+    ) -> None:
+        """Write the aggregate's row, and the outcome beside it, except one that failed: that is in the row."""
+        assert rows.outcomes is not None
+        rows.put(command.aggregate_id.encode(), done.row)
+        for key, earlier in moved(before, command.aggregate_id, at, offset):
+            rows.outcomes.put(key, earlier)
+        if not done.outcome.failed:
+            key = outcome_key(command.aggregate_id, command.command_id)
+            rows.outcomes.put(key, row_of(done.outcome, at, offset))
 
     def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
         """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""

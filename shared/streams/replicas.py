@@ -11,15 +11,14 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from pydantic import ValidationError
 
 from shared.es.errors import NotReady, RowUnreadable
-from shared.es.row import Row, RowCodec
+from shared.es.row import Codec, Row
 from shared.kafka.reader import ReadRecord
 from shared.positions import Partition
 from shared.streams.batch import Rows
 from shared.streams.store import RowStore, StoreFailed
-from shared.topology import Table, Topology
+from shared.topology import KEPT_FOR_EVER, Table, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +101,7 @@ def time_left_s(records: int, per_s: float | None) -> float | None:
 class Replicas:
     """Written on the worker's loop and by its commits; rows may be read from any thread."""
 
-    def __init__(self, topology: Topology, stores: Mapping[str, RowStore], codecs: Mapping[str, RowCodec[Any]]) -> None:
+    def __init__(self, topology: Topology, stores: Mapping[str, RowStore], codecs: Mapping[str, Codec[Any]]) -> None:
         """stores and codecs: by the table's name."""
         self.held: dict[TopicPartition, Replica] = {}
         self._topology = topology
@@ -153,7 +152,7 @@ class Replicas:
 
     # Reading rows. The partition must be held here.
 
-    def codec(self, table: Table) -> RowCodec[Any]:
+    def codec(self, table: Table) -> Codec[Any]:
         return self._codecs[table.name]
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
@@ -162,7 +161,7 @@ class Replicas:
             value = store.get(partition, key)
         try:
             return None if value is None else self._codecs[table.name].decode(value)
-        except ValidationError as error:
+        except ValueError as error:
             raise RowUnreadable(self.changelog(table), partition, key, error) from None
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
@@ -239,7 +238,8 @@ class Replicas:
             position = end  # still owned, and nobody else has written
         # equal to the start, too: all the store's rows come from records that are gone
         if position > end or 0 < position <= start:
-            log.warning(
+            tell = log.warning if table.stored_ms == KEPT_FOR_EVER else log.info  # retention removes rows of the latter
+            tell(
                 "the local store does not match its changelog and is wiped",
                 changelog=tp,
                 had=position,

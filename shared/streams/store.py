@@ -19,6 +19,7 @@ import structlog
 from faust.stores.base import SerializedStore
 from faust.types import TP
 from rocksdict import (
+    AccessType,
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
@@ -33,6 +34,7 @@ from rocksdict import (
 
 from shared import indexing
 from shared.es.errors import NotReady
+from shared.topology import KEPT_FOR_EVER
 
 log = structlog.get_logger(__name__)
 
@@ -67,12 +69,25 @@ class RowStore(SerializedStore[bytes, bytes]):
     """Encoded rows by (partition, key). Written by the engine only, readable at any time."""
 
     def __init__(
-        self, path: Path, indexes: Sequence[str], *args: object, state_type: Any = Any, **kwargs: object
+        self,
+        path: Path,
+        indexes: Sequence[str],
+        *args: object,
+        state_type: Any = Any,
+        stored_ms: int = KEPT_FOR_EVER,
+        **kwargs: object,
     ) -> None:
-        """state_type: of the rows' states, for values that an older row lacks."""
+        """state_type: of the rows' states, for values that an older row lacks.
+
+        stored_ms: how long rows are kept after they were written here, by this machine's clock. Compactions remove them
+        later, those of a store that is not written any more after 30 days.
+        """
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._directory = path
         self._indexes = indexing.Indexes(indexes, state_type)
+        # the values of a store with a limit have another format; a table has one from its first row on, or never
+        self._access = None if stored_ms == KEPT_FOR_EVER else AccessType.with_ttl(stored_ms // 1000)
+        self._origins: dict[int, bytes] = {}
         self._dbs: dict[int, Rdict] = {}
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
@@ -138,6 +153,8 @@ class RowStore(SerializedStore[bytes, bytes]):
                 batch.put(key, value)
         if changelog_offset is not None:
             batch.put(OFFSET_KEY, b"%d" % changelog_offset)
+            if self._access is not None:  # else it would be removed before the offset
+                batch.put(ORIGIN_KEY, self._origins[partition])
         return batch
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -186,6 +203,7 @@ class RowStore(SerializedStore[bytes, bytes]):
     def _check_origin(self, partition: int, changelog_id: str) -> None:
         """Wipe a store of another changelog, or written with other indexes, so that it is restored."""
         origin = changelog_id.encode() + b"\x00" + self._indexes.declared
+        self._origins[partition] = origin
         found = self._dbs[partition].get(ORIGIN_KEY) or b""
         if found == origin:
             return
@@ -203,7 +221,7 @@ class RowStore(SerializedStore[bytes, bytes]):
         path = self._path(partition)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _open_when_free(path)
+            return _open_when_free(path, self._access)
         except Exception as error:
             if _is_in_use(path, error):  # wiping it would damage a running worker
                 raise
@@ -211,7 +229,7 @@ class RowStore(SerializedStore[bytes, bytes]):
                 raise OSError(f"{error}; fix: raise the limit of open files, `ulimit -n`") from error
             log.warning("a local store is unreadable and is wiped", path=str(path), error=str(error))
             self.wipe(partition)
-            return _open_and_check(path)
+            return _open_and_check(path, self._access)
 
     # Faust's store interface.
 
@@ -268,12 +286,12 @@ class RowStore(SerializedStore[bytes, bytes]):
         raise NotImplementedError("the changelog is the backup")
 
 
-def _open_when_free(path: Path) -> Rdict:
+def _open_when_free(path: Path, access: AccessType | None) -> Rdict:
     """The store in this folder, once nobody uses it any more. Raises rocksdict's Exception."""
     deadline = time.monotonic() + RELEASE_S
     while True:
         try:
-            return _open_and_check(path)
+            return _open_and_check(path, access)
         except Exception as error:
             if not _is_in_use(path, error) or time.monotonic() >= deadline:
                 raise
@@ -285,9 +303,12 @@ def _is_in_use(path: Path, error: Exception) -> bool:
     return str(path / "LOCK") in str(error)
 
 
-def _open_and_check(path: Path) -> Rdict:
+def _open_and_check(path: Path, access: AccessType | None) -> Rdict:
     """The store in this folder. Raises rocksdict's Exception when its files are damaged."""
-    db = Rdict(str(path), options=_options())
+    options = _options()
+    # unless the family is named, a store that is opened again takes all rows for too old, once they are compacted
+    families = None if access is None else {"default": options}
+    db = Rdict(str(path), options, families, access or AccessType.read_write())
     try:
         db.get(OFFSET_KEY)
     except Exception:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from shared.es.row import RowCodec
+from shared.es.outcomes import OUTCOME_CODEC
+from shared.es.row import Codec
 from shared.indexing import kinds
 from shared.parking import PARKED_CODEC
 from shared.streams.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor
@@ -101,7 +102,7 @@ def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
 def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:
     for each in processors:
         for topic in () if each.repeatable else (each.source, *each.writes):
-            if topic.cleanup == "compact":
+            if "compact" in topic.cleanup:
                 raise ValueError(
                     f"{topology.service}: {topic.name} is compacted, so all but the last record of each key are lost, "
                     f"handled or not; fix: leave out its `cleanup` in topology.py"
@@ -140,7 +141,7 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     """The processors by the name of their source. Raises ValueError for those that can't share a worker.
 
     The parking topic has no processor: the engine itself does what operators wish. Listeners get in `own` the event
-    types of the aggregate whose topic they read.
+    types of the aggregate whose topic they read. Aggregates get the table of their commands' outcomes.
     """
     _refuse_ambiguous(processors)
     found: dict[str, list[Processor]] = {topology.parking.name: []}
@@ -152,16 +153,18 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
             f"topic of its own"
         )
     for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
+        aggregate.outcomes = topology.outcomes or aggregate.outcomes
         for reader in found.get(aggregate.events.name, []):
             if isinstance(reader, Listener):
                 reader.own = frozenset(event.TYPE for event in aggregate.decider.events)
     return found
 
 
-def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, RowCodec[Any]]:
+def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, Codec[Any]]:
     """The codecs of all tables that have rows, by the table's name."""
     filled = {each.table.name: each.codec for each in processors if each.table is not None and each.codec is not None}
-    return {topology.parked.name: PARKED_CODEC, **filled}
+    outcomes = dict[str, Codec[Any]]({topology.outcomes.name: OUTCOME_CODEC} if topology.outcomes else {})
+    return {topology.parked.name: PARKED_CODEC, **outcomes, **filled}
 
 
 def _refuse_ambiguous(processors: Sequence[Processor]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from shared.es.outcomes import OUTCOME_CODEC
 from shared.es.row import Outcome, Row
 from shared.kafka.transactions import Record
 from shared.streams.batch import Batch, Rows, SourceRecord
@@ -32,12 +33,13 @@ class Said:
     value: bytes
     offset: int
     partition: int = 0
+    timestamp: int = 0
 
 
 class Conversation:
     """Every record is encoded, decoded and handled by the processors a worker would run.
 
-    log: everything said, by topic. outcomes: of every command, with its aggregate's id.
+    log: everything said, by topic. outcomes: of every command, with its aggregate's id. Time stands still.
     """
 
     def __init__(self, processors: Iterable[Processor]) -> None:
@@ -84,7 +86,7 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, said: Said) -> None:
-        batch = _handled(processor, self._tables[processor.table], [said])
+        batch = _handled(processor, self._tables[processor.table], self._tables[processor.outcomes], [said])
         self.outcomes += batch.outcomes
         for record in batch.records:
             assert record.key is not None
@@ -94,19 +96,22 @@ class Conversation:
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
     memory = _Memory()
-    batch = _handled(processor, memory, records)
+    batch = _handled(processor, memory, _Memory(), records)
     return dict(memory), batch.records
 
 
-def _handled(processor: Processor, memory: _Memory, records: Iterable[SourceRecord]) -> Batch:
-    """What the records lead to; `memory` has and gets the processor's rows, if it keeps any."""
+def _handled(processor: Processor, memory: _Memory, outcomes: _Memory, records: Iterable[SourceRecord]) -> Batch:
+    """What the records lead to; `memory` has and gets the processor's rows, `outcomes` those beside."""
     batch, rows = Batch("dead-letters"), None
     if processor.codec is not None:
         rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
+        rows.outcomes = Rows("", cast(RowStore, outcomes), 0, None, OUTCOME_CODEC, careful=True)
     for record in records:
         failure = processor.attempt(record, rows, batch)
         assert failure is None, failure
-    memory.update({key: value for key, value in (rows.encoded() if rows else {}).items() if value is not None})
+    if rows is not None and rows.outcomes is not None:
+        memory.change(rows)
+        outcomes.change(rows.outcomes)
     return batch
 
 
@@ -115,3 +120,6 @@ class _Memory(dict[bytes, bytes]):
 
     def get(self, _partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
         return super().get(key)
+
+    def change(self, rows: Rows) -> None:
+        self.update({key: value for key, value in rows.encoded().items() if value is not None})

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from shared import indexing
 from shared.changes import Change, Feed
+from shared.clock import brokers_clock
 from shared.es.row import Row
 from shared.history import LogBegins
 from shared.kafka.murmur2 import partition_of
@@ -44,6 +45,7 @@ class Appended:
     offset: int
     key: bytes | None
     value: bytes | None
+    timestamp: int
 
 
 class MemoryNode:
@@ -174,7 +176,9 @@ class MemoryNode:
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
         log = self.logs[record.topic, partition]
         log.append(record.value or b"")
-        return Appended(record.topic, partition, len(log) - 1, record.key, record.value)
+        return Appended(
+            record.topic, partition, len(log) - 1, record.key, record.value, int(brokers_clock.now() * 1000)
+        )
 
     def _handle(self, appended: Appended) -> Sequence[Appended]:
         """The records that it leads to, which are not handled yet."""
@@ -193,10 +197,16 @@ class MemoryNode:
     def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:
         if processor.table is None or processor.codec is None:
             return None
-        store = cast(RowStore, _Store(self._rows[processor.table.name]))
-        partitions = self.topology.partitions if processor.table.keyed_by_id else None
-        rows = Rows(processor.table.name, store, partition, partitions, processor.codec, careful=True)
-        batch.rows[processor.table.name, partition] = rows
+        rows = self._table_rows(processor.table, partition, batch)
+        if processor.outcomes is not None:
+            rows.outcomes = self._table_rows(processor.outcomes, partition, batch)
+        return rows
+
+    def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows:
+        store = cast(RowStore, _Store(self._rows[table.name]))
+        partitions = self.topology.partitions if table.keyed_by_id else None
+        rows = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
+        batch.rows[table.name, partition] = rows
         return rows
 
     def _commit(self, batch: Batch) -> None:

@@ -22,6 +22,17 @@ def test_the_same_key_again_gives_the_same_answer(workers: Sequence[Client], ope
     assert _owed(workers[0], open_account) == 5
 
 
+def test_a_key_is_known_after_many_later_commands_of_its_account(
+    workers: Sequence[Client], open_account: str, key: str
+) -> None:
+    first = _charge(workers[0], open_account, key)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda number: _charge(workers[number % 2], open_account, f"{key}-{number}"), range(40)))
+    assert [_charge(worker, open_account, key).body for worker in workers] == [first.body] * 2
+    assert [worker.get(first.headers["location"]).body for worker in workers] == [first.body] * 2
+    assert _owed(workers[0], open_account) == 5 * 41
+
+
 def test_a_repeated_command_is_refused_again_even_if_it_could_now_succeed(
     workers: Sequence[Client], open_account: str, key: str
 ) -> None:

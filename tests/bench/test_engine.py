@@ -95,7 +95,7 @@ def test_every_documented_figure_is_measured_and_drawn(tmp_path: Path) -> None:
     assert figures["ratios"].keys() == ENGINE_RATIOS | OTHER_RATIOS
     assert all(ratio > 0 for ratio in figures["ratios"].values())
     measured = {result["name"] for result in figures["results"]}
-    assert measured >= {"part_read_row", "part_write_row", "part_produce_row", "part_decode_row_32_outcomes"}
+    assert measured >= {"part_read_row", "part_write_row", "part_produce_row", "part_decode_outcome"}
     assert measured >= {"get_idle_wide", "get_busy_wide", "post_to_201_wide", "engine_by_2_wide"}
     restored = {result["name"]: result["records"] for result in figures["results"] if "records" in result}
     once = restored["restore_engine_beside_stock_faust_wide"] / restored["restore_stock_faust_wide"]

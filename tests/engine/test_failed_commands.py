@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.es.row import OUTCOMES_KEPT
+from shared.es.row import FAILURES_KEPT
 from shared.kafka.murmur2 import partition_of
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.api.client import Answer, Client
@@ -83,7 +83,7 @@ def test_once_the_bug_is_fixed_a_retry_lets_it_take_effect_once(stack: Stack, cl
     )
     failed = _charge(client, account, UNLUCKY_CENTS, "k1")
     places = [_place(account, by_policy), _id(account, failed)]
-    for number in range(OUTCOMES_KEPT + 1):
+    for number in range(FAILURES_KEPT + 1):
         assert _charge(client, account, 1, f"other-{number}").status == 201
     for place in places:
         await_letter(stack, place, attempts=1)
@@ -94,10 +94,10 @@ def test_once_the_bug_is_fixed_a_retry_lets_it_take_effect_once(stack: Stack, cl
     assert client.get(failed.headers["location"]).code == "command.failed"
     for place in (*places, *places):
         _retry(stack, place)
-    balance = OUTCOMES_KEPT + 1 + 2 * UNLUCKY_CENTS
+    balance = FAILURES_KEPT + 1 + 2 * UNLUCKY_CENTS
     assert client.get(f"/accounts/{account}").json["balance_cents"] == balance
     assert client.get(failed.headers["location"]).status == 201
-    assert _charge(client, account, UNLUCKY_CENTS, "k1").json["sequence"] == OUTCOMES_KEPT + 4
+    assert _charge(client, account, UNLUCKY_CENTS, "k1").json["sequence"] == FAILURES_KEPT + 4
     assert client.get(f"/accounts/{account}").json["balance_cents"] == balance
 
 

@@ -21,7 +21,7 @@ CODEC = DECIDER.command_codec
 OPEN = CODEC.encode(
     CODEC.wrap(OpenAccount(), command_id="c1", aggregate_id="a-1", issued_at=datetime(2026, 1, 1, tzinfo=UTC))
 )
-RECORD = SimpleNamespace(topic=ACCOUNTS.source.name, partition=3, offset=17, key=b"a-1", value=OPEN)
+RECORD = SimpleNamespace(topic=ACCOUNTS.source.name, partition=3, offset=17, key=b"a-1", value=OPEN, timestamp=0)
 
 
 def _failed(_partition: int, _key: bytes) -> bytes | None:

@@ -43,9 +43,23 @@ TABLELESS = Topology("accounts", (COMMANDS, COPIED), partitions=2)
 ROWS_ONLY = replace(NEXT, version=1)
 RENAMED = replace(COPYING, tables=(Table("customers", source=COMMANDS),))
 OTHER_SOURCE = replace(COPYING, tables=(Table(ACCOUNTS.name, source=COPIED),))
+LATER_COMMANDS = Topic("accounts.commands.v2")
+OTHER_COMMANDS = replace(
+    COPYING, topics=(*COPYING.topics, LATER_COMMANDS), tables=(Table(ACCOUNTS.name, source=LATER_COMMANDS),)
+)
 OTHERS = Topic("accounts.events.v2")
 OTHER_HISTORY = replace(ROWS_ONLY, topics=(COMMANDS, OTHERS), history=OTHERS)
-DECLARED = (NEXT, COPYING, TABLELESS, ROWS_ONLY, RENAMED, OTHER_SOURCE, OTHER_HISTORY, replace(COPYING, version=3))
+DECLARED = (
+    NEXT,
+    COPYING,
+    TABLELESS,
+    ROWS_ONLY,
+    RENAMED,
+    OTHER_SOURCE,
+    OTHER_COMMANDS,
+    OTHER_HISTORY,
+    replace(COPYING, version=3),
+)
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
@@ -362,20 +376,20 @@ def test_a_worker_that_has_read_only_bad_commands_needs_no_rows(broker: Broker) 
 
 
 @pytest.mark.parametrize(
-    ("processor", "fix"),
+    ("topology", "processor", "fix"),
     [
-        (reading(OTHER_SOURCE), "raise `version` in its topology.py, then `rebuild accounts`"),
-        (Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0])), "`reprocess accounts/accounts`"),
+        (OTHER_COMMANDS, reading(OTHER_COMMANDS), "raise `version` in its topology.py, then `rebuild accounts`"),
+        (OTHER_SOURCE, Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0])), "`reprocess accounts/accounts`"),
     ],
     ids=["aggregate", "view"],
 )
 def test_a_worker_whose_table_has_another_source_skips_none_of_its_records(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, processor: Processor, fix: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, topology: Topology, processor: Processor, fix: str
 ) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
-    broker.append(COPIED.name, OPEN, None)
-    later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[processor])
+    broker.append(topology.tables[0].source.name, OPEN, None)
+    later = Worker(broker, "later", 0, 1, topology=topology, processors=[processor])
     with pytest.raises(TableChanged, match=rf"accounts/accounts has rows, but .* fix: .* or {fix}"):
         asyncio.run(later.start())
     monkeypatch.setattr(FakeOffsets, "starts", FakeOffsets.ends)  # as `reprocess` leaves the changelog

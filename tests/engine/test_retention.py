@@ -1,11 +1,13 @@
 """Retention may remove records that were read; a worker whose unread records it removed stops and names them.
 
-A changelog that was deleted and made again, as on a second cluster, is restored from its beginning.
+A changelog that was made again, as on a second cluster, or whose first records are gone, is restored from its start.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -47,6 +49,22 @@ def test_records_that_were_read_may_be_removed_with_the_markers_after_them(lone:
     httpx.post(f"{worker.url}/accounts/later", timeout=60.0).raise_for_status()
 
 
+def test_outcomes_are_restored_although_earlier_ones_are_gone(lone: Stack) -> None:
+    """Retention removes the outcomes of days ago, as this does one of now, with all before it."""
+    (worker,), outcomes = lone.workers, TOPOLOGY.outcomes
+    assert outcomes is not None
+    url = f"{worker.url}/accounts/kept"
+    httpx.post(url, timeout=60.0).raise_for_status()
+    _charge(url, "early")
+    _remove(lone.bootstrap, TOPOLOGY.changelog(outcomes).name)
+    late = _charge(url, "late")
+    worker.stop()
+    shutil.rmtree(lone.settings.data_dir / worker.name)
+    worker.start()
+    assert _charge(url, "late") == late
+    assert _charge(url, "early")["sequence"] == late["sequence"] + 1
+
+
 def test_a_worker_stops_when_a_topic_is_deleted_and_then_restores_what_is_there(lone: Stack) -> None:
     """The new one is longer than the store's offset, so that only its id tells that the store has not read it."""
     (worker,), brokers = lone.workers, Brokers(lone.bootstrap)
@@ -83,6 +101,11 @@ def test_unread_records_that_were_removed_stop_the_worker(lone: Stack) -> None:
     worker.resume()
     observe(lambda: worker.exit_code, "the worker exits")
     log.must_tell("the worker stops", f"{COMMANDS.name}/", "were removed before they were read")
+
+
+def _charge(account: str, key: str) -> dict[str, Any]:
+    answer = httpx.post(f"{account}/charges", json={"amount_cents": 5}, headers={"Idempotency-Key": key}, timeout=60.0)
+    return dict(answer.raise_for_status().json())
 
 
 def _remove(bootstrap: str, topic: str) -> None:

@@ -23,9 +23,11 @@ from shared.es.errors import NotReady
 from shared.es.state import State
 from shared.streams import store as store_module
 from shared.streams.store import ORIGIN_KEY, RowStore, StoreFailed
+from shared.topology import HOUR_MS, KEPT_FOR_EVER
 from tests.accounts.app import app
 from tests.accounts.domain.state import Account
 from tests.accounts.topology import ACCOUNTS
+from tests.waiting import eventually
 
 CHANGELOG_ID = "c-1"
 ROWS = {b"account-%d" % number: b'{"state": {"phase": %d}, "note": "%d"}' % (number, 9**900) for number in range(2_000)}
@@ -300,9 +302,43 @@ def test_reading_a_partition_that_is_not_open_raises_not_ready(store: RowStore) 
         store.get(5, b"account-1")
 
 
-def _store(folder: Path, *indexes: str, state_type: Any = Any) -> RowStore:
+def test_a_store_of_rows_that_are_kept_by_time_has_them_however_often_it_is_opened(tmp_path: Path) -> None:
+    store, rows = _store(tmp_path, stored_ms=48 * HOUR_MS), {b"account-%d" % number: b"1" for number in range(10, 30)}
+    for offset, key in enumerate(rows):  # each leaves a file: some are compacted
+        assert store.open(0, CHANGELOG_ID) == offset - 1
+        store.apply(0, {key: b"1"}, offset)
+        store.close(0)
+    store.open(0, CHANGELOG_ID)
+    assert _after_compaction(store, b"account-10") == b"1"
+    assert dict(store.scan(0)) == rows | {b"new": b"2"}
+    store.close(0)
+
+
+def test_rows_are_removed_when_their_time_is_over_and_the_store_follows_its_changelog(tmp_path: Path) -> None:
+    store = _store(tmp_path, stored_ms=2_000)
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, {b"old": b"1"}, 7)
+    store.close(0)
+    assert store.open(0, CHANGELOG_ID) == 7
+    eventually(lambda: _after_compaction(store, b"old"), lambda value: value is None)
+    assert store.get(0, b"new") == b"2"
+    store.close(0)
+    assert store.open(0, CHANGELOG_ID) == 9
+    store.close(0)
+
+
+def _after_compaction(store: RowStore, key: bytes) -> bytes | None:
+    """What the store has under `key`; others are written before."""
+    store.apply(0, {b"new": b"2"}, 9)
+    store._dbs[0].flush()
+    store._dbs[0].compact_range(None, None)
+    return store.get(0, key)
+
+
+def _store(folder: Path, *indexes: str, state_type: Any = Any, stored_ms: int = KEPT_FOR_EVER) -> RowStore:
     nobody = cast(Any, SimpleNamespace())
-    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts", state_type=state_type)
+    kinds: Any = {"state_type": state_type, "stored_ms": stored_ms}
+    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts", **kinds)
 
 
 def _filled_and_closed(store: RowStore) -> None:

@@ -106,7 +106,9 @@ def _asked(retries: int, alive: Callable[[], None], reader: Any = None) -> tuple
     """An engine, the source of operators' wishes, and the records of some retries in it."""
     wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
     place = TopicPartition(SHOP.parking.name, 0)
-    fetched = [SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish) for n in range(retries)]
+    fetched = [
+        SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish, timestamp=0) for n in range(retries)
+    ]
     return _engine(reader=reader, alive=alive), Source(place, [], 0, retries), fetched
 
 

@@ -28,6 +28,7 @@ from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams import parking as parking_module
+from shared.streams import processors as processors_module
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import GapGuard
@@ -35,7 +36,7 @@ from shared.streams.processors import Aggregate, Rekey
 from shared.streams.replicas import Replicas
 from shared.streams.store import StoreFailed
 from shared.streams.versions import VersionGuard
-from shared.topology import Topic, Topology
+from shared.topology import Topic, Topology, outcomes_of
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
 from tests.accounts.domain.upcasters import UPCASTERS
@@ -58,7 +59,7 @@ from tests.faults.simulated import (
     membership,
 )
 from tests.faults.truth import fact_of
-from tests.faults.verdict import CHANGELOG, OUTPUTS, truth_of, wrong_log
+from tests.faults.verdict import CHANGELOG, OUTCOMES, OUTPUTS, truth_of, wrong_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
@@ -80,6 +81,7 @@ PROCESSORS = (
     Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=COPIED, upcasters=UPCASTERS),
 )
 SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name]
+TABLES = {ACCOUNTS.name: CHANGELOG, outcomes_of(ACCOUNTS).name: OUTCOMES}
 TOPICS = [topic.name for topic in SIMULATED.all_topics()]
 
 
@@ -300,7 +302,7 @@ class World:
             case 2 | 3:
                 self.broker.compact(CHANGELOG)
             case _:
-                store = self.chance.choice(self.workers).stores[ACCOUNTS.name]
+                store = self.chance.choice(self.workers).stores[self.chance.choice(list(TABLES))]
                 self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
 
     async def _lose_power(self) -> None:
@@ -399,9 +401,10 @@ class World:
         yield from self.untrue
         yield from wrong_log(truth, outputs, PARTITIONS)
         for partition in range(PARTITIONS):
-            changes = {read.key: read.value for read in outputs[CHANGELOG, partition]}
-            if self.last.stores[ACCOUNTS.name].rows(partition) != changes:
-                yield f"the last store's partition {partition} is not what its changelog says"
+            for name, changelog in TABLES.items():
+                changes = {read.key: read.value for read in outputs[changelog, partition]}
+                if self.last.stores[name].rows(partition) != changes:
+                    yield f"the last store's partition {partition} of {name} is not what its changelog says"
             events, copies = (list(self.broker.visible((topic.name, partition), 0)) for topic in (EVENTS, COPIES))
             if [read.value for read in copies] != [read.value for read in events if _is_copied(read)]:
                 yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
@@ -537,6 +540,10 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Engine, "_advance_sources", at_once)
 
 
+def _no_outcome_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(processors_module, "known", lambda *_: None)
+
+
 def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytest.MonkeyPatch], None]:
     """Removes a guard as it is removed from real workers; here `name` of its owner is restored afterwards."""
 
@@ -562,6 +569,7 @@ MUTATIONS = (
     _generations_missed_without_noticing,
     _rows_served_whose_commit_is_in_doubt,
     _markers_passed_before_the_records_in_front,
+    _no_outcome_known,
 )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-OUTCOMES_KEPT = 32
 MOST_CENTS = 100_000_000
 
 
@@ -27,28 +26,27 @@ class Outcome(NamedTuple):
 
 
 class RowFacts(NamedTuple):
-    """A row. outcomes: oldest first; offset: of the command that wrote it."""
+    """A row. outcomes: of commands that failed; offset: of the command that wrote it."""
 
     sequence: int
     phase: str
     balance_cents: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: Mapping[str, Any]
     offset: int
 
 
 @dataclass(slots=True)
 class Account:
-    """Sequence, phase and balance after the commands so far, and the latest outcomes by command id."""
+    """Sequence, phase and balance after the commands so far."""
 
     sequence: int = 0
     phase: str = "unopened"
     balance_cents: int = 0
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
 
 
 class Truth:
-    """Fed with the records of the commands topic, partition by partition in order.
+    """Fed with the records of the commands topic, partition by partition in order, all within a day.
 
     dead: places of records that could not be handled. parked: those that keep their place for a later release, and
     later records, by partition and key.
@@ -84,16 +82,12 @@ class Truth:
         name = command["aggregate_id"]
         account = self.accounts.setdefault(name, Account())
         assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
-        if command["command_id"] in account.outcomes:
+        if (name, command["command_id"]) in self.outcomes:
             self.repeated += 1
             return
         outcome = _decided(account, command)
-        account.outcomes[outcome.command_id] = outcome
         self.outcomes[name, outcome.command_id] = outcome
-        if len(account.outcomes) > OUTCOMES_KEPT:
-            del account.outcomes[next(iter(account.outcomes))]
-        kept = tuple(account.outcomes.values())
-        facts = RowFacts(account.sequence, account.phase, account.balance_cents, kept, offset)
+        facts = RowFacts(account.sequence, account.phase, account.balance_cents, {}, offset)
         self.rows.setdefault(name, {})[offset] = facts
 
 
@@ -196,9 +190,12 @@ def fact_in(body: Mapping[str, Any]) -> Fact:
 def facts_of(row: bytes) -> RowFacts:
     """The row in a changelog record."""
     body = json.loads(row)
-    outcomes = tuple(
-        Outcome(command_id, recorded[0], recorded[2] if len(recorded) > 2 else None)
-        for command_id, recorded in body["outcomes"].items()
-    )
     state = body["state"]
-    return RowFacts(body["sequence"], state["phase"], state.get("balance_cents", 0), outcomes, body["offset"])
+    return RowFacts(body["sequence"], state["phase"], state.get("balance_cents", 0), body["outcomes"], body["offset"])
+
+
+def outcome_of(key: bytes, row: bytes) -> tuple[tuple[str, str], Outcome]:
+    """Account and command, and what became of it, in a record of the outcomes' changelog."""
+    name, _, command_id = key.decode().partition("\0")
+    body = json.loads(row)
+    return (name, command_id), Outcome(command_id, body["sequence"], body.get("code"))

@@ -15,11 +15,12 @@ from shared.streams.engine import BEGUN
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
-from tests.faults.truth import RowFacts, Truth, fact_of, facts_of, states_after
+from tests.faults.truth import RowFacts, Truth, fact_of, facts_of, outcome_of, states_after
 
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
-OUTPUTS = (EVENTS.name, CHANGELOG, PARKED, TOPOLOGY.dead_letters.name)
+OUTCOMES = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.outcomes)
+OUTPUTS = (EVENTS.name, CHANGELOG, OUTCOMES, PARKED, TOPOLOGY.dead_letters.name)
 CHAPTERS = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.chapters)
 
 
@@ -35,6 +36,7 @@ def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partiti
     """outputs: every committed record of OUTPUTS."""
     yield from _wrong_events(truth, outputs, partitions)
     yield from _wrong_changes(truth, outputs)
+    yield from _wrong_outcomes(truth, outputs)
     yield from _wrong_letters(truth, outputs)
     yield from _wrong_parked(truth, outputs)
 
@@ -131,6 +133,19 @@ def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
     for name, rows in truth.rows.items():
         if latest.get(name) != max(rows):
             yield f"the last change of {name} is {latest.get(name)} instead of {max(rows)}"
+
+
+def _wrong_outcomes(truth: Truth, outputs: Records) -> Iterator[str]:
+    """Each command has to have one outcome, written once."""
+    found: dict[tuple[str, str], Any] = {}
+    for _, record in _records(outputs, OUTCOMES):
+        place, outcome = outcome_of(record.key or b"", record.value or b"")
+        if place in found:
+            yield f"a second outcome of {place}: {outcome} after {found[place]}"
+        found[place] = outcome
+    for place in found.keys() | truth.outcomes.keys():
+        if found.get(place) != truth.outcomes.get(place):
+            yield f"outcome of {place}: {found.get(place)} instead of {truth.outcomes.get(place)}"
 
 
 def _unnamed(truth: Truth, named: Mapping[tuple[str, int], int]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from shared.kafka.provision import (
     require_topics,
 )
 from shared.settings import Settings
-from shared.topology import Table, Topic, Topology
+from shared.topology import HOUR_MS, Table, Topic, Topology
 
 COMMANDS = Topic("stock.commands.v1")
 TOPOLOGY = Topology("stock", (COMMANDS,), (Table("levels", COMMANDS),), partitions=4)
@@ -60,9 +60,12 @@ def test_every_topic_is_declared_with_the_settings_durability() -> None:
         "stock.dead.v1",
         "stock.parking.v1",
         "stock-levels-changelog",
+        "stock-levels-outcomes-changelog",
         "stock-parked-changelog",
     }
     assert declared["stock-levels-changelog"] == TopicSpec(4, 3, COMPACTED)
+    kept = {"cleanup.policy": "compact,delete", "retention.ms": str(48 * HOUR_MS)}
+    assert declared["stock-levels-outcomes-changelog"] == TopicSpec(4, 3, COMPACTED | kept)
     assert declared["stock.commands.v1"] == TopicSpec(4, 3, COMPACTED | {"cleanup.policy": "delete"})
 
 

@@ -22,7 +22,8 @@ from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
-from shared.es.row import Row
+from shared.es.outcomes import OUTCOME_CODEC, key_of, row_of
+from shared.es.row import Outcome, Row
 from shared.es.step import step
 from shared.kafka.brokers import Brokers
 from shared.kafka.embedded import EmbeddedKafka
@@ -120,6 +121,14 @@ class Ledger:
 
     def put_row(self, account: str, value: bytes | None) -> None:
         self._put(self.table.changelog, account, value)
+
+    def put_outcome(self, account: str, outcome: Outcome, at: int) -> None:
+        topology, key = self.table.topology, key_of(account, outcome.command_id).decode()
+        assert topology.outcomes is not None
+        place = partition_of(account.encode(), PARTITIONS)
+        self._write(
+            topology.changelog(topology.outcomes).name, key, OUTCOME_CODEC.encode(row_of(outcome, at, 0)), place
+        )
 
     def put_event(self, account: str, value: bytes) -> None:
         self._put(self.table.events.name, account, value)

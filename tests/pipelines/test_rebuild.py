@@ -25,6 +25,8 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, faust_command
+from shared.es.outcomes import key_of
+from shared.es.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
@@ -79,6 +81,19 @@ def test_the_same_code_gives_the_same_bytes_in_the_same_places(
     assert str(parity.audit(spark, brokers, new)) == "4 of 4 accounts agree"
     with pytest.raises(AlreadyBuilt):
         rebuild.run(ignore)
+
+
+def test_outcomes_are_copied_that_count_yet(ledger: Any, brokers: Brokers, rebuild: Rebuild) -> None:
+    old, new = ledger.table.topology, rebuild.topology
+    assert new.outcomes is not None
+    newest = 10 * old.outcomes.kept_ms
+    ledger.decide(("ann", OpenAccount()))
+    for name, at in (("forgotten", newest - old.outcomes.kept_ms - 1), ("known", newest - 7), ("newest", newest)):
+        ledger.put_outcome("ann", Outcome(name, 1, None, None, "f"), at)
+    rebuild.run(ignore)
+    kept = rows(brokers, new.changelog(new.outcomes).name)
+    assert {key for _, key in kept} == {key_of("ann", "known"), key_of("ann", "newest")}
+    assert kept.items() <= rows(brokers, old.changelog(old.outcomes).name).items()
 
 
 def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from shared.es.decider import Decider
 from shared.es.message import Command, Event
-from shared.es.row import OUTCOMES_KEPT
+from shared.es.outcomes import OUTCOME_CODEC
+from shared.es.row import FAILURES_KEPT
 from shared.es.state import State
 from shared.parking import PARKED_CODEC, Failure
 from shared.streams.batch import Batch, Rows
@@ -21,7 +22,7 @@ from shared.streams.parking import Parking, place_id
 from shared.streams.processors import Aggregate
 from shared.streams.store import RowStore
 from shared.testing.conversation import Said
-from shared.topology import Table, Topic
+from shared.topology import HOUR_MS, Table, Topic
 
 COMMANDS, EVENTS = Topic("tanks.commands.v1"), Topic("tanks.events.v1")
 TANKS = Table("tanks", source=COMMANDS)
@@ -72,25 +73,26 @@ class Service:
 
     def __init__(self) -> None:
         self.rows = Rows("", cast(RowStore, Nothing()), 0, 1, SOUND.row_codec)
+        self.rows.outcomes = Rows("", cast(RowStore, Nothing()), 0, None, OUTCOME_CODEC)
         self.parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set())
         self.batch = Batch("dead-letters")
         self.decider: Decider[Any, Any, Any] = FAULTY
         self._offsets = count()
 
-    def send(self, command_id: str, litres: int) -> Said:
+    def send(self, command_id: str, litres: int, at_ms: int = 0) -> Said:
         wrapped = SOUND.command_codec.wrap(
             Pour(litres=litres), command_id=command_id, aggregate_id="a", issued_at=datetime(2026, 1, 1, tzinfo=UTC)
         )
-        said = Said(COMMANDS.name, b"a", SOUND.command_codec.encode(wrapped), next(self._offsets))
+        said = Said(COMMANDS.name, b"a", SOUND.command_codec.encode(wrapped), next(self._offsets), timestamp=at_ms)
         self._aggregate.process([said], self.rows, self.batch, self.parking)
         return said
 
-    def retry(self, said: Said) -> Failure | None:
+    def retry(self, said: Said, at_ms: int = 0) -> Failure | None:
         """As an operator asks for it, while it is parked."""
         place = place_id(TANKS.name, said)
         if self.parking.get(place) is None:
             return None
-        failure = self._aggregate.attempt(said, self.rows, self.batch, retried=True)
+        failure = self._aggregate.attempt(said, self.rows, self.batch, retried_ms=at_ms)
         if failure is None:
             self.parking.drop(place, 1)
         return failure
@@ -113,13 +115,22 @@ def service() -> Service:
 
 def test_a_retry_is_refused_once_its_row_has_forgotten_that_it_failed(service: Service) -> None:
     first = service.send("c0", -1)
-    for number in range(1, OUTCOMES_KEPT + 1):
+    for number in range(1, FAILURES_KEPT + 1):
         service.send(f"c{number}", -1)
     service.decider = SOUND
     failure = service.retry(first)
     assert failure is not None
     assert failure.code == "command.overtaken"
     assert service.effects == []
+
+
+def test_a_retry_after_days_is_known_from_then_on(service: Service) -> None:
+    first = service.send("c0", -1)
+    service.decider = SOUND
+    days_ms = 3 * 24 * HOUR_MS
+    assert service.retry(first, days_ms) is None
+    service.send("c0", -1, days_ms + 23 * HOUR_MS)
+    assert service.effects == ["c0"]
 
 
 def test_a_command_of_a_later_release_holds_up_its_key(service: Service) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from shared.topology import Table, Topic, Topology
+from shared.topology import HOUR_MS, Table, Topic, Topology
 
 EVENTS = Topic("accounts.events.v1")
 COMMANDS = Topic("accounts.commands.v1")
@@ -10,6 +10,24 @@ def test_a_changelog_is_named_as_faust_names_it_and_compacted() -> None:
     table = Table("accounts", source=COMMANDS)
     topology = Topology("accounts", topics=(COMMANDS, EVENTS), tables=(table,))
     assert topology.changelog(table) == Topic("accounts-accounts-changelog", cleanup="compact")
+
+
+def test_outcomes_of_commands_are_kept_longer_than_they_count() -> None:
+    table = Table("accounts", source=COMMANDS)
+    topology = Topology("accounts", (COMMANDS, EVENTS), (Table("totals", source=EVENTS), table), idempotency_hours=36)
+    assert topology.outcomes == Table("accounts-outcomes", COMMANDS, keyed_by_id=False, kept_ms=36 * HOUR_MS)
+    changelog = Topic("accounts-accounts-outcomes-changelog", "compact,delete", retention_ms=72 * HOUR_MS)
+    assert topology.changelog(topology.outcomes) == changelog
+    assert changelog in topology.all_topics()
+
+
+def test_a_service_without_commands_keeps_no_outcomes() -> None:
+    assert Topology("accounts", (EVENTS,), (Table("totals", source=EVENTS),)).outcomes is None
+
+
+def test_outcomes_count_for_a_day_at_least() -> None:
+    with pytest.raises(ValueError, match=r"^accounts: idempotency_hours=23: .*; fix: at least 24$"):
+        Topology("accounts", (COMMANDS,), idempotency_hours=23)
 
 
 def test_every_service_has_a_place_for_what_it_cannot_handle() -> None:

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 from unittest.mock import AsyncMock
 
@@ -13,12 +14,14 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
+from shared.clock import brokers_clock
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
 from shared.policy import Reaction, Send
 from shared.streams.processors import Aggregate
+from shared.testing import node as node_module
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import Charge
@@ -89,6 +92,28 @@ async def test_a_caller_that_uses_a_key_twice_is_told_and_nobody_else(
     first, second = [await http.post("/accounts/ann", json=body, headers={"Idempotency-Key": "one"}) for body in bodies]
     assert (first.status_code, second.json()["code"]) == (201, "idempotency_key.reused")
     assert {topic for topic, _ in node.logs} == {COMMANDS.name, EVENTS.name}
+
+
+async def test_a_key_is_known_after_any_number_of_later_commands(http: httpx.AsyncClient, node: MemoryNode) -> None:
+    charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 1})
+    await http.post("/accounts/ann")
+    first = await charge(headers={"Idempotency-Key": "one"})
+    for _ in range(50):
+        await charge()
+    again, found = await charge(headers={"Idempotency-Key": "one"}), await http.get(first.headers["location"])
+    assert (again.status_code, again.json()) == (found.status_code, found.json()) == (201, first.json())
+    assert (await http.get("/accounts/ann")).json()["balance_cents"] == 51
+
+
+async def test_a_key_is_another_command_after_its_service_has_forgotten_it(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.post("/accounts/ann")
+    charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 1}, headers={"Idempotency-Key": "one"})
+    assert [(await charge()).json()["sequence"] for _ in range(2)] == [2, 2]
+    later = brokers_clock.now() + 24 * 3600 + 60
+    monkeypatch.setattr(node_module, "brokers_clock", SimpleNamespace(now=lambda: later))
+    assert [(await charge()).json()["sequence"] for _ in range(2)] == [3, 3]
 
 
 async def test_callers_with_one_key_have_an_outcome_each(tmp_path: Path) -> None:
