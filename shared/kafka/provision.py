@@ -245,10 +245,10 @@ def _without_missing(found: list[Difference]) -> list[Difference]:
 
 
 def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], deadline: float) -> list[Difference]:
-    """What differs once all brokers know every topic; they learn of a new one with a delay."""
+    """What differs once all brokers know every topic and setting; they learn of new ones with a delay."""
     while True:
         found = differences(declared, topics.found(declared.keys()))
-        if found == _without_missing(found) or time.monotonic() > deadline:
+        if not any(each.setting in ("topic", *_HARMLESS) for each in found) or time.monotonic() > deadline:
             return found
         time.sleep(_RETRY_PAUSE_S)
 

@@ -32,6 +32,7 @@ from shared.kafka.provision import (
 )
 from shared.settings import Settings
 from shared.topology import HOUR_MS, Table, Topic, Topology
+from tests.waiting import eventually
 
 COMMANDS = Topic("stock.commands.v1")
 TOPOLOGY = Topology("stock", (COMMANDS,), (Table("levels", COMMANDS),), partitions=4)
@@ -184,7 +185,8 @@ def test_a_mismatch_is_refused_with_all_differences_and_creates_nothing(bootstra
     changed = replace(topology, topics=(replace(commands, retention_ms=1000), new), partitions=6)
     with pytest.raises(TopologyMismatch) as refused:
         provision([changed], settings)
-    others = ("{}.dead.v1", "{}.parking.v1", "{}-levels-changelog", "{}-parked-changelog")
+    changelogs = ("{}-levels-changelog", "{}-levels-outcomes-changelog", "{}-parked-changelog")
+    others = ("{}.dead.v1", "{}.parking.v1", *changelogs)
     assert refused.value.differences == (
         Difference(commands.name, "partitions", "6", "4"),
         Difference(commands.name, "retention.ms", "1000", "-1"),
@@ -200,6 +202,7 @@ def test_topics_that_take_the_time_from_their_writers_are_changed(bootstrap: str
     specs = declared_topics([topology], settings)
     earlier = {name: replace(spec, config={**spec.config, TIMESTAMPS: "CreateTime"}) for name, spec in specs.items()}
     provision_module._Topics(bootstrap).create(earlier, deadline=inf)
+    eventually(lambda: found_topics(specs, bootstrap).keys() == specs.keys())
     assert provision([topology], settings) == []
     assert differences(specs, found_topics(specs, bootstrap)) == []
 
