@@ -795,8 +795,11 @@ class Engine(Service):
             self._topic_guard.check(self._topic_ids)
             await self._version.refuse_changed_tables(committed, starts, ends)
             await self._reader.learn({tp.topic for tp in (*sources, *actives, *standbys)})
-            # an empty changelog stays empty: it tells that no record was handled
-            written = await self._ask(self._written_ends, [tp for tp in actives if starts[tp] < ends[tp]])
+            # an empty changelog stays empty while it tells that no record was handled
+            handled = self.replicas.begun({tp for tp in sources if committed[tp]})
+            written = await self._ask(
+                self._written_ends, [tp for tp in actives if tp in handled or starts[tp] < ends[tp]]
+            )
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
         for tp in sources:

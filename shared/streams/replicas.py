@@ -198,6 +198,16 @@ class Replicas:
     def is_changelog(self, tp: TopicPartition) -> bool:
         return tp.topic in self._tables
 
+    def begun(self, handled: Collection[Partition]) -> set[Partition]:
+        """The changelogs that may have rows of ours. handled: where the group has handled records of its sources."""
+        by_source = {
+            (name, number)
+            for name, table in self._tables.items()
+            for topic, number in handled
+            if topic == table.source.name
+        }
+        return by_source | {(self.changelog(self._topology.parked), number) for _, number in handled}
+
     def pass_written(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, int]:
         """The ends of these changelogs behind a record of ours, which was aborted, and its marker.
 
