@@ -29,6 +29,7 @@ from tests.faults.log import Read, Records
 
 TRANSACTION_STEPS = STEPS[:4]
 LOST_FIRST = 0.05
+LED, ASKED = 0.5, 0.5  # by the broker that is cut off: partitions of all, and questions of those about them
 HALTS = ("freeze", "stall")
 
 
@@ -52,8 +53,22 @@ class Slot(NamedTuple):
     marker: bool = False
 
 
+class Past(NamedTuple):
+    """What one broker remembers that is cut off from the others, and has not heard that they lead in its place.
+
+    ends: last stable offset and end, of the partitions that it led. committed, notes: of the group that it coordinated.
+    """
+
+    ends: Mapping[Partition, tuple[int, int]]
+    committed: Mapping[Partition, int]
+    notes: Mapping[Partition, str]
+
+
 class Broker:
-    """Partitions, transactions and one consumer group; `others` holds the positions of other groups."""
+    """Partitions, transactions and one consumer group; `others` holds the positions of other groups.
+
+    past: while some questions are answered from it.
+    """
 
     def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
         self.group = group
@@ -68,6 +83,23 @@ class Broker:
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
+        self.past: Past | None = None
+
+    def cut_off(self) -> None:
+        """One of the brokers loses the others, which go on without it; clients may still find it for a while."""
+        led = [place for place in self.slots if self.chance.random() < LED]
+        ends = {place: (self.stable_end(place), len(self.slots[place])) for place in led}
+        self.past = Past(ends, dict(self.committed), dict(self.notes))
+
+    def asked(self) -> Past | None:
+        """Who answers a question: now and then the broker that is cut off, while there is one."""
+        return self.past if self.past and self.chance.random() < ASKED else None
+
+    def ends(self, place: Partition, past: Past | None = None) -> tuple[int, int]:
+        """The last stable offset, and the end, as the broker says that was found for this partition."""
+        if past and place in past.ends:
+            return past.ends[place]
+        return self.stable_end(place), len(self.slots[place])
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
         """state: how the transaction ended in which another service wrote the record; None without a transaction."""
@@ -120,13 +152,13 @@ class Broker:
         return next(unstable, len(slots))
 
     def visible(self, place: Partition, start: int) -> Iterator[Read]:
-        return self._committed(place, start, self.stable_end(place))
+        return self.committed_reads(place, start, self.stable_end(place))
 
     def written(self, place: Partition) -> Iterator[Read]:
         """All committed records, including those that nobody can read until an earlier transaction has ended."""
-        return self._committed(place, 0, len(self.slots[place]))
+        return self.committed_reads(place, 0, len(self.slots[place]))
 
-    def _committed(self, place: Partition, start: int, end: int) -> Iterator[Read]:
+    def committed_reads(self, place: Partition, start: int, end: int) -> Iterator[Read]:
         for offset, slot in enumerate(self.slots[place][start:end], start):
             if slot is None or slot.marker:
                 continue
@@ -278,6 +310,8 @@ class FakeOffsets:
         self.broker = broker
 
     def positions(self, group: str, places: Iterable[Partition]) -> dict[Partition, Position]:
+        if past := self.broker.asked():
+            return {place: Position(past.committed.get(place), past.notes.get(place, "")) for place in places}
         found, notes = self.committed(group, places), self.broker.notes
         return {place: Position(offset, notes.get(place, "")) for place, offset in found.items()}
 
@@ -301,7 +335,7 @@ class FakeOffsets:
         return {topic: f"id of {topic}" for topic in topics}
 
     def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        return {TopicPartition(*place): len(self.broker.slots[place]) for place in places}
+        return {TopicPartition(*place): self.broker.ends(place, self.broker.asked())[1] for place in places}
 
     stable_ends = ends
     bootstrap = "simulated"
@@ -313,7 +347,8 @@ class FakeOffsets:
 class FakeReader:
     """`Reader` over `Broker`; each fetch brings a few records of a few partitions.
 
-    The first fetch after a new assignment can lose its records, although the position has moved past them.
+    The first fetch after a new assignment can lose its records, although the position has moved past them. It reads
+    from the broker that is cut off what it has found there.
     """
 
     def __init__(self, broker: Broker, chance: random.Random) -> None:
@@ -322,6 +357,7 @@ class FakeReader:
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._loses: set[TopicPartition] = set()
+        self._past: Mapping[TopicPartition, Past | None] = {}
 
     async def stop(self) -> None: ...
 
@@ -331,6 +367,7 @@ class FakeReader:
         self._positions = dict(positions)
         self._paused.clear()
         self._loses = {place for place in self._positions if self._chance.random() < LOST_FIRST}
+        self._past = {place: self._broker.asked() for place in self._positions} if self._broker.past else {}
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._positions)
@@ -348,7 +385,7 @@ class FakeReader:
         return set(self._paused)
 
     def highwater(self, place: TopicPartition) -> int:
-        return len(self._broker.slots[place])
+        return self._ends(place)[1]
 
     def position(self, place: TopicPartition) -> int:
         return self._positions[place]
@@ -367,16 +404,21 @@ class FakeReader:
 
     def _fetch(self, place: TopicPartition, most: int, fetched: dict[TopicPartition, list[Any]]) -> None:
         start = self._positions[place]
-        if start > len(self._broker.slots[place]):
+        stable, end = self._ends(place)
+        if start > end:
             raise OffsetGone(f"{place}: {start}")
-        end = self._broker.stable_end(place)
-        for read in self._broker.visible(place, start):
+        end = stable
+        for read in self._broker.committed_reads(place, start, stable):
             if len(fetched.get(place, ())) == most:
                 end = read.offset
                 break
             record = SimpleNamespace(topic=place.topic, partition=place.partition, timestamp=0, **read._asdict())
             fetched.setdefault(place, []).append(record)
         self._positions[place] = max(start, end)
+
+    def _ends(self, place: TopicPartition) -> tuple[int, int]:
+        past = self._past.get(place)
+        return self._broker.ends(place, past if past is self._broker.past else None)
 
 
 class FakeStore:

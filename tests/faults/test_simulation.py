@@ -1,8 +1,9 @@
 """The engine's own code against a simulated broker, through thousands of schedules that a real broker rarely produces.
 
 Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
-pieces, stores lose their latest writes or break, changelogs are compacted. Rows that a worker serves are compared with
-their changelog throughout, and the log at the end is judged like a real one.
+pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
+memory. Rows that a worker serves are compared with their changelog throughout, and the log at the end is judged like a
+real one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from math import inf
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -34,8 +36,9 @@ from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import GapGuard
 from shared.streams.processors import Aggregate, Rekey
 from shared.streams.replicas import Replicas
+from shared.streams.sources import SourceGone
 from shared.streams.store import StoreFailed
-from shared.streams.versions import VersionGuard
+from shared.streams.versions import TableChanged, VersionGuard
 from shared.topology import Topic, Topology, outcomes_of
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
@@ -192,6 +195,10 @@ class Worker:
                 raise Crash
         except (Crash, TransactionRefused, StoreFailed):
             self.crash()
+        except (SourceGone, TableChanged):  # what a log looks like that was lost, to a broker that is cut off
+            if self._world.broker.past is None:
+                raise
+            self.crash()
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Uses a thread only for a call that will be held up; nothing else runs meanwhile, so a seed decides all."""
@@ -221,9 +228,10 @@ class World:
         for worker in self.workers:
             worker.start()
         await self.rebalance()
-        actions = [self.produce, self.turn, self.rebalance, self.plan, self.thaw, self.crash, self.disturb]
+        often = {self.produce: 6, self.turn: 14, self.rebalance: 3, self.plan: 6, self.thaw: 2, self.crash: 1}
+        often |= {self.disturb: 1, self.cut_off: 1}
         for _ in range(ACTIONS):
-            (action,) = self.chance.choices(actions, [6, 14, 3, 6, 2, 1, 1])
+            (action,) = self.chance.choices([*often], [*often.values()])
             await action()
             self.untrue += self._untrue_rows()
         await self.settle()
@@ -305,6 +313,13 @@ class World:
                 store = self.chance.choice(self.workers).stores[self.chance.choice(list(TABLES))]
                 self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
 
+    async def cut_off(self) -> None:
+        """One broker loses the others, or hears from them again."""
+        if self.broker.past is None:
+            self.broker.cut_off()
+        else:
+            self.broker.past = None
+
     async def _lose_power(self) -> None:
         """A worker dies when it has sent its offsets, and with it the broker; both start again."""
         worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
@@ -370,6 +385,7 @@ class World:
                 await worker.thaw()
             if worker.engine is not None:
                 worker.crash()
+        self.broker.past = None
         self.broker.time_out()
         self.broker.stale.clear()  # by another restart: a worker may not come back to clear its own
         last = self.chance.choice(self.workers)
@@ -540,6 +556,14 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Engine, "_advance_sources", at_once)
 
 
+def _any_coordinator_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine_module, "uuid4", lambda: SimpleNamespace(hex="the same each time"))
+
+
+def _any_end_of_a_changelog_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_written_ends", lambda *_: {})
+
+
 def _no_outcome_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processors_module, "known", lambda *_: None)
 
@@ -570,6 +594,8 @@ MUTATIONS = (
     _rows_served_whose_commit_is_in_doubt,
     _markers_passed_before_the_records_in_front,
     _no_outcome_known,
+    _any_coordinator_believed,
+    _any_end_of_a_changelog_believed,
 )
 
 
