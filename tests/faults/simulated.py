@@ -1,7 +1,8 @@
-"""A broker, its clients and a store in memory, which fail where a schedule says so. Time does not pass."""
+"""A broker, its clients and a store in memory, which fail where a schedule says so. Time passes as `CLOCK` says."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,15 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from aiokafka import TopicPartition
+from aiokafka.errors import (
+    IllegalGenerationError,
+    NoError,
+    NotCoordinatorForGroupError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.group import HeartbeatRequest
 
 from shared.failpoints import STEPS
 from shared.kafka.murmur2 import partition_of
@@ -31,6 +41,30 @@ TRANSACTION_STEPS = STEPS[:4]
 LOST_FIRST = 0.05
 LED, ASKED = 0.5, 0.5  # by the broker that is cut off: partitions of all, and questions of those about them
 HALTS = ("freeze", "stall")
+LATE = 0.3  # answers to a member that wait to be read
+LEADS, CUT_OFF = 1, 2  # the ids of the group's coordinator, and of the broker that was it and has not heard
+OK, UNKNOWN, STALE, REBALANCING, NO_COORDINATOR = (
+    int(error.errno)
+    for error in (
+        NoError,
+        UnknownMemberIdError,
+        IllegalGenerationError,
+        RebalanceInProgressError,
+        NotCoordinatorForGroupError,
+    )
+)
+
+
+class Clock:
+    """How many seconds have passed for everyone."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+CLOCK = Clock()
 
 
 class Crash(BaseException):
@@ -80,10 +114,13 @@ class Broker:
         self.notes: dict[Partition, str] = {}
         self.generation = 0
         self.members: set[str] = set()
+        self.rebalancing = False
+        self.heard: dict[str, float] = {}  # when the group last heard a member
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
         self.past: Past | None = None
+        self._latest: dict[Partition, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
 
     def cut_off(self) -> None:
         """One of the brokers loses the others, which go on without it; clients may still find it for a while."""
@@ -100,6 +137,17 @@ class Broker:
         if past and place in past.ends:
             return past.ends[place]
         return self.stable_end(place), len(self.slots[place])
+
+    def member_code(self, coordinator: int, member: str, generation: int, *, writes: bool) -> int:
+        """The error code for a heartbeat, or for a commit, which has to be written to the group's log."""
+        if coordinator == CUT_OFF:
+            return NO_COORDINATOR if writes else OK
+        if member not in self.members:
+            return UNKNOWN
+        if generation != self.generation:
+            return STALE
+        self.heard[member] = CLOCK.now_s
+        return REBALANCING if self.rebalancing and not writes else OK
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
         """state: how the transaction ended in which another service wrote the record; None without a transaction."""
@@ -148,6 +196,8 @@ class Broker:
 
     def stable_end(self, place: Partition) -> int:
         slots = self.slots[place]
+        if not self.open:
+            return len(slots)
         unstable = (n for n, slot in enumerate(slots) if slot and slot.transaction and slot.transaction.state == "open")
         return next(unstable, len(slots))
 
@@ -164,6 +214,14 @@ class Broker:
                 continue
             if slot.transaction is None or slot.transaction.state == "committed":
                 yield Read(offset, slot.key, slot.value)
+
+    def latest(self, place: Partition) -> Mapping[bytes | None, bytes | None]:
+        """The last committed value of each key. Whatever changes it makes the partition longer."""
+        length, latest = self._latest.get(place, (0, {}))
+        if length != len(self.slots[place]):
+            latest = {read.key: read.value for read in self.written(place)}
+            self._latest[place] = len(self.slots[place]), latest
+        return latest
 
     def records(self, topics: Iterable[str]) -> Records:
         return {place: list(self.visible(place, 0)) for place in self.slots if place[0] in topics}
@@ -301,6 +359,68 @@ def membership(broker: Broker, member: str) -> bytes:
 
 def _current(broker: Broker) -> set[bytes]:
     return {membership(broker, member) for member in broker.members}
+
+
+class FakeMember:
+    """aiokafka's coordinator of a group member over `Broker`, as far as `internals` relies on it.
+
+    An answer may wait to be read until the next beat, as in a process that is frozen.
+    """
+
+    group_id = "accounts"
+
+    def __init__(self, broker: Broker, member_id: str) -> None:
+        self.member_id = member_id
+        self.coordinator_id = LEADS
+        self._broker = broker
+        self._client = self
+        self._waits = False
+        self._read = asyncio.get_running_loop().create_future()
+        self.join(-1)
+
+    def join(self, generation: int) -> None:
+        self.generation = generation
+        self._rejoin_needed_fut = asyncio.get_running_loop().create_future()
+
+    def beat(self) -> None:
+        """Reads the answers that wait; without any, sends a heartbeat."""
+        if self._waits:
+            self._read_all()
+        elif self.generation >= 0:
+            self._beat = asyncio.create_task(self._do_heartbeat())
+
+    def _read_all(self) -> None:
+        self._waits = False
+        self._read.set_result(None)
+        self._read = asyncio.get_running_loop().create_future()
+
+    def end(self) -> None:
+        """Its process dies."""
+        self._read_all()
+
+    async def _do_heartbeat(self) -> bool:
+        request = HeartbeatRequest(self.group_id, self.generation, self.member_id)
+        code = (await self._send_req(request)).error_code
+        if code == REBALANCING:
+            self.request_rejoin()
+        elif code:
+            self.join(-1)
+        return code in (OK, REBALANCING)
+
+    def request_rejoin(self) -> None:
+        if not self._rejoin_needed_fut.done():
+            self._rejoin_needed_fut.set_result(None)
+
+    async def _send_req(self, request: Any) -> Any:
+        return await self.send(self.coordinator_id, request)
+
+    async def send(self, coordinator: int, request: Any) -> Any:
+        writes = isinstance(request, OffsetCommitRequest)
+        code = self._broker.member_code(coordinator, self.member_id, self.generation, writes=writes)
+        if self._broker.chance.random() < LATE:
+            self._waits = True
+            await self._read
+        return SimpleNamespace(topics=[("", [(0, code)])]) if writes else SimpleNamespace(error_code=code)
 
 
 class FakeOffsets:

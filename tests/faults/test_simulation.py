@@ -2,8 +2,8 @@
 
 Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
 pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
-memory. Rows that a worker serves are compared with their changelog throughout, and the log at the end is judged like a
-real one.
+memory, also the heartbeats of members that the group has gone on without. Rows that a worker serves are compared with
+their changelog throughout, and the log at the end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ import pytest
 import structlog
 from aiokafka import TopicPartition
 
-from shared.clock import elapsed_s
 from shared.es.message import Event
 from shared.kafka.transactions import TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
+from shared.streams import internals
 from shared.streams import parking as parking_module
 from shared.streams import processors as processors_module
+from shared.streams.app import LEASE_SHARE
 from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import GapGuard
+from shared.streams.lease import Lease
 from shared.streams.processors import Aggregate, Rekey
 from shared.streams.replicas import Replicas
 from shared.streams.sources import SourceGone
@@ -50,10 +52,14 @@ from tests.faults.load import POISONS, command
 from tests.faults.log import Read
 from tests.faults.run import new_seed
 from tests.faults.simulated import (
+    CLOCK,
+    CUT_OFF,
     HALTS,
+    LEADS,
     TRANSACTION_STEPS,
     Broker,
     Crash,
+    FakeMember,
     FakeOffsets,
     FakeProducer,
     FakeReader,
@@ -73,7 +79,12 @@ TURNS_OF_A_STEP = 100
 TURNS_TO_COMMIT = 3
 PARTITIONS = 2
 POISONED = 0.05
-LEASE_S = 1_000.0
+SESSION_S, REBALANCE_S = 6.0, 15.0
+LEASE_S = min(SESSION_S, REBALANCE_S) * LEASE_SHARE
+ACTION_S = 0.5  # at most
+BEATS = 0.25  # between two actions
+TURNS_OF_A_BEAT = 2
+ABSENT, USURPED = 0.1, 0.2  # at a rebalance
 NAMES = [f"a-{number}" for number in range(5)]
 
 COPIES = Topic("accounts.copies.v1")
@@ -100,6 +111,7 @@ class Worker:
         self.stores = {table.name: FakeStore(table.name) for table in SIMULATED.all_tables()}
         self.engine: Engine | None = None
         self.flight: asyncio.Future[None] | None = None
+        self.usurped = False  # another process has its name, and it has not heard of that yet
         self._world = world
         self._starts = 0
 
@@ -110,6 +122,11 @@ class Worker:
     @property
     def idle(self) -> bool:
         return self.engine is not None and self.flight is None and self.producer.halted != "freeze"
+
+    @property
+    def hears(self) -> bool:
+        """Whether it answers the group, which goes on without those that only reach the broker that is cut off."""
+        return self.idle and self.group.coordinator_id == LEADS
 
     @property
     def is_told(self) -> bool:
@@ -152,10 +169,30 @@ class Worker:
             lease_s=LEASE_S,
         )
         self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
+        self.engine._lease = Lease(LEASE_S, CLOCK, CLOCK)
+        self.group = FakeMember(broker, self.member)
+        internals.note_proofs(self.group, "", LEASE_S / internals.PROOFS, self.engine.extend_lease)
+        internals.note_expulsion(self.group, self._hear_of_expulsion)
+
+    def _hear_of_expulsion(self) -> None:
+        self.usurped = False
+        if self.engine is not None:
+            self.engine.end_lease()
+
+    def join(self, assignment: Assignment) -> None:
+        assert self.engine is not None
+        self.usurped = False
+        self.group.join(assignment.generation)
+        self.engine.joined(assignment, sent=CLOCK.now_s)
+
+    def beat(self) -> None:
+        if self.engine is not None and self.producer.halted != "freeze":
+            self.group.beat()
 
     def crash(self) -> None:
         assert self.engine is not None
         self.producer.doom()
+        self.group.end()
         for task in (self.flight, self.engine._committing):
             if task is not None:
                 task.cancel()
@@ -218,11 +255,12 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.broker = Broker(TOPICS, PARTITIONS, self.chance)
-        self.workers = [Worker(self, f"w{number}") for number in range(self.chance.randint(1, 3))]
+        self.workers = [Worker(self, f"w{number}") for number in range(self.chance.choice([1, 2, 3, 3]))]
         self.threads = ThreadPoolExecutor()
         self.answers: list[tuple[str, str, asyncio.Future[Any]]] = []
         self.untrue: list[str] = []
         self._sent: list[tuple[bytes, bytes]] = []
+        CLOCK.now_s = 0.0
 
     async def run(self) -> None:
         for worker in self.workers:
@@ -230,8 +268,10 @@ class World:
         await self.rebalance()
         often = {self.produce: 6, self.turn: 14, self.rebalance: 3, self.plan: 6, self.thaw: 2, self.crash: 1}
         often |= {self.disturb: 1, self.cut_off: 1}
-        for _ in range(ACTIONS):
-            (action,) = self.chance.choices([*often], [*often.values()])
+        for action in self.chance.choices([*often], [*often.values()], k=ACTIONS):
+            CLOCK.now_s += self.chance.random() * ACTION_S
+            if self.chance.random() < BEATS:
+                await self._beat(self.workers)
             await action()
             self.untrue += self._untrue_rows()
         await self.settle()
@@ -274,11 +314,11 @@ class World:
     def _untrue_rows(self) -> Iterator[str]:
         """Readers of a worker that serves a partition rely on its rows to be the latest."""
         for worker in self.workers:
-            if worker.engine is None or worker.is_committing:
+            if worker.engine is None or worker.is_committing or worker.usurped:
                 continue  # no reader has been told of that commit yet
             for partition in range(PARTITIONS):
                 if worker.engine.serves(ACCOUNTS, partition):
-                    latest = {read.key: read.value for read in self.broker.written((CHANGELOG, partition))}
+                    latest = self.broker.latest((CHANGELOG, partition))
                     if worker.stores[ACCOUNTS.name].rows(partition) != latest:
                         yield f"{worker.name} serves rows of partition {partition} that are not the latest"
 
@@ -314,11 +354,15 @@ class World:
                 self.chance.choice([store.broken, store.full]).add(self.chance.randrange(PARTITIONS))
 
     async def cut_off(self) -> None:
-        """One broker loses the others, or hears from them again."""
-        if self.broker.past is None:
-            self.broker.cut_off()
+        """One broker and some workers lose the others, or hear from them again."""
+        if self.broker.past is not None:
+            self.broker.past, found = None, [LEADS]
         else:
-            self.broker.past = None
+            self.broker.cut_off()
+            found = [LEADS, CUT_OFF]
+        for worker in self.workers:
+            if worker.engine is not None:
+                worker.group.coordinator_id = self.chance.choice(found)
 
     async def _lose_power(self) -> None:
         """A worker dies when it has sent its offsets, and with it the broker; both start again."""
@@ -337,24 +381,43 @@ class World:
 
     async def rebalance(self) -> None:
         """Workers that respond give up their partitions and get new ones; the others are out of the group unawares."""
-        for worker in self.workers:
-            if worker.idle:
-                await self._tell(worker, None)
-        answering = [worker for worker in self.workers if worker.idle]
+        answering = [worker for worker in self.workers if worker.hears and self.chance.random() >= ABSENT]
+        usurped = self.chance.choice(answering) if len(answering) > 1 and self.chance.random() < USURPED else None
+        if usurped is not None:
+            usurped.usurped = True
+            answering.remove(usurped)
+        for worker in answering:
+            await self._tell(worker, None)
+        answering = [worker for worker in answering if worker.idle]
+        await self._wait_for([worker for worker in self.workers if worker not in (*answering, usurped)])
         self.broker.generation += 1
         self.broker.members = {worker.member for worker in answering}
+        self.broker.heard |= dict.fromkeys(self.broker.members, CLOCK.now_s)
         owners = [self.chance.choice(answering) for _ in range(PARTITIONS)] if answering else []
         assignments = {worker: self._assignment(worker, owners) for worker in answering}
-        for worker in self.workers:
-            if worker.engine is None:
-                continue
-            if worker in assignments:
-                worker.engine.joined(assignments[worker], sent=elapsed_s())
-            else:
-                worker.engine.extend_lease(sent=elapsed_s() - LEASE_S)  # the group has waited for it as long as a lease
+        for worker, assignment in assignments.items():
+            worker.join(assignment)
         self.untrue += self._untrue_rows()
         for worker, assignment in assignments.items():
             await self._tell(worker, assignment)
+
+    async def _wait_for(self, absent: list[Worker]) -> None:
+        """Until the group has not heard of them for a session, or they have not joined again in time."""
+        self.broker.rebalancing = True
+        heard, ends = self.broker.heard, CLOCK.now_s + REBALANCE_S
+        while True:
+            expire = max((heard.get(worker.member, -inf) + SESSION_S for worker in absent), default=-inf)
+            if CLOCK.now_s >= min(expire, ends):
+                break
+            CLOCK.now_s = min(CLOCK.now_s + SESSION_S / 3, expire, ends)
+            await self._beat(absent)
+        self.broker.rebalancing = False
+
+    async def _beat(self, workers: Iterable[Worker]) -> None:
+        for worker in workers:
+            worker.beat()
+        for _ in range(TURNS_OF_A_BEAT):
+            await asyncio.sleep(0)
 
     def _assignment(self, worker: Worker, owners: list[Worker]) -> Assignment:
         own = [partition for partition, owner in enumerate(owners) if owner is worker]
@@ -438,6 +501,8 @@ def _is_copied(event: Read) -> bool:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small batches, no pauses, no log."""
+    monkeypatch.setattr(internals, "elapsed_s", CLOCK)
+    monkeypatch.setattr(engine_module, "elapsed_s", CLOCK)
     monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
     monkeypatch.setattr(engine_module, "PAUSE", 0.0)
@@ -564,6 +629,26 @@ def _any_end_of_a_changelog_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_written_ends", lambda *_: {})
 
 
+def _any_answer_to_a_heartbeat_believed(patch: pytest.MonkeyPatch) -> None:
+    async def commits(*_: object, **__: object) -> bool:
+        return True
+
+    patch.setattr(internals, "_commits", commits)
+
+
+def _a_lease_begins_with_the_answer(patch: pytest.MonkeyPatch) -> None:
+    extend = Lease.extend
+    patch.setattr(Lease, "extend", lambda self, _: extend(self, CLOCK.now_s))
+
+
+def _members_of_a_rebalancing_group_are_sure_of_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FakeMember, "request_rejoin", lambda _: None)
+
+
+def _expelled_workers_serve_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "end_lease", lambda _: None)
+
+
 def _no_outcome_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processors_module, "known", lambda *_: None)
 
@@ -596,6 +681,10 @@ MUTATIONS = (
     _no_outcome_known,
     _any_coordinator_believed,
     _any_end_of_a_changelog_believed,
+    _any_answer_to_a_heartbeat_believed,
+    _a_lease_begins_with_the_answer,
+    _members_of_a_rebalancing_group_are_sure_of_it,
+    _expelled_workers_serve_on,
 )
 
 
