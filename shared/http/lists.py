@@ -221,11 +221,14 @@ class Lists:
 
     async def _stale(self, partitions: set[int], query: ListQuery) -> Parts:
         """The parts of the partitions of which a standby here is fresh enough."""
-        lags = {p: self._node.standby_lag(self._table, p) for p in partitions}
+        most = query.max_lag
+        if most is None:
+            return {}
+        lags = await asyncio.gather(*(self._node.standby_lag(self._table, p) for p in partitions))
         enough = [
             Covered(partition=p, status="stale", lag=lag)
-            for p, lag in lags.items()
-            if lag is not None and query.max_lag is not None and lag <= query.max_lag
+            for p, lag in zip(partitions, lags, strict=True)
+            if lag is not None and lag <= most
         ]
         return await self._read(enough, query)
 

@@ -83,8 +83,8 @@ class Node(Protocol):
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
 
-    def standby_lag(self, table: Table, partition: int) -> int | None:
-        """How many records the replica held here is known to be behind; None without one, or when it is not followed.
+    async def standby_lag(self, table: Table, partition: int) -> int | None:
+        """How many records the replica held here is known to be behind; None without one, or if nobody knows in time.
 
         None for an owner's, too: it is served, or others may have written since, and how much is not known here.
         """

@@ -92,7 +92,7 @@ class Queries:
         if self._node.serves(self._table, partition):
             owned = self._owned(request, aggregate_id, partition, reading)
             return await (self._awaited(request, owned) if reading.wait else owned)
-        lag = self._node.standby_lag(self._table, partition)
+        lag = await self._node.standby_lag(self._table, partition) if reading.by_standby else None
         if lag is not None and reading.allows(lag):
             row = self._visible(request, partition, key)
             return await self._answer(request, aggregate_id, row, self._as_standby(partition, lag, row))

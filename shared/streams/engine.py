@@ -55,7 +55,7 @@ from shared.streams.guards import (
 from shared.streams.lease import Lease
 from shared.streams.parking import Parking
 from shared.streams.processors import Processor
-from shared.streams.replicas import Replicas
+from shared.streams.replicas import Replica, Replicas
 from shared.streams.sources import Source, SourceGone, first_position
 from shared.streams.store import RowStore, StoreFailed
 from shared.streams.versions import MixedReleases, VersionGuard, VersionRefused
@@ -78,7 +78,8 @@ RETRY_PAUSE_S = 0.5
 MAX_RETRY_PAUSE_S = 5.0
 QUIET_S = 5.0
 MEASURE_S = 1.0  # between two questions for the ends of what standbys and restores follow
-LAG_KNOWN_S = 3.0  # how long the answer counts
+LAG_OF_S = 1.0  # how long before a read the brokers may have been asked for the end that its lag is counted from
+LAG_WITHIN_S = 2.0  # then the read goes to a worker that knows more, which has to answer within peers.ANSWER_S
 WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
 TIMES_REFUSED = 2  # of a command with an outcome that says so, and without; of a retry with many records, and with one
@@ -175,6 +176,7 @@ class Engine(Service):
         self._batch = Batch(self._dead_letters, self._refused)
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
+        self._learning: asyncio.Future[None] | None = None
         self._failures = 0
         self._limit = POLL_RECORDS  # of records in a batch
         self._careful: set[Partition] = set()  # changelogs for which a row could not be written
@@ -237,12 +239,23 @@ class Engine(Service):
         replica = self.replicas.of(table, partition)
         return replica is not None and replica.ours and self.in_lease
 
-    def standby_lag(self, table: Table, partition: int) -> int | None:
-        """How many records the standby held here is behind; None when there is no standby or its lag is unknown."""
+    async def standby_lag(self, table: Table, partition: int) -> int | None:
+        """How many records the standby held here is behind those that its changelog had LAG_OF_S ago.
+
+        Asks the brokers if they were not asked since. None when there is no standby, or they do not answer.
+        """
+        since = elapsed_s() - LAG_OF_S
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAG_WITHIN_S):
+                for _ in range(2):  # what is asked already may have been asked too early
+                    if (replica := self._standby(table, partition)) and replica.end_known_at < since:
+                        await self._ends_learned()
+        replica = self._standby(table, partition)
+        return replica.lag if replica is not None and replica.end_known_at >= since else None
+
+    def _standby(self, table: Table, partition: int) -> Replica | None:
         replica = self.replicas.of(table, partition)
-        if replica is None or replica.ours or not self.in_lease:
-            return None
-        return replica.lag if elapsed_s() - replica.end_known_at <= LAG_KNOWN_S else None
+        return None if replica is None or replica.ours or not self.in_lease else replica
 
     @property
     def in_lease(self) -> bool:
@@ -438,17 +451,24 @@ class Engine(Service):
         return [Told(place, uncommitted[0].since, why.format(*copies)) for place, copies in sorted(found.items())]
 
     @Service.task
+    async def _measure(self) -> None:
+        while not self.should_stop:
+            await self.sleep(MEASURE_S)
+            await self._ends_learned()
+
+    async def _ends_learned(self) -> None:
+        """Returns once the brokers have been asked for the ends. All who wait share one question."""
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.ensure_future(self._learn_ends())
+        await asyncio.shield(self._learning)
+
     async def _learn_ends(self) -> None:
         """Learns how far the changelogs reach that are read here.
 
         Not from the reader: it says nothing of one leader that it can't reach, nor while a take-over or a commit waits.
         """
-        while not self.should_stop:
-            await self.sleep(MEASURE_S)
-            asked_at = elapsed_s()
-            read = {tp for tp, replica in self.replicas.held.items() if not replica.ours}
-            if not read:
-                continue
+        asked_at = elapsed_s()
+        if read := {tp for tp, replica in self.replicas.held.items() if not replica.ours}:
             with suppress(OffsetsUnknown, AccessRefused):
                 for tp, end in (await asyncio.to_thread(self._offsets.ends, read)).items():
                     if replica := self.replicas.held.get(TopicPartition(*tp)):
@@ -982,5 +1002,7 @@ class Engine(Service):
     async def on_stop(self) -> None:
         if self._committing is not None:
             await asyncio.wait([self._committing])
+        if self._learning is not None:
+            self._learning.cancel()
         await self._reader.stop()
         self._thread.shutdown()

@@ -83,8 +83,8 @@ class WorkerNode:
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
         return self._app.engine.waiting.watch(self.topology.changelog(table).name, key)
 
-    def standby_lag(self, table: Table, partition: int) -> int | None:
-        return self._app.engine.standby_lag(table, partition)
+    async def standby_lag(self, table: Table, partition: int) -> int | None:
+        return await self._app.engine.standby_lag(table, partition)
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
         return self._app.engine.replicas.keys(table, partition, after)

@@ -85,7 +85,7 @@ class MemoryNode:
     def serves(self, table: Table, partition: int) -> bool:
         return partition < self.topology.partitions and partition not in self.refuses
 
-    def standby_lag(self, table: Table, partition: int) -> int | None:
+    async def standby_lag(self, table: Table, partition: int) -> int | None:
         return None
 
     def state_type(self, table: Table) -> Any:

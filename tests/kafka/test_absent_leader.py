@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from math import inf
 from threading import Event
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 
+from shared.clock import elapsed_s
 from shared.es.errors import NotReady
 from shared.es.row import RowCodec
 from shared.kafka.embedded import EmbeddedKafka
@@ -24,10 +26,12 @@ from shared.streams.app import WorkerApp
 from shared.streams.changes import Changelogs
 from shared.streams.log import read_at
 from shared.streams.processors import Aggregate
+from shared.streams.replicas import Replica
 from shared.streams.wishes import Wishes
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.faults.proxy import Proxy
+from tests.waiting import Deadline
 
 pytestmark = pytest.mark.broker
 
@@ -46,12 +50,16 @@ class Leader:
         self._proxy = proxy
         self._away = away
 
+    def freeze(self) -> None:
+        self._proxy.hold()
+
     def leave(self) -> None:
         self._away.set()
         self._proxy.cut()
 
     def come_back(self) -> None:
         self._away.clear()
+        self._proxy.heal()
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +87,14 @@ def leader(only: Leader) -> Iterator[Leader]:
 
 
 @pytest.fixture
-def new_consumer(leader: Leader) -> Callable[..., AIOKafkaConsumer]:
-    """As a worker's."""
+def worker(leader: Leader) -> WorkerApp:
     processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
-    return WorkerApp(TOPOLOGY, processors, Settings(bootstrap=leader.bootstrap), cast(Any, None)).new_consumer
+    return WorkerApp(TOPOLOGY, processors, Settings(bootstrap=leader.bootstrap), cast(Any, None))
+
+
+@pytest.fixture
+def new_consumer(worker: WorkerApp) -> Callable[..., AIOKafkaConsumer]:
+    return worker.new_consumer
 
 
 @pytest.fixture
@@ -205,3 +217,28 @@ async def _read_in_vain(reader: AIOKafkaConsumer, patience_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
             await reader.getmany(PLACE, timeout_ms=int(DEADLINE_S * 1_000))
+
+
+@pytest.mark.parametrize("goes", [Leader.freeze, Leader.leave])
+def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
+    worker: WorkerApp, leader: Leader, goes: Callable[[Leader], None]
+) -> None:
+    """It has applied all that it has heard of; and it knows at once how much it has missed when it hears again."""
+    engine, tp = worker.engine, TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
+    engine.replicas.held[tp] = Replica(tp, cast(Any, None), active=False, position=0, target=0, end=0, restored=True)
+
+    async def test() -> None:
+        assert await lag() == 0
+        goes(leader)
+        assert await lag() is None
+        leader.come_back()
+        deadline = Deadline(DEADLINE_S)
+        while await lag() != 0:
+            deadline.check("the leader is back")
+
+    async def lag() -> int | None:
+        engine.replicas.held[tp].end_known_at = -inf
+        engine.extend_lease(elapsed_s())
+        return await engine.standby_lag(ACCOUNTS, 0)
+
+    asyncio.run(test())
