@@ -128,6 +128,14 @@ class Settings(BaseSettings):
         int,
         Field(ge=2, le=10_000, description="lists and histories read at once, half for one client, 2 to 10000"),
     ] = 64
+    max_connections: Annotated[
+        int,
+        Field(
+            ge=2,
+            le=100_000,
+            description="connections at once, half for one address unless it is a trusted proxy's, 2 to 100000",
+        ),
+    ] = 1_000
     stalled_after_s: Annotated[
         float, Field(ge=1, le=3600, description="seconds until a client that takes nothing is dropped, 1 to 3600")
     ] = 60

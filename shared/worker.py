@@ -30,7 +30,12 @@ def service_app(topology: Topology, processors: Sequence[Processor], routes: Rou
     def http(app: WorkerApp) -> HttpServer:
         api = create_api(WorkerNode(app), routes)
         return HttpServer(
-            api, settings.http_host, settings.http_port, settings.trusted_proxies, settings.stalled_after_s
+            api,
+            settings.http_host,
+            settings.http_port,
+            settings.trusted_proxies,
+            settings.stalled_after_s,
+            settings.max_connections,
         )
 
     return WorkerApp(topology, processors, settings, http)

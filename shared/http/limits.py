@@ -22,6 +22,7 @@ MAX_BODY_BYTES = 256 * 1024
 MAX_TARGET_BYTES = 8 * 1024
 BODY_WITHIN_S = 10.0
 MAX_ANSWER_S = MAX_WAIT_S + 15.0
+CROWDED = "onefold.crowded"  # in the scope of a request that came on a connection too many
 
 HEADERS = {
     b"cache-control": b"no-store",
@@ -80,12 +81,17 @@ class UnreadBodies:
             unread = message.get("more_body", False)
             return message
 
-        async def closing(message: Message) -> None:
-            if message["type"] == "http.response.start" and unread:
-                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-            await send(message)
+        async def ended(message: Message) -> None:
+            await send(closing(message) if unread else message)
 
-        await self.app(scope, noted, closing)
+        await self.app(scope, noted, ended)
+
+
+def closing(message: Message) -> Message:
+    """The part of an answer after which the connection closes."""
+    if message["type"] != "http.response.start":
+        return message
+    return {**message, "headers": [*message["headers"], (b"connection", b"close")]}
 
 
 class OneFraming:
@@ -183,7 +189,9 @@ class Turns:
 
 
 class RateLimit:
-    """ASGI middleware: 429 for a client address that asks too often. Requests that peers pass on were counted there.
+    """ASGI middleware: 429 for a client address that asks too often, 503 on a connection too many.
+
+    Requests that peers pass on were counted there.
 
     spared: paths of probes, which may come from the clients' address: a refused probe must not end a worker that is
     merely busy. With a query they count, because they may cost a hop.
@@ -196,8 +204,11 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = None
-        if scope["type"] == "http" and "onefold.peer" not in scope and not self._spares(scope):
-            refusal = too_fast(scope, self.buckets)
+        if scope["type"] == "http" and not self._spares(scope):
+            if CROWDED in scope:
+                refusal = not_ready("no more connections here; fix: close some, or raise ONEFOLD_MAX_CONNECTIONS")
+            elif "onefold.peer" not in scope:
+                refusal = too_fast(scope, self.buckets)
         await (refusal or self.app)(scope, receive, send)
 
     def _spares(self, scope: Scope) -> bool:
@@ -218,10 +229,10 @@ def client_of(request: Request) -> str:
 
 def address_of(scope: Scope) -> str:
     """What a request is counted by as long as nobody knows who sent it."""
-    return f"address {_counted((scope.get('client') or ('unknown',))[0])}"
+    return f"address {counted((scope.get('client') or ('unknown',))[0])}"
 
 
-def _counted(address: str) -> str:
+def counted(address: str) -> str:
     """The address that a client can't choose: of IPv6 it has a whole /64. Anything else counts as it is."""
     try:
         known = ipaddress.ip_address(address)

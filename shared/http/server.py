@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from mode import Service
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from shared.http.limits import CROWDED, closing, counted
 from shared.settings import SettingsError
 
 DRAIN_S = 5
 HEAD_S = 10  # for the head of a request, from the first byte or the connection on; bodies have a limit of their own
+CROWD = 64  # connections too many, which are kept to see if they are probes
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
 
@@ -31,9 +36,10 @@ class HttpServer(Service):
         port: int,
         trusted_proxies: str = "",
         stalled_after_s: float = 60.0,
+        max_connections: int = 1_000,
         **kwargs: Any,
     ) -> None:
-        """trusted_proxies: the only addresses whose X-Forwarded-For is believed.
+        """trusted_proxies: the only addresses whose X-Forwarded-For is believed, and that may have every connection.
 
         stalled_after_s: how long a client may take nothing of what waits for it.
         """
@@ -43,7 +49,9 @@ class HttpServer(Service):
             host=host,
             port=port,
             loop="none",
-            http=partial(_Connection, stalled_after_s=stalled_after_s),  # type: ignore[arg-type]
+            http=partial(  # type: ignore[arg-type]
+                _Connection, places=_Places(max_connections, trusted_proxies), stalled_after_s=stalled_after_s
+            ),
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -69,6 +77,53 @@ class HttpServer(Service):
         await asyncio.wait([self._serving])
 
 
+class _Places:
+    """The connections that a worker may have, of which any one address but a proxy's may have half.
+
+    uvicorn's `limit_concurrency` knows no addresses, and would refuse probes, too.
+    """
+
+    def __init__(self, most: int, proxies: str) -> None:
+        self._most = most
+        self._any_is_proxy = proxies == "*"
+        self._proxies = [] if self._any_is_proxy else [ip_network(each.strip()) for each in proxies.split(",") if each]
+        self._taken: dict[_Connection, str] = {}
+        self._of = Counter[str]()
+        self._crowd: dict[_Connection, None] = {}  # the oldest first
+
+    def take(self, connection: _Connection) -> bool:
+        """False for one too many. It is kept a while: it may be a probe's, and come from the address of the others."""
+        host = connection.client[0] if connection.client else "unknown"
+        address = counted(host)
+        share = self._most if self._is_proxy(host) else self._most // 2
+        if len(self._taken) < self._most and self._of[address] < share:
+            self._taken[connection] = address
+            self._of[address] += 1
+            return True
+        self._crowd[connection] = None
+        if len(self._crowd) > CROWD:
+            oldest = next(iter(self._crowd))
+            del self._crowd[oldest]
+            oldest.transport.abort()
+        return False
+
+    def leave(self, connection: _Connection) -> None:
+        self._crowd.pop(connection, None)
+        if address := self._taken.pop(connection, None):
+            self._of[address] -= 1
+            if not self._of[address]:
+                del self._of[address]
+
+    def _is_proxy(self, host: str) -> bool:
+        return self._any_is_proxy or (bool(self._proxies) and any(ip_address(host) in each for each in self._proxies))
+
+
+async def _crowded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """The app on a connection too many: it refuses all but probes, and the connection ends with the answer."""
+    scope[CROWDED] = True
+    await app(scope, receive, lambda message: send(closing(message)))
+
+
 class _Connection(H11Protocol):
     """Limits the time for a request's head, and for a client that takes no answer: uvicorn waits without an end.
 
@@ -78,12 +133,15 @@ class _Connection(H11Protocol):
     _head_due: asyncio.TimerHandle | None = None
     _taken_due: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, stalled_after_s: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, places: _Places, stalled_after_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._places = places
         self._stalled_after_s = stalled_after_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self._places.take(self):
+            self.app = partial(_crowded, self.app)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -95,6 +153,7 @@ class _Connection(H11Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._places.leave(self)
         self._forget_head()
         self._note_taken()
         super().connection_lost(exc)

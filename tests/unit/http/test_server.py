@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from shared.dev.worker import free_port
 from shared.http import limits
 from shared.http import server as server_module
 from shared.http.api import create_api
+from shared.http.health import PROBES
 from shared.http.server import HttpServer
 from shared.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
@@ -31,6 +32,8 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 def server_at(host: str, port: int) -> HttpServer:
     return HttpServer(create_api(MemoryNode(TOPOLOGY, []), routes), host, port)
@@ -39,6 +42,12 @@ def server_at(host: str, port: int) -> HttpServer:
 def behind(proxies: str, port: int) -> HttpServer:
     """Answers one request a second and address."""
     return HttpServer(create_api(MemoryNode(TOPOLOGY, [], Settings(rate_limit=1)), routes), "127.0.0.1", port, proxies)
+
+
+def crowded(port: int, most: int, proxies: str = "") -> HttpServer:
+    """Has room for `most` connections."""
+    api = create_api(MemoryNode(TOPOLOGY, []), routes)
+    return HttpServer(api, "127.0.0.1", port, proxies, max_connections=most)
 
 
 async def refused(host: str, port: int) -> str:
@@ -100,6 +109,45 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
         for _, writer in (idle, stuck):
             writer.close()
             await writer.wait_closed()
+
+
+OTHERS = "127.0.0.2", "127.0.0.3"
+
+
+async def test_one_address_has_half_of_the_connections_and_on_any_other_only_probes_are_answered() -> None:
+    port = free_port()
+    async with serving(crowded(port, 4)), dialling(port) as dial:
+        for _ in range(2):
+            await answered(*await dial())
+        assert b"ONEFOLD_MAX_CONNECTIONS" in await refusal(*await dial())
+        for path in PROBES:
+            assert await status_of(*await dial(), path) == 200
+        for _ in range(2):
+            _, last = connection = await dial(OTHERS[0])
+            assert await status_of(*connection, "/accounts/ann") == 404
+        await refusal(*await dial(OTHERS[1]))
+        await answered(*await dial(OTHERS[1]))
+        last.close()
+        await asyncio.to_thread(eventually, lambda: anew(port, OTHERS[1]) == 404)
+
+
+async def test_a_trusted_proxy_may_have_all_connections() -> None:
+    port = free_port()
+    async with serving(crowded(port, 4, proxies="10.0.0.1, 127.0.0.0/30")), dialling(port) as dial:
+        assert {await status_of(*await dial(), "/accounts/ann") for _ in range(4)} == {404}
+        await refusal(*await dial())
+
+
+async def test_those_that_wait_on_connections_too_many_make_room_for_the_next_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "CROWD", 3)
+    port = free_port()
+    async with serving(crowded(port, 2)), dialling(port) as dial:
+        none_too_many, oldest, *_ = [await dial() for _ in range(6)]
+        await answered(*await dial())
+        assert await asyncio.wait_for(oldest[0].read(), 30) == b""
+        await answered(*none_too_many)
 
 
 @pytest.mark.parametrize("path", ["/accounts/ann", "/" + "a" * 9000])
@@ -202,6 +250,44 @@ async def test_a_client_cannot_choose_its_address_by_what_a_trusted_proxy_passes
     async with serving(behind("127.0.0.1", port)), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
         sent = [{"X-Forwarded-For": f"198.51.100.{number}, 192.0.2.1"} for number in range(20)]
         assert 429 in [(await http.get("/accounts", headers=each)).status_code for each in sent]
+
+
+@asynccontextmanager
+async def dialling(port: int) -> AsyncIterator[Callable[..., Awaitable[Connection]]]:
+    """Opens connections from a given address, which are closed in the end."""
+    opened: list[Connection] = []
+
+    async def dial(address: str = "127.0.0.1") -> Connection:
+        opened.append(await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+        return opened[-1]
+
+    try:
+        yield dial
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+async def refusal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """What a connection is told, which is closed then."""
+    writer.write(b"GET /accounts/ann HTTP/1.1\r\nHost: a\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 30)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 1\r\n" in answer
+    return answer
+
+
+async def status_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> int:
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    return int((await asyncio.wait_for(reader.readuntil(b"}"), 30)).split()[1])
+
+
+def anew(port: int, address: str) -> int:
+    """The status for a new connection from this address."""
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address)) as http:
+        return http.get(f"http://127.0.0.1:{port}/accounts/ann").status_code
 
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
