@@ -171,6 +171,14 @@ class Settings(BaseSettings):
     auth_jwks: Annotated[
         str | None, Field(min_length=1, description="the issuer's key set: an https URL or a file")
     ] = None
+    auth_jwks_max_age_s: Annotated[
+        float,
+        Field(
+            ge=900,
+            le=604_800,
+            description="seconds that keys are trusted which can't be read again, 900 to 604800; every 600 they are",
+        ),
+    ] = 3_600
     auth_owner_claim: Annotated[
         str, Field(min_length=1, description="the claim with the id of the aggregate its bearer owns")
     ] = "sub"

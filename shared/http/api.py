@@ -54,9 +54,17 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     registry.register(StatusCollector(node.status))
     ProcessCollector(registry=registry)  # the process's own memory, CPU time and open files
 
+    tokens = tokens_of(settings)
+    if tokens is not None:
+        age = Gauge("onefold_issuer_keys_age_seconds", "Since the issuer's keys were read last", registry=registry)
+        age.set_function(lambda: tokens.keys.age_s)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        keeping = None if tokens is None else asyncio.ensure_future(tokens.keys.keep())
         yield
+        if keeping is not None:
+            keeping.cancel()
         await peers.close()
 
     dev = settings.env == "dev"
@@ -76,7 +84,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     problems.install(api)
     openapi.install(api)
     _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), settings)
-    guard = Guard(tokens_of(settings), buckets)
+    guard = Guard(tokens, buckets)
     for router in routes(node, peers):
         api.router.routes += guard.around(router, service)
     for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):

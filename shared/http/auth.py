@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ import structlog
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict
 
+from shared.clock import elapsed_s
 from shared.es.errors import NotReady
 from shared.http.errors import Forbidden, Unauthenticated
 from shared.settings import Settings
@@ -28,7 +30,7 @@ log = structlog.get_logger(__name__)
 ALGORITHMS = ("RS256", "ES256")
 LEEWAY_S = 10  # between the issuer's clock and ours
 REFRESH_S = 600.0
-MISS_PAUSE_S = 10.0  # least time between two requests to the issuer, whatever keys tokens name and while it is down
+MISS_PAUSE_S = 10.0  # between two requests to the issuer while it is down, and at least, whatever keys tokens name
 FETCH_TIMEOUT_S = 3.0
 REMEMBERED = 1_000  # verified tokens; checking a signature takes 250 µs
 
@@ -83,10 +85,16 @@ def own_rows(request: Request) -> OwnRows | None:
 
 
 class Keys(Protocol):
-    """An issuer's public keys."""
+    """An issuer's public keys. age_s: how many seconds ago they were read."""
+
+    @property
+    def age_s(self) -> float: ...
+
+    async def keep(self) -> None:
+        """Keeps them up to date, for as long as it runs."""
 
     async def find(self, key_id: str | None) -> jwt.PyJWK:
-        """Raises Unauthenticated for a key that the issuer does not have, and NotReady while it can't be reached."""
+        """Raises Unauthenticated for a key that the issuer does not have, and NotReady while it can't be known."""
 
 
 class Tokens:
@@ -96,7 +104,7 @@ class Tokens:
         self._issuer = issuer
         self._audience = audience
         self._owner_claim = owner_claim
-        self._keys = keys
+        self.keys = keys
         self._decoded = lru_cache(REMEMBERED)(self._decode)  # by token and key, so a withdrawn key no longer counts
 
     async def verify(self, token: str) -> Authority:
@@ -105,7 +113,7 @@ class Tokens:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
                 raise Unauthenticated(f"a token must be signed with {' or '.join(ALGORITHMS)}")
-            authority = self._decoded(token, await self._keys.find(header.get("kid")))
+            authority = self._decoded(token, await self.keys.find(header.get("kid")))
         except jwt.InvalidTokenError as error:
             raise Unauthenticated(f"{type(error).__name__}: {error}"[:200]) from error
         if authority.expires_at <= time.time() - LEEWAY_S:
@@ -160,35 +168,63 @@ def _text(claim: object) -> str | None:
 
 
 class KeySet:
-    """An issuer's key set (JWKS), read from a URL or a file and cached; read again when a key is unknown."""
+    """An issuer's key set (JWKS), which `keep` reads again and again from a URL or a file.
 
-    def __init__(self, source: str) -> None:
+    A request waits for that only if its key is unknown, as the issuer's next one is at first, or the keys are too old.
+    """
+
+    def __init__(self, source: str, issuer: str, max_age_s: float) -> None:
+        """max_age_s: how long keys are trusted without having been read again."""
         self._source = source
+        self._issuer = issuer
+        self._max_age_s = max_age_s
         self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._asked_at = -REFRESH_S
-        self._answered = False  # whether the last request succeeded
-        self._asking = asyncio.Lock()
+        self._asked_at = self._read_at = -inf  # by `elapsed_s`: equal if the last request succeeded
+        self._reading: asyncio.Future[None] | None = None
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the issuer was asked for the keys that are known; inf before the first."""
+        return elapsed_s() - self._read_at
+
+    async def keep(self) -> None:
+        """Reads the keys for as long as it runs."""
+        while True:
+            await self._read()
+            await asyncio.sleep(REFRESH_S if self._read_at == self._asked_at else MISS_PAUSE_S)
 
     async def find(self, key_id: str | None) -> jwt.PyJWK:
-        if time.monotonic() - self._asked_at > (REFRESH_S if key_id in self._keys else MISS_PAUSE_S):
-            async with self._asking:
-                await self._refresh()
+        if key_id not in self._keys or self.age_s > self._max_age_s:
+            await self._read()
+        if self.age_s > self._max_age_s:
+            since = f"for {self.age_s:.0f} s" if self._keys else "yet"
+            raise NotReady(
+                f"the keys of {self._issuer} could not be read {since}, so its tokens can't be trusted; "
+                f"fix: let workers reach what ONEFOLD_AUTH_JWKS names, or raise ONEFOLD_AUTH_JWKS_MAX_AGE_S"
+            )
         if key_id in self._keys:
             return self._keys[key_id]
-        if not self._answered:
-            raise NotReady("the issuer's keys can't be read now")
+        if self._read_at < self._asked_at:
+            raise NotReady(f"the keys of {self._issuer} can't be read now")
         raise Unauthenticated("the issuer has no such key")
 
-    async def _refresh(self) -> None:
-        if time.monotonic() - self._asked_at <= MISS_PAUSE_S:
-            return  # another request did it meanwhile
+    async def _read(self) -> None:
+        """Asks the issuer, unless it was asked just now; once for all that wait."""
+        if self._reading is None or self._reading.done():
+            if elapsed_s() - self._asked_at <= MISS_PAUSE_S:
+                return
+            self._reading = asyncio.ensure_future(self._ask())
+        await asyncio.shield(self._reading)
+
+    async def _ask(self) -> None:
+        asked_at = elapsed_s()
         try:
             self._keys = _usable(await self._fetch())
-            self._answered = True
+            self._read_at = asked_at
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError) as error:
-            log.warning("the issuer's keys can't be read", source=self._source, reason=str(error))
-            self._answered = False
-        self._asked_at = time.monotonic()
+            tell = log.error if self.age_s > self._max_age_s else log.warning
+            tell("the issuer's keys can't be read", source=self._source, reason=str(error), age=f"{self.age_s:.0f} s")
+        self._asked_at = asked_at
 
     async def _fetch(self) -> bytes:
         if not self._source.startswith(("https://", "http://")):
@@ -228,5 +264,5 @@ def tokens_of(settings: Settings) -> Tokens | None:
     assert settings.auth_issuer is not None
     assert settings.auth_audience is not None
     assert settings.auth_jwks is not None
-    keys = KeySet(settings.auth_jwks)
+    keys = KeySet(settings.auth_jwks, settings.auth_issuer, settings.auth_jwks_max_age_s)
     return Tokens(settings.auth_issuer, settings.auth_audience, settings.auth_owner_claim, keys)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from fastapi import FastAPI
 from pydantic import SecretStr
 
 from shared.dev.issuer import DevIssuer
@@ -46,7 +48,7 @@ async def site(issuer: DevIssuer) -> AsyncIterator[TestServer]:
         yield server
 
 
-async def status(issuer: DevIssuer, key_set: str) -> int:
+def api_with(key_set: str) -> FastAPI:
     settings = Settings(
         auth="on",
         auth_issuer=DEV_ISSUER,
@@ -54,15 +56,19 @@ async def status(issuer: DevIssuer, key_set: str) -> int:
         auth_jwks=key_set,
         peer_secret=SecretStr(PEER_SECRET),
     )
+    return api_of("accounts", settings)
+
+
+async def status(issuer: DevIssuer, api: FastAPI) -> int:
     token = issuer.token("accounts", ["accounts:read"], "ann")
-    async with client_of(api_of("accounts", settings)) as http:
+    async with client_of(api) as http:
         answer = await http.get("/accounts/ann", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code != 503 or answer.headers["retry-after"]
     return answer.status_code
 
 
 async def test_a_token_is_verified_with_the_keys_at_a_url(issuer: DevIssuer, site: TestServer) -> None:
-    assert await status(issuer, str(site.make_url("/keys"))) == 404
+    assert await status(issuer, api_with(str(site.make_url("/keys")))) == 404
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/moved", "/page", "/silent"])
@@ -71,10 +77,28 @@ async def test_keys_that_are_not_answered_are_503(
 ) -> None:
     """A redirect is not followed: it may lead to whoever can answer for another host."""
     monkeypatch.setattr(auth, "FETCH_TIMEOUT_S", 0.5)
-    assert await status(issuer, str(site.make_url(path))) == 503
+    assert await status(issuer, api_with(str(site.make_url(path)))) == 503
 
 
 async def test_an_issuer_that_nobody_reaches_is_503(issuer: DevIssuer, site: TestServer) -> None:
     url = str(site.make_url("/keys"))
     await site.close()
-    assert await status(issuer, url) == 503
+    assert await status(issuer, api_with(url)) == 503
+
+
+async def test_a_worker_reads_the_keys_before_anybody_sends_a_token(
+    issuer: DevIssuer, site: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, usable = asyncio.Event(), auth._usable
+
+    def noted(published: bytes) -> Any:
+        read.set()
+        return usable(published)
+
+    monkeypatch.setattr(auth, "_usable", noted)
+    issuer.key()
+    api = api_with(str(site.make_url("/keys")))
+    async with api.router.lifespan_context(api):
+        await asyncio.wait_for(read.wait(), 30)
+        await site.close()
+        assert await status(issuer, api) == 404

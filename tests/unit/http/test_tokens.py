@@ -22,6 +22,7 @@ from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
+from shared.clock import elapsed_s
 from shared.dev.issuer import KEY_ID, DevIssuer
 from shared.es.errors import NotReady
 from shared.http import auth
@@ -31,7 +32,7 @@ from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
-from shared.settings import Settings
+from shared.settings import DEV_ISSUER, Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings
@@ -315,8 +316,9 @@ async def test_an_issuers_new_key_replaces_its_old_one(tmp_path: Path, monkeypat
         file.unlink()
     other = issuer.token("accounts", scopes, "ann")
     assert (await asked(api, route, other)).status_code == 401
-    monkeypatch.setattr(auth, "REFRESH_S", 0.0)
     monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
+    of_an_unknown_key = jwt.encode({}, issuer.key(), "ES256", {"kid": "dev-2"})
+    assert (await asked(api, route, of_an_unknown_key)).status_code == 401  # but they are read again
     assert (await asked(api, route, other)).status_code == 404
     assert (await asked(api, route, old)).status_code == 401
 
@@ -404,16 +406,22 @@ async def test_scopes_are_in_scope_or_without_it_in_scp(
     assert answer.status_code == status
 
 
+MAX_AGE_S = 1000.0
+
+
 class Issuer(auth.KeySet):
     """Publishes whatever it is given, or is down; counts how often it is asked."""
 
     def __init__(self, published: str | None) -> None:
-        super().__init__("https://issuer.example/keys")
+        super().__init__("https://issuer.example/keys", "https://issuer.example", MAX_AGE_S)
         self.published = published
         self.asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def _fetch(self) -> bytes:
         self.asked += 1
+        await self.may_answer.wait()
         if self.published is None:
             raise TimeoutError
         return self.published.encode()
@@ -442,12 +450,61 @@ async def test_while_an_issuer_publishes_no_keys_the_held_ones_stay_valid(
     keys = Issuer(json.dumps({"keys": published(issuer)}))
     await keys.find(KEY_ID)
     keys.published = rubbish
-    monkeypatch.setattr(auth, "REFRESH_S", 0.0)
     monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
-    assert (await keys.find(KEY_ID)).key_id == KEY_ID
     with pytest.raises(NotReady):
         await keys.find("dev-2")
-    assert keys.asked == 3
+    assert (await keys.find(KEY_ID)).key_id == KEY_ID
+    assert keys.asked == 2
+
+
+async def test_whoever_has_a_known_key_does_not_wait_for_the_issuer(
+    issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Issuer(json.dumps({"keys": published(issuer)}))
+    await keys.find(KEY_ID)
+    monkeypatch.setattr(auth, "MISS_PAUSE_S", 0.0)
+    keys.may_answer.clear()
+    keeping, waiting = asyncio.ensure_future(keys.keep()), asyncio.ensure_future(keys.find("dev-2"))
+    await asyncio.sleep(0)
+    assert (await keys.find(KEY_ID)).key_id == KEY_ID
+    assert not waiting.done()
+    keeping.cancel()
+    keys.may_answer.set()
+    with pytest.raises(Unauthenticated):
+        await waiting
+    assert keys.asked == 2
+
+
+async def test_keys_that_could_not_be_read_again_for_long_are_not_trusted_until_they_are(
+    issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, token = Issuer(json.dumps({"keys": published(issuer)})), issuer.token("accounts", ["a"], "ann")
+    tokens = auth.Tokens(DEV_ISSUER, "accounts", "sub", keys)
+    await tokens.verify(token)
+    pass_time(MAX_AGE_S, monkeypatch)
+    keys.published, publishes = None, keys.published
+    said = r"the keys of https://issuer.example could not be read for 1000 s, .*; fix: .* ONEFOLD_AUTH_JWKS_MAX_AGE_S"
+    with pytest.raises(NotReady, match=said):
+        await tokens.verify(token)
+    keys.published = publishes
+    monkeypatch.setattr(auth, "MISS_PAUSE_S", -1.0)
+    await tokens.verify(token)
+
+
+async def test_the_metrics_tell_the_age_of_the_issuers_keys(
+    issuer: DevIssuer, guarded: dict[str, FastAPI], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, route = issuer.token("accounts", ["operations:read"], "ann"), Route("accounts", "GET", "/metrics")
+    assert (await asked(guarded["accounts"], route, token)).status_code == 200
+    pass_time(MAX_AGE_S, monkeypatch)
+    told = (await asked(guarded["accounts"], route, token)).text
+    (age_s,) = re.findall(r"^onefold_issuer_keys_age_seconds (\S+)$", told, re.MULTILINE)
+    assert float(age_s) >= MAX_AGE_S
+
+
+def pass_time(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = elapsed_s() + seconds
+    monkeypatch.setattr(auth, "elapsed_s", lambda: later)
 
 
 async def test_an_issuer_that_is_down_is_asked_once_and_then_left_alone(issuer: DevIssuer) -> None:
