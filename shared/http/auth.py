@@ -6,11 +6,10 @@ Only RS256 and ES256 are accepted: a token signed with a shared secret, or not a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ import structlog
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict
 
-from shared.clock import elapsed_s
+from shared.clock import brokers_clock, elapsed_s
 from shared.es.errors import NotReady
 from shared.http.errors import Forbidden, Unauthenticated
 from shared.settings import Settings
@@ -28,7 +27,7 @@ from shared.settings import Settings
 log = structlog.get_logger(__name__)
 
 ALGORITHMS = ("RS256", "ES256")
-LEEWAY_S = 10  # between the issuer's clock and ours
+LEEWAY_S = 10  # between the issuer's clock and the brokers'
 REFRESH_S = 600.0
 MISS_PAUSE_S = 10.0  # between two requests to the issuer while it is down, and at least, whatever keys tokens name
 FETCH_TIMEOUT_S = 3.0
@@ -113,30 +112,38 @@ class Tokens:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
                 raise Unauthenticated(f"a token must be signed with {' or '.join(ALGORITHMS)}")
-            authority = self._decoded(token, await self.keys.find(header.get("kid")))
+            authority, begins_at = self._decoded(token, await self.keys.find(header.get("kid")))
         except jwt.InvalidTokenError as error:
             raise Unauthenticated(f"{type(error).__name__}: {error}"[:200]) from error
-        if authority.expires_at <= time.time() - LEEWAY_S:
+        now = brokers_clock.now()
+        if authority.expires_at <= now - LEEWAY_S:
             raise Unauthenticated("the token has expired")
+        if begins_at > now + LEEWAY_S:
+            raise Unauthenticated("the token is not valid yet")
         return authority
 
-    def _decode(self, token: str, key: jwt.PyJWK) -> Authority:
-        """Raises jwt.InvalidTokenError."""
+    def _decode(self, token: str, key: jwt.PyJWK) -> tuple[Authority, float]:
+        """What it allows, and from when on, in seconds since the epoch. Raises jwt.InvalidTokenError."""
         claims = jwt.decode(
             token,
             key,
             algorithms=list(ALGORITHMS),
             audience=self._audience,
             issuer=self._issuer,
-            leeway=LEEWAY_S,
-            options={"require": ["aud", "exp", "iss", "sub"]},
+            options={
+                "require": ["aud", "exp", "iss", "sub"],
+                "verify_exp": False,  # these three, which `verify` checks, would be by this machine's clock
+                "verify_iat": False,
+                "verify_nbf": False,
+            },
         )
-        return Authority(
+        authority = Authority(
             subject=str(claims["sub"]),
             scopes=frozenset(_scopes(claims)),
             owner=_text(claims.get(self._owner_claim)),
-            expires_at=_expiry(claims),
+            expires_at=_time(claims, "exp"),
         )
+        return authority, max(_time(claims, "nbf"), _time(claims, "iat"))
 
 
 def _scopes(claims: Mapping[str, Any]) -> Iterable[str]:
@@ -155,12 +162,15 @@ def _scopes(claims: Mapping[str, Any]) -> Iterable[str]:
     raise jwt.InvalidTokenError(f"{name} must be a string or a list of strings")
 
 
-def _expiry(claims: Mapping[str, Any]) -> float:
-    """Raises jwt.InvalidTokenError."""
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    """0 without the claim. Raises jwt.InvalidTokenError."""
     try:
-        return float(claims["exp"])
-    except OverflowError:
-        raise jwt.InvalidTokenError("exp is too large to be a time") from None
+        time = float(claims.get(name, 0))
+    except (OverflowError, TypeError, ValueError):
+        time = nan
+    if not isfinite(time):
+        raise jwt.InvalidTokenError(f"{name} is not a time")
+    return time
 
 
 def _text(claim: object) -> str | None:

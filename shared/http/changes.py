@@ -9,7 +9,6 @@ sent again.
 
 import asyncio
 import re
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from shared.changes import Change, Feed
+from shared.clock import brokers_clock
 from shared.es.errors import NotReady
 from shared.es.ids import AggregateId
 from shared.http.auth import Authority, OwnRows, caller_of, own_rows
@@ -218,7 +218,7 @@ async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
 
     The client resumes at another worker or with another token.
     """
-    left_s = caller.expires_at - time.time() if caller is not None else None
+    left_s = caller.expires_at - brokers_clock.now() if caller is not None else None
     with suppress(TimeoutError):
         async with asyncio.timeout(left_s):
             await closing.wait()

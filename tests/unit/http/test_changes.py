@@ -347,7 +347,9 @@ async def test_a_worker_that_stops_ends_its_streams(api: Api) -> None:
 async def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api = Api(MemoryNode(TOPOLOGY, [AGGREGATE], issuer_settings(tmp_path, "accounts")))
     issuer, scopes, now = DevIssuer(tmp_path), ["accounts:read"], time.time()
-    monkeypatch.setattr("shared.http.changes.time", SimpleNamespace(time=lambda: now))  # however slow this machine is
+    monkeypatch.setattr(
+        "shared.http.changes.brokers_clock", SimpleNamespace(now=lambda: now)
+    )  # however slow this machine is
     long, short = (issuer.token("accounts", scopes, "ann", exp=now + left_s) for left_s in (3600.0, 0.3))
     lasting = await api.follow("key=ann", authorization=f"Bearer {long}")
     began = time.monotonic()

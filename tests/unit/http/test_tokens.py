@@ -22,7 +22,7 @@ from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
-from shared.clock import elapsed_s
+from shared.clock import BrokersClock, elapsed_s
 from shared.dev.issuer import KEY_ID, DevIssuer
 from shared.es.errors import NotReady
 from shared.http import auth
@@ -333,6 +333,38 @@ async def test_a_token_that_was_good_expires(
     assert (await asked(guarded["accounts"], route, token)).status_code == 401
 
 
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+@pytest.mark.parametrize(
+    ("claims", "status"),
+    [
+        ({}, 200),
+        ({"exp": -3600}, 401),
+        ({"nbf": 3600}, 401),
+        ({"iat": 3600}, 401),
+        ({"exp": auth.LEEWAY_S // -2, "nbf": auth.LEEWAY_S // 2, "iat": auth.LEEWAY_S // 2}, 200),
+    ],
+    ids=["good", "expired", "not yet", "of the future", "within the leeway"],
+)
+async def test_a_token_is_valid_by_the_brokers_clock_whatever_this_machines_says(
+    ahead_s: float,
+    claims: dict[str, int],
+    status: int,
+    issuer: DevIssuer,
+    guarded: dict[str, FastAPI],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """claims: in seconds from now, by the brokers."""
+    now = time.time() - ahead_s
+    clock = BrokersClock()
+    clock.learn(stamped=now, sent=elapsed_s())
+    monkeypatch.setattr(auth, "brokers_clock", clock)
+    times = {"iat": -10_000, "nbf": -10_000, "exp": 3600} | claims
+    shifted = {name: int(now) + each for name, each in times.items()}
+    token = issuer.token("accounts", ["operations:read"], "ann", **shifted)
+    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/cluster"), token)
+    assert answer.status_code == status, answer.text
+
+
 async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -> None:
     api, issuer = api_of("accounts", issuer_settings(tmp_path, "accounts")), DevIssuer(tmp_path)
     token = issuer.token("accounts", ["accounts:read"], "ann")
@@ -375,6 +407,11 @@ async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
         {"scope": ["accounts:read", 5]},
         {"scope": None, "scp": 5},
         {"exp": 10**400},
+        {"exp": "soon"},
+        {"exp": float("nan")},
+        {"exp": None},
+        {"nbf": "later"},
+        {"iat": []},
     ],
     ids=lambda claims: str(claims)[:40],
 )
