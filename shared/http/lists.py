@@ -11,6 +11,7 @@ import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
 
 import structlog
@@ -35,6 +36,8 @@ MAX_CURSOR = 6000  # holds an indexed text of 4 KB; with `partitions`, a peer's 
 # Rows that a worker examines for one page, in all its partitions: within the time that a peer waits for it. If few of
 # them match, the page is short and its cursor goes on.
 EXAMINED = 20_000
+UNMET = 200  # rows that a list examines before it asks the indexes whether few rows can meet its filters
+FEW = 1_000  # then it reads only those
 
 Place = tuple[bytes, bytes]
 """Where a row is in a list's order: its sortable value and its key."""
@@ -150,8 +153,11 @@ class _Held(NamedTuple):
     frontier: Place | None
 
 
-Bounds = Mapping[str, tuple[bytes | None, bytes | None]]
-"""The lowest and the highest sortable value wanted, by indexed field; None: no bound."""
+Bound = tuple[bytes | None, bytes | None]
+"""The lowest and the highest sortable value wanted; None: no bound."""
+
+Bounds = Mapping[str, Bound]
+"""By indexed field."""
 
 
 class Lists:
@@ -299,6 +305,33 @@ class Lists:
         return found, None
 
     def _places(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
+        """Places in the list's order, from the cursor on; when many did not match, only of rows that can."""
+        for number, place in enumerate(self._walked(partition, query, bounds), 1):
+            yield place
+            if number == UNMET and (few := self._few(partition, query, bounds, place)) is not None:
+                yield from few
+                return
+
+    def _few(self, partition: int, query: ListQuery, bounds: Bounds, after: Place) -> list[Place] | None:
+        """The places behind `after` of all rows within one of the bounds, if there are few."""
+        descending = query.order.startswith("-")
+        for field, bound in _narrowing(query, bounds, self._table.indexes):
+            within = self._between(partition, field, bound, prefix(field) + (bound[0] or b""))
+            keys = [key for _, key in islice(within, FEW + 1)]
+            if len(keys) <= FEW:
+                places = [place for key in keys if (place := self._place(partition, key, query)) is not None]
+                return sorted((p for p in places if (p < after if descending else p > after)), reverse=descending)
+        return None
+
+    def _place(self, partition: int, key: bytes, query: ListQuery) -> Place | None:
+        """Where the row is in the list's order; None if it is deleted."""
+        if query.order == "id":
+            return b"", key
+        row = self._node.read(self._table, partition, key)
+        field = query.order.removeprefix("-")
+        return None if row is None else (sortable(indexed(to_jsonable_python(row.state), field)), key)
+
+    def _walked(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
         """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
         after = query.after
         if query.order == "id":
@@ -313,6 +346,13 @@ class Lists:
             start = entry_at(field, *after)
         elif first is not None:  # after all entries of the bound's value, or before them
             start = prefix(field) + first + (b"\x00\xff" if descending else b"")
+        yield from self._between(partition, field, (low, high), start, descending)
+
+    def _between(
+        self, partition: int, field: str, bound: Bound, start: bytes, descending: bool = False
+    ) -> Iterator[Place]:
+        """Places by the index of `field`, from behind `start` to the bound at the other end."""
+        low, high = bound
         for entry in self._node.keys_by(self._table, partition, field, start, descending):
             value, key = place_of(entry, field)
             beyond = (low is not None and value < low) if descending else (high is not None and value > high)
@@ -327,11 +367,8 @@ class Lists:
             yield from self._node.keys(self._table, partition, after)
             return
         field, wanted = equal
-        for entry in self._node.keys_by(self._table, partition, field, entry_at(field, wanted, after)):
-            value, key = place_of(entry, field)
-            if value != wanted:
-                return
-            yield key
+        start = entry_at(field, wanted, after)
+        yield from (key for _, key in self._between(partition, field, (wanted, wanted), start))
 
     def _matching(self, partition: int, key: bytes, query: ListQuery, bounds: Bounds) -> BaseModel | None:
         row = self._node.read(self._table, partition, key)
@@ -413,10 +450,15 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
 
 def _equal(query: ListQuery, bounds: Bounds, indexes: Collection[str]) -> tuple[str, bytes] | None:
     """An indexed field, and the one sortable value of it that all rows of the list have."""
+    narrowing = _narrowing(query, bounds, indexes)
+    return next(((field, low) for field, (low, high) in narrowing if low is not None and low == high), None)
+
+
+def _narrowing(query: ListQuery, bounds: Bounds, indexes: Collection[str]) -> list[tuple[str, Bound]]:
+    """The bounds, behind that of the rows to which the caller is confined, if an index has those."""
     own = query._own
-    if own is not None and own.field in indexes:
-        return own.field, sortable(own.owner)
-    return next(((field, low) for field, (low, high) in bounds.items() if low is not None and low == high), None)
+    confined = [(own.field, (sortable(own.owner),) * 2)] if own is not None and own.field in indexes else []
+    return [*confined, *bounds.items()]
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

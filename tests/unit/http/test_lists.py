@@ -7,7 +7,7 @@ import base64
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
-from itertools import count
+from itertools import count, islice
 from threading import Event as Flag
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +24,7 @@ from shared.es.state import State
 from shared.es.times import Day, Instant
 from shared.http import lists as lists_module
 from shared.http.api import Routes, create_api
-from shared.http.lists import EXAMINED, ListQuery, Lists
+from shared.http.lists import EXAMINED, UNMET, ListQuery, Lists
 from shared.http.node import Node
 from shared.http.peers import Peers
 from shared.indexing import entry
@@ -36,7 +36,7 @@ from shared.testing.scenario import happened
 from shared.topology import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER
-from tests.accounts.domain.state import Open, Unopened
+from tests.accounts.domain.state import Closed, Open, Unopened
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import SERVICES, api_of, client_of
 from tests.unit.http.test_peers import recording
@@ -48,11 +48,15 @@ PARTITIONS = TOPOLOGY.partitions
 
 
 class Endless(MemoryNode):
-    """Every partition has endlessly many open accounts: a list that reads to the last row never answers."""
+    """Every partition has endlessly many accounts in these states: a list that reads to the last never answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *states: Open | Closed) -> None:
         super().__init__(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
         self.reads = 0
+        self._states = states or (Open(),)
+
+    def _state(self, key: bytes) -> Open | Closed:
+        return self._states[int(key.partition(b"-")[0]) % len(self._states)]
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
         return (key for key in _keys(partition) if key > after)
@@ -60,11 +64,16 @@ class Endless(MemoryNode):
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        return (entry(field, 0, key) for key in _keys(partition))
+        """Those with the first value that is not behind `start`: they have no end."""
+        for value in sorted({getattr(state, field) for state in self._states}):
+            if entry(field, value, b"\xff") > start:
+                keys = (key for key in _keys(partition) if getattr(self._state(key), field) == value)
+                return (found for key in keys if (found := entry(field, value, key)) > start)
+        return iter(())
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any]:
         self.reads += 1
-        return Row(1, Open(), {}, 0)
+        return Row(1, self._state(key), {}, 0)
 
 
 def _keys(partition: int) -> Iterator[bytes]:
@@ -90,10 +99,21 @@ async def test_a_page_of_endless_rows_reads_no_more_than_a_page_of_each_partitio
     assert endless.reads <= LIMIT * PARTITIONS
 
 
-async def test_a_filter_that_nothing_meets_gives_up_and_says_where_to_go_on(endless: Endless) -> None:
-    page = await listed(endless, balance_cents_min=1, partitions="3")
+async def test_filters_that_nothing_meets_together_give_up_and_say_where_to_go_on() -> None:
+    endless = Endless(Open(balance_cents=1), Closed())
+    page = await listed(endless, phase="closed", balance_cents_min=1, partitions="3")
     assert (page["items"], endless.reads) == ([], EXAMINED)
     assert page["cursor"]
+
+
+@pytest.mark.parametrize("order", ["id", "balance_cents"])
+@pytest.mark.parametrize("query", [{"balance_cents_min": 1}, {"phase": "closed"}], ids=str)
+async def test_a_filter_that_nothing_meets_ends_soon_whatever_the_order(
+    endless: Endless, query: dict[str, Any], order: str
+) -> None:
+    page = await listed(endless, order=order, **query)
+    assert (page["items"], page["cursor"]) == ([], None)
+    assert endless.reads <= UNMET * PARTITIONS
 
 
 async def test_a_filter_for_one_value_reads_only_the_rows_that_have_it(endless: Endless) -> None:
@@ -101,9 +121,10 @@ async def test_a_filter_for_one_value_reads_only_the_rows_that_have_it(endless: 
     assert (page["items"], page["cursor"], endless.reads) == ([], None, 0)
 
 
-async def test_partitions_share_what_a_worker_examines_for_a_page(endless: Endless) -> None:
+async def test_partitions_share_what_a_worker_examines_for_a_page() -> None:
     """Else a worker with many of them answers too late for its peers."""
-    page = await listed(endless, balance_cents_min=1)
+    endless = Endless(Open(balance_cents=1), Closed())
+    page = await listed(endless, phase="closed", balance_cents_min=1)
     assert (page["items"], endless.reads) == ([], EXAMINED)
     assert page["cursor"]
 
@@ -225,22 +246,26 @@ async def bills(node: MemoryNode, **query: Any) -> list[str]:
 @pytest.fixture
 async def billed() -> MemoryNode:
     """Bill b is due on the first of May, a on the second, c on the third; b is paid. Each is limited to its day."""
-    node, codec = MemoryNode(BILLING, [PROJECTION]), EventCodec((Billed,))
+    node = MemoryNode(BILLING, [PROJECTION])
     for day, bill in enumerate("bac", 1):
-        due = datetime(2026, 5, day, tzinfo=UTC)
-        data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day, note="語" * 1330 + bill)
-        event = EventEnvelope(
-            event_id=bill,
-            type=Billed.TYPE,
-            schema_version=1,
-            aggregate_id=bill,
-            sequence=1,
-            occurred_at=due,
-            correlation_id=bill,
-            data=data,
-        )
-        await node.append(BILLED, bill.encode(), codec.encode(event))
+        await send(node, bill, day)
     return node
+
+
+async def send(node: MemoryNode, bill: str, day: int) -> None:
+    due = datetime(2026, 5, day, tzinfo=UTC)
+    data = Billed(due=due.date(), remind_at=due, paid=bill == "b", limit=day, note="語" * 1330 + bill)
+    event = EventEnvelope(
+        event_id=bill,
+        type=Billed.TYPE,
+        schema_version=1,
+        aggregate_id=bill,
+        sequence=1,
+        occurred_at=due,
+        correlation_id=bill,
+        data=data,
+    )
+    await node.append(BILLED, bill.encode(), EventCodec((Billed,)).encode(event))
 
 
 @pytest.mark.parametrize(
@@ -414,6 +439,28 @@ async def test_a_made_up_cursor_is_refused(made_up: bytes) -> None:
 async def test_a_partition_that_does_not_exist_is_refused(asked: str) -> None:
     """Without it the list would claim to be complete."""
     assert await refusal(LISTS[0], "partitions", asked) == "query.partitions: there are partitions 0 to 7"
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("order", ["id", "due", "-due"])
+async def test_the_few_rows_that_can_match_are_listed_in_order_wherever_the_list_finds_that_they_are_few(
+    order: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists_module, "UNMET", 2)
+    node = MemoryNode(BILLING, [PROJECTION])
+    bills = islice((f"bill-{n}" for n in count(10) if node.partition(b"bill-%d" % n) == 0), 12)
+    days = {bill: n * 5 % 12 + 1 for n, bill in enumerate(bills)}
+    for bill, day in days.items():
+        await send(node, bill, day)
+    wanted = sorted((bill for bill in days if days[bill] >= 9), key=lambda bill: (order == "id") or days[bill])
+    found, cursor = list[str](), dict[str, str]()
+    while len(found) < 20:
+        page = await page_of_bills(node, order=order, limit_min=9, limit=limit, **cursor)
+        found += [item["bill"] for item in page["items"]]
+        if page["cursor"] is None:
+            break
+        cursor = {"cursor": page["cursor"]}
+    assert found == (wanted[::-1] if order.startswith("-") else wanted)
 
 
 @pytest.mark.parametrize("order", ["id", "due", "-due"])
