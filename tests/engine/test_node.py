@@ -23,7 +23,7 @@ from shared.settings import Settings
 from shared.streams import engine as engine_module
 from shared.streams import node as node_module
 from shared.streams.engine import LAG_OF_S, Assignment, Engine
-from shared.streams.node import WorkerNode
+from shared.streams.node import LOG_READERS, WorkerNode
 from shared.streams.replicas import Replica
 from shared.topology import Topology
 from tests.faults.simulated import Broker, FakeReader, FakeStore
@@ -260,6 +260,26 @@ def test_a_position_is_known_before_the_rows_that_tell_of_its_events(engine: Eng
     engine._facts = {events: 3}
     engine._finish(batch, {changelog: {}}, b"")
     assert seen == [{events: 7}]
+
+
+def test_few_histories_are_read_at_once(node: WorkerNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a consumer of its own."""
+    now = most = 0
+
+    async def read_at(*_: object) -> list[bytes]:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return []
+
+    async def read_many() -> None:
+        await asyncio.gather(*(node.records(SHOP.parking, 0, [0]) for _ in range(20)))
+
+    monkeypatch.setattr(node_module, "read_at", read_at)
+    asyncio.run(read_many())
+    assert most == LOG_READERS
 
 
 def test_a_worker_whose_lease_ended_is_not_ready(engine: Engine, node: WorkerNode) -> None:
