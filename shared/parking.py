@@ -17,7 +17,7 @@ _NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
 PAGE_CODE = "page"
 _PAGE = "\x02"  # begins the ids of pages and of the note below, and no other
 NOTE_ID = f"{_PAGE}topics"
-"""Of the row in each partition that notes which topics its rows were made from; no scan of the store lists it."""
+"""Of the row in each partition that notes which topics it has handled records of; no scan of the store lists it."""
 
 
 class Failure(NamedTuple):

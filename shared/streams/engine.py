@@ -84,7 +84,6 @@ WATCH_S = 10.0
 COLLECT_AFTER = 50_000  # live allocations between two garbage collections, which then take a few milliseconds each
 TIMES_REFUSED = 2  # of a command with an outcome that says so, and without; of a retry with many records, and with one
 WISHES = ""  # in the place of a processor's name
-BEGUN = b"begun"  # never the id of a parked key
 
 
 Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
@@ -158,7 +157,7 @@ class Engine(Service):
         self._growth_guard = GrowthGuard()
         self._topic_guard = TopicGuard()
         self._topic_ids: Mapping[str, str] = {}  # as of the last take-over
-        self._unchecked: set[int] = set()  # partitions whose rows may be made from former topics
+        self._unchecked: dict[int, list[TopicPartition]] = {}  # sources without a position, until rows are restored
         self._held_back: Sequence[Told] = ()
         self._out_of_sync: Sequence[Told] = ()
         self._uncommitted = Failures()
@@ -365,8 +364,8 @@ class Engine(Service):
             await asyncio.sleep(POLL_WAIT_MS / 1000)  # idle: there are more workers than partitions
             return
         self._resume_due_sources()
-        if self._unchecked:
-            self._refuse_topics_made_again()
+        if self._unchecked and await self._begin_restored():
+            return
         fills_batch = not self.sources.keys() <= self._reader.paused()
         limit = self._limit if fills_batch else POLL_RECORDS
         wait_ms = DUE_WAIT_MS if self._batch else POLL_WAIT_MS
@@ -592,22 +591,31 @@ class Engine(Service):
         if partition not in self._parked:
             self._parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
             noted = Parking(rows, set())
-            topics = noted.topics | {topic: self._topic_ids[topic] for topic in self._version.folded}
+            topics = noted.topics | {topic: id_ for topic, id_ in self._topic_ids.items() if topic in self._processors}
             if topics != noted.topics:
                 noted.note_topics(partition, topics)
-            replica = self.replicas.of(self.topology.parked, partition)
-            if self._version.acts_without_a_row and replica is not None and not replica.target:
-                rows.put(BEGUN, None)  # a tombstone moves the changelog's end: proof for ever of handled records
         return Parking(rows, self._parked[partition])
 
-    def _refuse_topics_made_again(self) -> None:
-        """Of each partition once its rows are restored, before its first record. Raises TopicMadeAgain."""
+    async def _begin_restored(self) -> bool:
+        """Of each partition once its rows are restored, before its first record: check what is noted beside them, and
+        commit where its sources without a position begin. So a later owner sees that this version has begun, and no row
+        is without a position. Returns whether it committed. Raises VersionRefused.
+        """
+        new: list[TopicPartition] = []
         restored = {tp.partition for tp in self.sources.keys() - self._reader.paused()}
-        for partition in restored & self._unchecked:
-            noted = Parking(self._rows(self.topology.parked, partition), set()).topics
-            filled = partial(self._has_rows, partition)
-            self._version.refuse_topics_made_again(partition, noted, self._topic_ids, filled)
-            self._unchecked.discard(partition)
+        for number in restored & self._unchecked.keys():
+            noted = Parking(self._rows(self.topology.parked, number), set()).topics
+            filled = partial(self._has_rows, number)
+            unread = {tp.topic for tp in self._unchecked[number]}
+            self._version.refuse_by_notes(number, noted, self._topic_ids, unread, filled)
+            if noted and unread:
+                self._parking(number)  # notes which topics these positions are in
+            new += self._unchecked.pop(number)
+        for tp in new:
+            self._batch.advance(tp, self.sources[tp].position, 0)
+        if new:
+            await self._flush()
+        return bool(new)
 
     def _has_rows(self, partition: int, table: Table) -> bool:
         return any(True for _ in self._rows(table, partition).store.scan(partition))
@@ -774,6 +782,7 @@ class Engine(Service):
         self._batch = Batch(self._dead_letters, self._refused)
         self._pending = Batch(self._dead_letters)
         self._parked.clear()
+        self._unchecked.clear()
         self._skipped.clear()
         self.sources.clear()
         self._reader.assign({})
@@ -825,15 +834,15 @@ class Engine(Service):
         for tp in sources:
             position = first_position(tp, committed[tp], starts[tp], ends[tp])
             self.sources[tp] = Source(tp, self._processors[tp.topic], position, ends[tp])
+            new = self._unchecked.setdefault(tp.partition, [])
             if committed[tp] is None:
-                self._batch.advance(tp, position, 0)
+                new.append(tp)
         self._version.warn_of_late_views({tp for tp in sources if self.sources[tp].position > starts[tp]}, ends)
         ends = {**ends, **self.replicas.pass_written(written)}
         self.replicas.hold(actives, standbys, starts, ends, self._topic_ids)  # not before all checks have passed
         for tp, replica in self.replicas.held.items():
             replica.learn_end(ends[tp], asked_at)
         self._uncommitted.keep_only(self.sources)
-        self._unchecked = {tp.partition for tp in self.sources}
         self._reached = {tp: source.position for tp, source in self.sources.items()}
         self._facts = {place: ends[place] - 1 for place in facts}
         self.waiting.tell_progress()
@@ -846,8 +855,6 @@ class Engine(Service):
             to_restore=self.replicas.to_restore,
         )
         self._tell_if_idle(assignment)
-        # before any record, so that a later owner sees that this version has begun, and no row is without a position
-        await self._flush()
 
     def _facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
         """Where the events go that records of these sources lead to."""

@@ -90,7 +90,7 @@ class Parking:
 
     @property
     def topics(self) -> dict[str, str]:
-        """The ids of the topics that this partition's rows were made from, as far as they were noted."""
+        """The ids of the topics that this partition has handled records of, as far as they were noted."""
         note = self.get(NOTE_ID)
         return {} if note is None else topics_in(note)
 

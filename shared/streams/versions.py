@@ -54,8 +54,8 @@ class TableChanged(VersionRefused):
 
 
 class TopicMadeAgain(VersionRefused):
-    """A source was deleted and made again since rows were made from it: they would skip records of the new one, up to
-    the offsets that they have of the former one.
+    """A source was deleted and made again since records of it were handled: rows, or a position, would skip records of
+    the new one, up to the offsets that they have of the former one.
 
     Operator action: do what the message says after `fix:`.
     """
@@ -70,19 +70,14 @@ class MixedReleases(VersionRefused):
 
 
 class VersionGuard:
-    """Asked at each take-over, before a record is read.
-
-    folded: the topics that rows are made from.
-    acts_without_a_row: whether some processor sends or copies without a row that remembers it.
-    """
+    """Asked at each take-over, before a record is read."""
 
     def __init__(self, topology: Topology, sources: Mapping[str, Sequence[Processor]], offsets: Offsets, ask: Ask):
         """sources: the processors that read each topic."""
         self._topology = topology
         self._sources = frozenset(sources)
         self._processors = [each for readers in sources.values() for each in readers]
-        self.folded = {each.source.name for each in self._processors if each.table is not None}
-        self.acts_without_a_row = any(each.table is None for each in self._processors)
+        self._acts_without_a_row = any(each.table is None for each in self._processors)  # none remembers what was sent
         self._offsets = offsets
         self._ask = ask
 
@@ -120,7 +115,7 @@ class VersionGuard:
                 f"{topology.group} has neither positions nor rows, and {filled} has records: it would decide all "
                 f"commands again; fix: raise `version` in its topology.py, then `rebuild {topology.service} --mirrored`"
             )
-        if self.acts_without_a_row:
+        if self._acts_without_a_row:
             changelogs = {topology.changelog(table).name for table in topology.all_tables()}
             if filled := await self._filled_without_position(changelogs):
                 raise PositionsForgotten(
@@ -141,7 +136,7 @@ class VersionGuard:
     async def _refuse_to_act_anew(self) -> None:
         """Raises NotRebuilt where an earlier version has acted, whatever is in the tables."""
         topology = self._topology
-        if not self.acts_without_a_row or await self._has_begun(topology.group):
+        if not self._acts_without_a_row or await self._has_begun(topology.group):
             return
         for version in range(topology.version - 1, 0, -1):
             before = replace(topology, version=version).group
@@ -176,22 +171,31 @@ class VersionGuard:
                 if any((await self._ask(self._offsets.ends, facts)).values()):
                     raise TableChanged(self._other_name(each))
 
-    def refuse_topics_made_again(
-        self, partition: int, noted: Mapping[str, str], present: Mapping[str, str], filled: Callable[[Table], bool]
+    def refuse_by_notes(
+        self,
+        partition: int,
+        noted: Mapping[str, str],
+        present: Mapping[str, str],
+        unread: Set[str],
+        filled: Callable[[Table], bool],
     ) -> None:
-        """Raises TopicMadeAgain.
+        """Raises TopicMadeAgain or PositionsForgotten.
 
-        noted, present: the ids of topics, when they were noted and now. filled: whether the partition has rows of a
-        table; where it has none, nothing is skipped.
+        noted, present: the ids of topics, when their records were handled and now. unread: those that the group has no
+        position in. filled: whether the partition has rows of a table; where it has none, nothing is skipped.
         """
         for each in self._processors:
             source = each.source.name
-            changed = noted.get(source, present[source]) != present[source]
-            if changed and each.table is not None and filled(each.table):
-                raise TopicMadeAgain(
-                    f"{source} was deleted and made again: {self._topology.service}/{each.name} has rows of the former "
-                    f"one in partition {partition}, and would skip records of this one; fix: {self._again(each)}"
+            if source not in noted:
+                continue
+            is_former = noted[source] != present[source]
+            if each.table is None and not is_former and source in unread:
+                raise PositionsForgotten(
+                    f"{self._topology.group} has no position in {source}/{partition} any more, and has handled records "
+                    f"of it: {each.name} would send or copy everything again; fix: {self._fix()}"
                 )
+            if is_former and (source not in unread if each.table is None else filled(each.table)):
+                raise TopicMadeAgain(self._of_former(each, partition))
 
     def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:
         """Log each view that looks new although its source was partly read: it misses the records read before.
@@ -246,6 +250,14 @@ class VersionGuard:
         if processor.table in self._topology.tables and all(each.repeatable and not each.copies for each in beside):
             return f"`reprocess {service}/{processor.name}`"
         return f"raise `version` in its topology.py, then `rebuild {service}`"
+
+    def _of_former(self, processor: Processor, partition: int) -> str:
+        source, name = processor.source.name, f"{self._topology.service}/{processor.name}"
+        has, fix = f"rows of the former one in partition {partition}", self._again(processor)
+        if processor.table is None:
+            has = f"the position of the former one in partition {partition}"
+            fix = f"`kafka-consumer-groups --delete-offsets --topic {source}` for group {self._topology.group}"
+        return f"{source} was deleted and made again: {name} has {has}, and would skip records of this one; fix: {fix}"
 
     def _other_name(self, processor: Processor) -> str:
         service, name = self._topology.service, processor.name

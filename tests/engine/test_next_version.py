@@ -15,6 +15,7 @@ import pytest
 from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
+from shared.kafka.murmur2 import partition_of
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
@@ -111,6 +112,12 @@ class Worker:
     async def start(self) -> None:
         assert self.engine.assignment is not None
         await self.engine._take_over(self.engine.assignment)
+
+    async def begin(self) -> None:
+        """Without a record."""
+        await self.start()
+        await self.engine._turn_or_heal()
+        await self.engine._await_commit()
 
     async def work(self) -> None:
         await self.start()
@@ -227,6 +234,34 @@ def test_a_worker_whose_offsets_expired_does_not_copy_again(broker: Broker, numb
     assert events(broker, COPIED) == 1
 
 
+def test_a_worker_that_lost_its_position_in_one_source_alone_does_not_copy_again(broker: Broker) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(copying(broker, "w", 0, 1).work())
+    former = partition_of(OPEN[0] or b"", COPYING.partitions)
+    del broker.committed[EVENTS.name, former]
+    for name in ("later", "once more"):
+        with pytest.raises(
+            PositionsForgotten, match=rf"no position in {EVENTS.name}/{former} any more.*; fix: .*kafka-consumer-groups"
+        ):
+            asyncio.run(copying(broker, name, 0, 1).work())
+    assert events(broker, COPIED) == 1
+
+
+def test_a_policy_begins_a_topic_that_was_made_again_only_at_its_start(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.append(COMMANDS.name, OPEN, None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+    made_again = {COMMANDS.name: "another id"}
+    monkeypatch.setattr(FakeOffsets, "topic_ids", lambda _, topics: dict.fromkeys(topics, "an id") | made_again)
+    with pytest.raises(TopicMadeAgain, match=r"has the position of the former one .*; fix: .*--delete-offsets"):
+        asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+    del broker.committed[COMMANDS.name, 0], broker.committed[COMMANDS.name, 1]
+    for name in ("deleted", "again"):
+        asyncio.run(Worker(broker, name, 0, 1, topology=TABLELESS, processors=[SENDER]).work())
+    assert events(broker, COPIED) == 2
+
+
 def test_a_worker_without_tables_whose_offsets_expired_does_not_send_again(broker: Broker) -> None:
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
@@ -260,8 +295,7 @@ def test_a_first_batch_that_fails_is_not_taken_for_a_past(broker: Broker) -> Non
     async def begin() -> None:
         broker.append(COMMANDS.name, OPEN, None)
         worker = copying(broker, "w", 0, 1)
-        await worker.start()
-        await worker.engine._await_commit()
+        await worker.begin()
         worker.producer.fault = Fault("before_offsets", "refuse")
         await worker.go_on()
 
@@ -272,8 +306,7 @@ def test_a_first_batch_that_fails_is_not_taken_for_a_past(broker: Broker) -> Non
 def test_a_first_batch_of_a_new_table_that_fails_is_not_taken_for_another_source(broker: Broker) -> None:
     async def begin() -> None:
         worker = Worker(broker, "later", 0, 1, topology=ROWS_ONLY)
-        await worker.start()
-        await worker.engine._await_commit()
+        await worker.begin()
         worker.producer.fault = Fault("before_offsets", "refuse")
         await worker.go_on()
 
@@ -354,7 +387,7 @@ def test_rows_of_a_former_topic_of_the_same_name_skip_none_of_the_records_of_its
     with pytest.raises(TopicMadeAgain, match=r"accounts/accounts has rows of the former one .* `rebuild accounts`"):
         asyncio.run(later.work())
     noted = {COMMANDS.name: "former"}  # by a view that has no rows, as after `reprocess`
-    later.engine._version.refuse_topics_made_again(0, noted, made_again, filled=lambda _: False)
+    later.engine._version.refuse_by_notes(0, noted, made_again, set(), filled=lambda _: False)
 
 
 def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:

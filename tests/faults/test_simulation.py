@@ -572,6 +572,7 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(FakeOffsets, "committed", committed)
     patch.setattr(VersionGuard, "refuse_changed_tables", nothing)  # it would refuse rows without a position
+    patch.setattr(VersionGuard, "refuse_by_notes", lambda *_: None)  # nor would it copy again
 
 
 def _aborted_offsets_left_pending(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from shared.history import EVENTS_A_CHAPTER
 from shared.kafka.murmur2 import partition_of
 from shared.parking import page_id
 from shared.positions import Partition
-from shared.streams.engine import BEGUN
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
@@ -182,8 +181,7 @@ def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
     """The parked records have to be the bad ones and, behind those that keep their place, later ones of their keys."""
     states: dict[str, Any] = {}
     for _, record in _records(outputs, PARKED):
-        if record.key != BEGUN:
-            states[(record.key or b"").decode()] = record.value and json.loads(record.value)["state"]
+        states[(record.key or b"").decode()] = record.value and json.loads(record.value)["state"]
     listed = {id_: state for id_, state in states.items() if state and not id_.startswith("\x02")}
     found = sorted((state["partition"], list(_offsets(id_, states))) for id_, state in listed.items())
     keyed = [(partition, offsets) for (partition, _), offsets in truth.parked.items()]

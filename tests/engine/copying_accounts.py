@@ -1,0 +1,16 @@
+"""The worker of accounts that also copies what was opened to another topic, without a row that remembers it."""
+
+from dataclasses import replace
+
+from shared.streams.processors import Aggregate, Rekey
+from shared.topology import Topic
+from shared.worker import service_app
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+
+COPIED = Topic("accounts.copies.v1")
+WITH_COPIES = replace(TOPOLOGY, topics=(COMMANDS, EVENTS, COPIED), partitions=2, history=None)
+COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
+
+app = service_app(WITH_COPIES, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), COPIER], lambda *_: [])

@@ -1,0 +1,48 @@
+"""A group that lost its position in one source, and no other, does nothing a second time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from shared.dev.stack import Stack
+from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
+from tests.accounts.topology import EVENTS
+from tests.conftest import WORKER_SETTINGS, variant_of_accounts
+from tests.engine.copying_accounts import COPIED, WITH_COPIES
+from tests.engine.parked import send
+from tests.faults.load import command
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_worker_that_copies_refuses_to_begin_a_source_again(tmp_path: Path) -> None:
+    group, variant = WITH_COPIES.group, variant_of_accounts("tests.engine.copying_accounts")
+    with Stack(tmp_path, {group: 1}, settings=WORKER_SETTINGS, topologies=[WITH_COPIES], command=variant) as stack:
+        (worker,), brokers = stack.workers, Brokers(stack.bootstrap)
+        for name in ("ann", "bob", "cid"):
+            number = partition_of(name.encode(), WITH_COPIES.partitions)
+            send(stack.bootstrap, number, name.encode(), command(name, "c1", "account.open", {}))
+        eventually(lambda: _copies(brokers), lambda copies: copies >= 3)
+        assert worker.stop()
+        copied = _copies(brokers)
+        positions = brokers.positions(group)
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+        admin.delete_consumer_groups([group])[group].result()
+        brokers.commit(group, {topic: each for topic, each in positions.items() if topic != EVENTS.name})
+        worker.spawn()
+        eventually(lambda: worker.exit_code)
+        assert f"accounts has no position in {EVENTS.name}/" in worker.cause()
+        assert "kafka-consumer-groups --reset-offsets" in worker.cause()
+        assert _copies(brokers) == copied
+        brokers.commit(group, {EVENTS.name: positions[EVENTS.name]})
+        worker.start()
+        assert _copies(brokers) == copied
+
+
+def _copies(brokers: Brokers) -> int:
+    return sum(brokers.settled_ends(COPIED.name).values())
