@@ -14,7 +14,16 @@ from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.kafka.wishes import wishes
-from shared.parking import NOTE_ID, PARKED_CODEC, Parked, Wish, is_noted_in, partition_of_id, processor_of_id
+from shared.parking import (
+    NOTE_ID,
+    PARKED_CODEC,
+    SUPERSEDED_ID,
+    Parked,
+    Wish,
+    is_noted_in,
+    partition_of_id,
+    processor_of_id,
+)
 from shared.topology import Topology
 
 Place = tuple[int, int]
@@ -31,10 +40,10 @@ def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
 def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
     """The rows of all keys that are parked by now, as they are in the changelog.
 
-    Without the note of the topics that other rows were made from: those of a new version are made from what is there.
+    Without the notes of what this version has done: those of a new version tell of itself.
     """
-    changelog, note = topology.changelog(topology.parked).name, NOTE_ID.encode()
-    latest = {(number, key): row for number, key, row in read_all(brokers, changelog) if key != note}
+    changelog, notes = topology.changelog(topology.parked).name, {NOTE_ID.encode(), SUPERSEDED_ID.encode()}
+    latest = {(number, key): row for number, key, row in read_all(brokers, changelog) if key not in notes}
     return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
 
 

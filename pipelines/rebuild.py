@@ -3,7 +3,8 @@
 The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
 there. First every partition is folded into files, so that a run continues one that died, and a gap in the history
 stops it before anything is written. The positions come last, with the records parked before them: without positions no
-worker of the new version starts.
+worker of the new version starts. Right before them, the old version's rows note that it has a successor: no worker of
+it goes on from there, so what was then checked stays true.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from shared.es.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
-from shared.parking import Wish, partition_of_id
+from shared.parking import PARKED_CODEC, SUPERSEDED_ID, Wish, note_of_successor, partition_of_id
 from shared.topology import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -149,7 +150,12 @@ class Rebuild:
         for table in self._tables:
             self._write(table)
         self._write_outcomes(plan)
-        self._refuse_changes(plan)
+        self._supersede(self._new.group)  # whoever joins the old version later finds this before the first record
+        try:
+            self._refuse_changes(plan)
+        except (GroupIsLive, HistoryMoved):
+            self._supersede(None)
+            raise
         self._commit(plan)
         shutil.rmtree(self._work)
         return rows
@@ -202,6 +208,18 @@ class Rebuild:
         positions.pop(self._old.parking.name, None)  # requests about its dead letters stay with the old version
         read = positions.keys() | {table.table.source.name for table in self._tables}
         return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+
+    def _supersede(self, by: str | None) -> None:
+        """Note in each partition of the old version that it may not go on, or with None, that it may."""
+        target = self._old.changelog(self._old.parked).name
+        if not self._writes_facts or not self._brokers.has(target):  # nor can a worker start without it
+            return
+        rows = [
+            PARKED_CODEC.encode(Row(1, note_of_successor(number, by), {}, 0)) if by else None
+            for number in range(self._old.partitions)
+        ]
+        records = [Record(target, SUPERSEDED_ID.encode(), row, number) for number, row in enumerate(rows)]
+        self._brokers.commit_with(self._new.group, {}, records)
 
     def _refuse_renamed(self) -> None:
         service = self._old.service

@@ -18,6 +18,8 @@ PAGE_CODE = "page"
 _PAGE = "\x02"  # begins the ids of pages and of the note below, and no other
 NOTE_ID = f"{_PAGE}topics"
 """Of the row in each partition that notes which topics it has handled records of; no scan of the store lists it."""
+SUPERSEDED_ID = f"{_PAGE}superseded"
+"""Of the row in each partition that says that the next version goes on from its positions; nor is it listed."""
 
 
 class Failure(NamedTuple):
@@ -105,9 +107,18 @@ class Parked(BaseModel):
 
 
 def note_of_topics(partition: int, ids: Mapping[str, str]) -> Parked:
-    """The ids of topics by their names, in the shape of a page, which earlier releases leave alone."""
-    reason = json.dumps(ids, sort_keys=True)
-    return Parked(processor="", topic="", partition=partition, offset=0, code=PAGE_CODE, reason=reason, attempts=0)
+    """The ids of topics by their names."""
+    return _note(partition, json.dumps(ids, sort_keys=True))
+
+
+def note_of_successor(partition: int, group: str) -> Parked:
+    """group: of the next version."""
+    return _note(partition, group)
+
+
+def _note(partition: int, text: str) -> Parked:
+    """In the shape of a page, which earlier releases leave alone."""
+    return Parked(processor="", topic="", partition=partition, offset=0, code=PAGE_CODE, reason=text, attempts=0)
 
 
 def topics_in(note: Parked) -> dict[str, str]:

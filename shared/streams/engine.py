@@ -423,6 +423,7 @@ class Engine(Service):
             watched = self.sources.keys() - self._to_pause()
             try:
                 self._topic_guard.check(await asyncio.to_thread(self._offsets.topic_ids, self._own_topics))
+                await self._version.refuse_if_superseded(asyncio.to_thread)
                 ends = await asyncio.to_thread(self._offsets.ends, watched)
                 stable = await asyncio.to_thread(self._offsets.stable_ends, watched)  # after the ends: no lower by then
                 now = time.monotonic()
@@ -436,8 +437,8 @@ class Engine(Service):
             except Standstill as standstill:
                 log.critical("the worker stops: it makes no progress", reason=str(standstill))
                 raise
-            except (TopicGone, AccessRefused) as refusal:
-                log.critical("the worker stops: it would wait for ever", reason=str(refusal))
+            except (TopicGone, AccessRefused, VersionRefused) as refusal:
+                log.critical("the worker stops: it may not go on", reason=str(refusal))
                 raise
 
     async def _find_out_of_sync(self, uncommitted: Sequence[Told]) -> Sequence[Told]:
@@ -604,8 +605,10 @@ class Engine(Service):
         new: list[TopicPartition] = []
         restored = {tp.partition for tp in self.sources.keys() - self._reader.paused()}
         for number in restored & self._unchecked.keys():
-            noted = Parking(self._rows(self.topology.parked, number), set()).topics
-            filled = partial(self._has_rows, number)
+            parking = Parking(self._rows(self.topology.parked, number), set())
+            if parking.superseded:
+                self._version.refuse_successor()
+            noted, filled = parking.topics, partial(self._has_rows, number)
             unread = {tp.topic for tp in self._unchecked[number]}
             self._version.refuse_by_notes(number, noted, self._topic_ids, unread, filled)
             if noted and unread:
@@ -813,7 +816,7 @@ class Engine(Service):
         self._refuse_added(sources)
         self._refuse_strays(sources, assignment.active)
         try:
-            await self._version.refuse_if_superseded()
+            await self._version.refuse_if_superseded(self._ask)
             committed = await self._ask(self._committed, sources, assignment.member)
             if set(committed.values()) == {None}:
                 await self._version.refuse_if_it_would_repeat()

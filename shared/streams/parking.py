@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from shared.es.ids import check_aggregate_id
 from shared.es.row import Row
-from shared.parking import NOTE_ID, Failure, Parked, ends_with_topic, note_of_topics, page_id, topics_in
+from shared.parking import NOTE_ID, SUPERSEDED_ID, Failure, Parked, ends_with_topic, note_of_topics, page_id, topics_in
 from shared.streams.batch import Rows, SourceRecord
 
 _HASH = "sha256:"
@@ -93,6 +93,11 @@ class Parking:
         """The ids of the topics that this partition has handled records of, as far as they were noted."""
         note = self.get(NOTE_ID)
         return {} if note is None else topics_in(note)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether the next version goes on from this one's positions."""
+        return self.get(SUPERSEDED_ID) is not None
 
     def note_topics(self, partition: int, ids: Mapping[str, str]) -> None:
         self._write(NOTE_ID, note_of_topics(partition, ids))

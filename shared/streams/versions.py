@@ -77,16 +77,20 @@ class VersionGuard:
         self._topology = topology
         self._sources = frozenset(sources)
         self._processors = [each for readers in sources.values() for each in readers]
+        self._writes = any(each.writes for each in self._processors)
         self._acts_without_a_row = any(each.table is None for each in self._processors)  # none remembers what was sent
         self._offsets = offsets
         self._ask = ask
 
-    async def refuse_if_superseded(self) -> None:
-        """Raises Superseded if the next version has begun. A service of views alone may go on: it writes no topics."""
-        if not any(each.writes for each in self._processors):
-            return
+    async def refuse_if_superseded(self, ask: Ask) -> None:
+        """Raises Superseded if the brokers have positions of the next version, or OffsetsUnknown as `ask` does."""
+        if self._writes and await self._has_begun(self._topology.next_version.group, ask):
+            self.refuse_successor()
+
+    def refuse_successor(self) -> None:
+        """The next version has begun: raises Superseded. A service of views alone may go on: it writes no topics."""
         topology, after = self._topology, self._topology.next_version
-        if await self._has_begun(after.group):
+        if self._writes:
             raise Superseded(
                 f"{after.group} has taken over from {topology.group}, which would repeat everything done since; fix: "
                 f"start {after.group}, or raise `version` to {after.version + 1} in this code's topology.py and "
@@ -226,9 +230,9 @@ class VersionGuard:
             return filled[0]
         return None
 
-    async def _has_begun(self, group: str) -> bool:
+    async def _has_begun(self, group: str, ask: Ask | None = None) -> bool:
         """Whether the brokers have any position of the group."""
-        committed = await self._ask(self._offsets.committed, group, self._all_partitions(self._sources))
+        committed = await (ask or self._ask)(self._offsets.committed, group, self._all_partitions(self._sources))
         return set(committed.values()) != {None}
 
     def _all_partitions(self, topics: Iterable[str]) -> list[Partition]:

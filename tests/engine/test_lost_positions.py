@@ -1,4 +1,4 @@
-"""A group that lost its position in one source, and no other, does nothing a second time."""
+"""A group that lost its position in one source, and no other, does nothing twice; nor does a former version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.broker
 
 
-def test_a_worker_that_copies_refuses_to_begin_a_source_again(tmp_path: Path) -> None:
+def test_a_worker_that_copies_refuses_to_begin_a_source_again_and_stops_once_another_version_has_begun(
+    tmp_path: Path,
+) -> None:
     group, variant = WITH_COPIES.group, variant_of_accounts("tests.engine.copying_accounts")
     with Stack(tmp_path, {group: 1}, settings=WORKER_SETTINGS, topologies=[WITH_COPIES], command=variant) as stack:
         (worker,), brokers = stack.workers, Brokers(stack.bootstrap)
@@ -42,6 +44,9 @@ def test_a_worker_that_copies_refuses_to_begin_a_source_again(tmp_path: Path) ->
         brokers.commit(group, {EVENTS.name: positions[EVENTS.name]})
         worker.start()
         assert _copies(brokers) == copied
+        brokers.commit(WITH_COPIES.next_version.group, {EVENTS.name: positions[EVENTS.name]})
+        eventually(lambda: worker.exit_code)
+        assert "accounts-v2 has taken over from accounts" in worker.cause()
 
 
 def _copies(brokers: Brokers) -> int:

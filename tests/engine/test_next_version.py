@@ -15,7 +15,9 @@ import pytest
 from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
+from shared.es.row import Row
 from shared.kafka.murmur2 import partition_of
+from shared.parking import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
 from shared.read_model import ReadModel
 from shared.streams.engine import Assignment, Engine
 from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
@@ -33,7 +35,7 @@ from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.load import command
-from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, membership
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, Slot, membership
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -192,6 +194,18 @@ def test_a_version_does_not_start_after_its_successor_took_over(
         Superseded, match=r"accounts-v3 has taken over from accounts-v2.* `version` to 4 .*`rebuild accounts`"
     ):
         asyncio.run(Worker(broker, "late", 0, processors=processors).start())
+
+
+def test_a_version_does_not_go_on_once_its_rows_say_that_it_was_superseded(broker: Broker) -> None:
+    """Brokers forget the positions of a next version that has stopped for a week."""
+    note = PARKED_CODEC.encode(Row(1, note_of_successor(0, AFTER_NEXT), {}, 0))
+    broker.committed[COMMANDS.name, 0] = 0
+    broker.append(COMMANDS.name, OPEN, None)
+    broker.slots[NEXT.changelog(NEXT.parked).name, 0].append(Slot(SUPERSEDED_ID.encode(), note, None))
+    with pytest.raises(Superseded, match="accounts-v3 has taken over from accounts-v2"):
+        asyncio.run(Worker(broker, "late", 0).work())
+    assert events(broker) == 0
+    asyncio.run(Worker(broker, "views", 0, processors=[VIEW]).work())
 
 
 def test_views_may_start_after_their_next_version_took_over(broker: Broker) -> None:

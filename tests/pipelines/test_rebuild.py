@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from pipelines import parity
@@ -30,11 +33,12 @@ from shared.es.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.provision import provision
-from shared.parking import NOTE_ID
+from shared.parking import NOTE_ID, SUPERSEDED_ID
 from shared.settings import Settings
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records
+from tests.waiting import eventually
 
 CHARGE = Charge(amount_cents=500)
 COMMANDS_READ = dict.fromkeys(range(PARTITIONS), 7)
@@ -163,7 +167,7 @@ def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, br
 
 def test_what_topics_the_old_version_was_made_from_is_not_noted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows count the offsets of those that are there now."""
-    rows = [(0, NOTE_ID.encode(), b"{}"), (0, b"accounts/0/ann", b"{}")]
+    rows = [(0, each.encode(), b"{}") for each in (NOTE_ID, SUPERSEDED_ID, "accounts/0/ann")]
     monkeypatch.setattr(parked_rows, "read_all", lambda *_: rows)
     assert [each.key for each in parked_rows.parked_records(cast(Any, None), TOPOLOGY)] == [b"accounts/0/ann"]
 
@@ -205,6 +209,33 @@ def test_a_worker_of_the_old_version_that_ran_during_a_rebuild_is_noticed(
     assert brokers.positions(rebuild.topology.group) == {}
     assert rebuild.run(ignore) == 1
     assert rows(brokers, changelog) == rows(brokers, ledger.table.changelog)
+
+
+def test_a_worker_of_the_old_version_that_joins_at_the_last_moment_stops_a_rebuild(
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    old, new = ledger.table.topology, rebuild.topology
+    provision([old], Settings(bootstrap=ledger.bootstrap))
+    worker = Consumer({"bootstrap.servers": ledger.bootstrap, "group.id": old.group})
+    commit_with = Brokers.commit_with
+
+    def joined(*arguments: Any) -> None:
+        worker.subscribe([ledger.table.table.source.name])
+        eventually(lambda: (worker.poll(0.1), brokers.members(old.group))[1])
+        commit_with(*arguments)
+
+    with monkeypatch.context() as patched, closing(worker):
+        patched.setattr(Brokers, "commit_with", joined)
+        with pytest.raises(GroupIsLive):
+            rebuild.run(ignore)
+    assert brokers.positions(new.group) == {}
+    parked = old.changelog(old.parked).name
+    assert set(rows(brokers, parked).values()) == {None}
+    rebuild.run(ignore)
+    superseded = {(number, SUPERSEDED_ID.encode()) for number in range(PARTITIONS)}
+    assert {place for place, row in rows(brokers, parked).items() if row} == superseded
+    assert rows(brokers, new.changelog(new.parked).name) == {}
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
@@ -319,9 +350,13 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         assert httpx.get(f"{accounts}/bob").json()["balance_cents"] == 7
     finally:
         successor.stop()
+    brokers, admin = Brokers(own_stack.bootstrap), AdminClient({"bootstrap.servers": own_stack.bootstrap})
+    positions = brokers.positions("accounts-v2")
+    admin.delete_consumer_groups(["accounts-v2"])["accounts-v2"].result()  # as brokers do after a week
     with pytest.raises(StageFailed, match="accounts-v2 has taken over from accounts,"):
         worker.start()  # it would decide again what its successor has decided
     worker.stop()
+    brokers.commit("accounts-v2", positions)
     provision([replace(TOPOLOGY, version=3)], own_stack.settings)
     CliRunner().invoke(cli, ["rebuild", "accounts", *options, "3"], catch_exceptions=False)
     for version in (2, 3):
