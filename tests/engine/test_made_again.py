@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
+from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
 from tests.accounts.topology import COMMANDS, TOPOLOGY
@@ -53,6 +54,7 @@ def test_a_burst_of_commands_into_a_topic_made_again_under_a_worker_is_told_at_e
         _send(stack, BURST)
         eventually(lambda: worker.exit_code)
         assert f"{COMMANDS.name} was deleted while this worker ran" in worker.cause()
+        assert sum(Brokers(stack.bootstrap).settled_ends(TOPOLOGY.dead_letters.name).values()) == 0  # none was handled
         _must_refuse(worker)
 
 

@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from shared.kafka.reader import OffsetGone, Reader, ReadRecord
-from tests.waiting import Deadline
+from shared.kafka import reader as reader_module
+from shared.kafka.offsets import Offsets
+from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
+from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.broker
 
@@ -217,3 +219,31 @@ def test_a_cancelled_wait_does_not_outlive_the_reader(bootstrap: str, topic: str
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader")]
 
     asyncio.run(run())
+
+
+def test_no_record_of_a_topic_that_was_made_again_is_taken_for_one_of_the_former(
+    bootstrap: str, topic: str, put: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka would go on behind the former one's offset, if the new one is longer by then."""
+    monkeypatch.setitem(reader_module._READER, "fetch.error.backoff.ms", 5_000)  # it is longer
+    admin, offsets = AdminClient({"bootstrap.servers": bootstrap}), Offsets(bootstrap)
+
+    def make_again() -> None:
+        admin.delete_topics([topic])[topic].result()
+        eventually(lambda: offsets.topic_ids([topic]), lambda found: not found)
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for _ in range(30):
+            producer.produce(topic, b"new", partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+
+    async def run() -> None:
+        async with reading(bootstrap) as reader:
+            reader.assign({(topic, 0): 0})
+            await read_until(reader, lambda found: len(found) == 1)
+            await asyncio.to_thread(make_again)
+            await read_until(reader, lambda found: bool(found))
+
+    put(b"former")
+    with pytest.raises(ReadRefused, match=f"{topic} was deleted while this worker ran, and made again"):
+        asyncio.run(run())
