@@ -14,7 +14,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -24,8 +24,9 @@ from confluent_kafka.admin import AdminClient
 
 from shared.child import Child
 from shared.es.errors import OnefoldError
+from shared.kafka.classes import SharedClasses
 from shared.kafka.jars import KAFKA_JARS, fetch_jars
-from shared.kafka.java import find_java
+from shared.kafka.java import Java, find_java
 
 _HOST = "127.0.0.1"
 # Below every system's ephemeral range, so that no client's own socket takes a port while its broker is down.
@@ -68,6 +69,7 @@ class EmbeddedKafka:
         self._size = brokers
         self._properties = properties or {}
         self._brokers: dict[int, _Broker] = {}
+        self._classes: SharedClasses | None = None
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -91,7 +93,8 @@ class EmbeddedKafka:
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                self._prepare(java.kafka(jars), self._lock)
+                self._classes = SharedClasses(java, jars)
+                self._prepare(java, jars, self._classes, self._lock)
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -105,8 +108,9 @@ class EmbeddedKafka:
         for broker in self._brokers.values():
             broker.terminate()
         deadline = time.monotonic() + _STOP_DEADLINE_S
-        for broker in self._brokers.values():
-            broker.await_end(deadline)
+        ended = {number: broker.await_end(deadline) for number, broker in self._brokers.items()}
+        if self._classes is not None:
+            self._classes.keep(whole=ended.get(1, False))
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -135,16 +139,18 @@ class EmbeddedKafka:
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
 
-    def _prepare(self, java: list[str], lock: int) -> None:
+    def _prepare(self, java: Java, jars: Sequence[Path], classes: SharedClasses, lock: int) -> None:
         cluster_id, ports = self._identity()
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(as_properties(self._configuration(number, client, controller, voters)))
-            command = [*java, "kafka.Kafka", str(config)]
+            options = classes.mapped_or_left() if number == 1 else classes.mapped()
+            command = [*java.kafka(jars, options), "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
-        self._format([*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
+        tool = java.kafka(jars, classes.mapped())
+        self._format([*tool, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and each broker's client and controller port, the same as before where they are free."""
@@ -259,10 +265,14 @@ class _Broker:
         if self._process:
             self._process.terminate()
 
-    def await_end(self, deadline: float) -> None:
-        if self._process:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-            self.kill()
+    def await_end(self, deadline: float) -> bool:
+        """Returns whether it ended before the deadline; otherwise by SIGKILL."""
+        if self._process is None:
+            return True
+        self._process.wait(max(0.0, deadline - time.monotonic()))
+        ended = self._process.exit_code is not None
+        self.kill()
+        return ended
 
     def kill(self) -> None:
         if self._process:

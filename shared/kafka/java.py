@@ -46,9 +46,9 @@ class Java:
     executable: Path
     release: int
 
-    def kafka(self, jars: Iterable[Path]) -> list[str]:
+    def kafka(self, jars: Iterable[Path], options: Iterable[str] = ()) -> list[str]:
         """The start of a command that runs one of Kafka's main classes, to be appended; it logs to its output."""
-        return [str(self.executable), *_JVM, "-cp", os.pathsep.join(map(str, jars)), _LOGGING]
+        return [str(self.executable), *_JVM, *options, "-cp", os.pathsep.join(map(str, jars)), _LOGGING]
 
 
 def find_java(newest: int = sys.maxsize) -> Java:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from shared.kafka import embedded
+from shared.kafka import classes, embedded
 from shared.kafka.embedded import BrokerFailed, EmbeddedKafka
 from tests.waiting import eventually
 
@@ -172,6 +172,25 @@ def test_a_full_disk_is_reported_with_the_log(tmp_path: Path) -> None:
     assert "java.io.IOException: File too large" in done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_first_broker_leaves_its_classes_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "user_cache", lambda: tmp_path)
+    monkeypatch.setattr(embedded, "_STOP_DEADLINE_S", 90.0)  # what is late is left out
+    for number in (1, 2):
+        with EmbeddedKafka(tmp_path / f"data{number}", tmp_path / "logs") as kafka:
+            maps = Path(f"/proc/{broker_pid(kafka)}/maps").read_text()
+            assert [str(file) in maps for file in tmp_path.glob("kafka-classes-*.jsa")] == [True] * (number - 1)
+    assert len([*tmp_path.glob("kafka-classes-*")]) == 1
+
+
+def broker_pid(kafka: EmbeddedKafka) -> int:
+    process = kafka._brokers[1]._process
+    assert process is not None
+    return process.pid
+
+
+@pytest.mark.long  # in short, workers and their load lose nothing in the same case, in tests/faults
 def test_three_brokers_lose_nothing_when_one_is_killed(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path / "data", tmp_path / "logs", brokers=3) as kafka:
         create(kafka, replication=3)
