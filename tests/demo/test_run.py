@@ -94,6 +94,7 @@ def test_the_demo_survives_a_crash_and_reaches_its_verdict() -> None:
     assert not any(map(listens, urls_in(lines)))
 
 
+@pytest.mark.long  # in short, test_verdict has a wrong balance, and the README's demo runs until Ctrl-C
 def test_a_wrong_balance_fails_and_the_demo_keeps_running_until_ctrl_c() -> None:
     with started("-c", TAMPERED) as process:
         lines = read_until(process, "  the logs")

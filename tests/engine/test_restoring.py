@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-ENOUGH = 3_000
+ENOUGH = 1_500
 DEADLINE_S = 180.0
 
 

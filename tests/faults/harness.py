@@ -51,20 +51,24 @@ TICK_S = 0.05
 TRIES = 10
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
-PASTS, BY_KEY = 50, 500  # accounts whose past, and whose row by its key, is asked for
 FOLLOWED = (*OUTPUTS, CHAPTERS)
 TOPICS = [topic.name for topic in TOPOLOGY.all_topics()]
 
 
 class Tier(NamedTuple):
-    """The load of a scenario. least: commands in each partition."""
+    """The load of a scenario, and how much is asked at its end.
+
+    least: commands in each partition. pasts, by_key: accounts whose past, and whose row by its key, is asked for.
+    """
 
     accounts: int
     per_s: int
     least: int
+    pasts: int
+    by_key: int
 
 
-SHORT, LONG = Tier(1_000, 300, 250), Tier(4_000, 1_000, 1_000)
+SHORT, LONG = Tier(500, 300, 150, 10, 100), Tier(4_000, 1_000, 1_000, 50, 500)
 """Most of a scenario's time is spent on the load and on its verdict."""
 
 
@@ -311,7 +315,7 @@ class Scenario:
             name: None if row.phase == "unopened" else (row.phase, row.balance_cents, row.sequence)
             for name, row in rows.items()
         }
-        some = self.random.sample(sorted(expected), min(BY_KEY, len(expected)))
+        some = self.random.sample(sorted(expected), min(self._tier.by_key, len(expected)))
         for worker in self.running():
             yield from _differences(f"the list of {worker.name}", _listed(worker), expected)
             with ThreadPoolExecutor(4) as pool:
@@ -324,7 +328,7 @@ class Scenario:
         Ends with the first that is wrong: one that never comes is asked for again for two minutes.
         """
         histories = {name: account.facts for name, account in truth.accounts.items() if account.facts}
-        names = self.random.sample(sorted(histories), PASTS)
+        names = self.random.sample(sorted(histories), self._tier.pasts)
         for name, worker in zip(names, cycle(self.running()), strict=False):
             found = _past(worker, name)
             if found != histories[name]:

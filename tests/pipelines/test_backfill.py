@@ -270,6 +270,7 @@ def test_a_decimal_keeps_its_digits() -> None:
         amount_of(f'{{"amount":1,"rate":{exact}}}')
 
 
+@pytest.mark.long  # in short, a second run of a source in which no two rows are equal
 def test_rows_with_equal_order_are_recognised_by_a_second_run(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
     mapping = RowMapping(key="'ann'", at="timestamp '1997-01-01'", order=("1",), events=(charge,))
@@ -339,6 +340,7 @@ def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> Non
     }
 
 
+@pytest.mark.long  # in short, a row that follows when a run that died is completed, and one that keeps its outcomes
 def test_a_row_follows_the_events_that_a_run_adds(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def test_a_rebuild_reads_the_archive_and_the_tail_of_the_topic(
     assert rows(brokers, build.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
+@pytest.mark.long  # in short, rows that other code has folded
 def test_what_was_folded_from_another_archive_is_folded_again(
     spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild, tmp_path: Path
 ) -> None:

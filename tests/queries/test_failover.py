@@ -61,7 +61,7 @@ async def steady_reads(
         await asyncio.gather(*readers)
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.long)])
 async def test_keys_of_a_lost_owner_are_503_until_their_rows_are_right_again(cluster: Stack, how: str) -> None:
     victim, others = cluster.workers[0], cluster.workers[1:]
     keys = [key_of(cluster, worker, f"{how}-{i}") for i, worker in enumerate(cluster.workers * 2)]

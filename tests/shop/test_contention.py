@@ -46,7 +46,13 @@ def balance(market: Market, customer: str) -> int:
     return int(found["balance_cents"])
 
 
-@pytest.mark.parametrize("disturb", [nobody, kill_orders, kill_everybody_else])
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        nobody,
+        *(pytest.param(kill, marks=pytest.mark.long) for kill in (kill_orders, kill_everybody_else)),  # as in faults
+    ],
+)
 def test_the_last_pieces_are_sold_once_and_no_credit_is_exceeded(
     market: Market, disturb: Callable[[Market], None]
 ) -> None:
