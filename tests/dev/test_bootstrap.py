@@ -59,8 +59,11 @@ class FakeCheckout:
         shutil.copytree(ROOT / "shared" / "dev", self.root / "shared" / "dev")
         shutil.copy(ROOT / "dev.py", self.root)
         (self.root / "shared" / "__init__.py").touch()
-        (self.root / "shared" / "dev" / "cli.py").write_text(CLI)
+        self.write_cli(CLI)
         self.write_lock(write_wheel(self.wheels))
+
+    def write_cli(self, program: str) -> None:
+        (self.root / "shared" / "dev" / "cli.py").write_text(program)
 
     def write_lock(self, sha256: str) -> None:
         self.lock.write_text(f"tiny==1.0 \\\n    --hash=sha256:{sha256}\n")
@@ -87,6 +90,12 @@ def checkout(tmp_path: Path) -> FakeCheckout:
     return FakeCheckout(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> FakeCheckout:
+    """One whose environment is made once, for the tests that only run something there."""
+    return FakeCheckout(tmp_path_factory.mktemp("größe"))
+
+
 def test_two_concurrent_first_runs_make_one_environment_and_later_runs_install_nothing(checkout: FakeCheckout) -> None:
     runs = [checkout.start("demo", "--ci"), checkout.start("demo", "--ci")]
     ended = [(*run.communicate(timeout=120), run.returncode) for run in runs]
@@ -108,31 +117,29 @@ def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> N
     assert checkout.run("demo")[0] == 0
 
 
-def test_another_checkout_on_the_python_path_is_left_out(
-    checkout: FakeCheckout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_whose_name_the_locale_cannot_spell_works_each_time(
+    made: FakeCheckout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    asks = "import subprocess, tiny; print(subprocess.check_output(['locale', 'charmap'], text=True))"
+    made.write_cli(asks)
+    for _ in range(2):
+        code, said, complained = made.run("demo")
+        assert (code, said.strip()) == (0, "UTF-8"), complained  # what Java needs to find its files
+
+
+def test_another_checkout_on_the_python_path_is_left_out(
+    made: FakeCheckout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.write_cli(CLI)
     other = tmp_path / "other" / "shared" / "dev"
     other.mkdir(parents=True)
     (other / "cli.py").write_text("raise SystemExit('the other checkout')")
     for package in (other, other.parent):
         (package / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "other"))
-    code, said, complained = checkout.run("demo")
+    code, said, complained = made.run("demo")
     assert (code, json.loads(said)["tiny"]) == (0, 42), complained
-
-
-def test_a_folder_whose_name_the_locale_cannot_spell_works_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LC_ALL", "C")
-    folder = tmp_path / "größe"
-    folder.mkdir()
-    checkout = FakeCheckout(folder)
-    asks = "import subprocess, tiny; print(subprocess.check_output(['locale', 'charmap'], text=True))"
-    (checkout.root / "shared" / "dev" / "cli.py").write_text(asks)
-    for _ in range(2):
-        code, said, complained = checkout.run("demo")
-        assert (code, said.strip()) == (0, "UTF-8"), complained  # what Java needs to find its files
 
 
 def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeCheckout) -> None:
