@@ -118,6 +118,7 @@ class Broker:
         self.heard: dict[str, float] = {}  # when the group last heard a member
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
+        self.foreign: list[tuple[Partition, Transaction]] = []  # open ones, of other services
         self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
         self.past: Past | None = None
         self._latest: dict[Partition, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
@@ -150,14 +151,22 @@ class Broker:
         return REBALANCING if self.rebalancing and not writes else OK
 
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
-        """state: how the transaction ended in which another service wrote the record; None without a transaction."""
+        """state: of the transaction in which another service writes the record; None without a transaction."""
         key, value = message
-        slots = self.slots[topic, partition_of(key or b"", self.partitions)]
-        if state is None:
-            slots.append(Slot(key, value, None))
-        else:
-            transaction = Transaction(state)
-            slots += [Slot(key, value, transaction), Slot(None, None, transaction, marker=True)]
+        place = topic, partition_of(key or b"", self.partitions)
+        transaction = None if state is None else Transaction(state)
+        self.slots[place].append(Slot(key, value, transaction))
+        if transaction is not None and state == "open":
+            self.foreign.append((place, transaction))
+        elif transaction is not None:
+            self.slots[place].append(Slot(None, None, transaction, marker=True))
+
+    def end_foreign(self) -> None:
+        """Ends what other services have left open."""
+        for place, transaction in self.foreign:
+            transaction.state = self.chance.choice(["committed", "aborted"])
+            self.slots[place].append(Slot(None, None, transaction, marker=True))
+        self.foreign.clear()
 
     def end(self, transactional_id: str, state: str) -> None:
         """Commits or aborts the open transaction of this id."""
@@ -196,7 +205,7 @@ class Broker:
 
     def stable_end(self, place: Partition) -> int:
         slots = self.slots[place]
-        if not self.open:
+        if not self.open and not self.foreign:
             return len(slots)
         unstable = (n for n, slot in enumerate(slots) if slot and slot.transaction and slot.transaction.state == "open")
         return next(unstable, len(slots))

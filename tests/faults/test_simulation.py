@@ -2,8 +2,8 @@
 
 Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
 pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
-memory, also the heartbeats of members that the group has gone on without. Rows that a worker serves are compared with
-their changelog throughout, and the log at the end is judged like a real one.
+memory, also the heartbeats of members that the group has gone on without; neighbours leave transactions open. Rows that
+a worker serves are compared with their changelog throughout, and the log at the end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -78,13 +78,14 @@ ENOUGH_TURNS = 2_000
 TURNS_OF_A_STEP = 100
 TURNS_TO_COMMIT = 3
 PARTITIONS = 2
-POISONED = 0.05
+POISONED, LEFT_OPEN = 0.05, 0.02
 SESSION_S, REBALANCE_S = 6.0, 15.0
 LEASE_S = min(SESSION_S, REBALANCE_S) * LEASE_SHARE
 ACTION_S = 0.5  # at most
 BEATS = 0.25  # between two actions
 TURNS_OF_A_BEAT = 2
 ABSENT, USURPED = 0.1, 0.2  # at a rebalance
+AWAKE = 0.5  # of those that are absent
 NAMES = [f"a-{number}" for number in range(5)]
 
 COPIES = Topic("accounts.copies.v1")
@@ -267,7 +268,7 @@ class World:
             worker.start()
         await self.rebalance()
         often = {self.produce: 6, self.turn: 14, self.rebalance: 3, self.plan: 6, self.thaw: 2, self.crash: 1}
-        often |= {self.disturb: 1, self.cut_off: 1}
+        often |= {self.disturb: 1, self.cut_off: 1, self.end_foreign: 1}
         for action in self.chance.choices([*often], [*often.values()], k=ACTIONS):
             CLOCK.now_s += self.chance.random() * ACTION_S
             if self.chance.random() < BEATS:
@@ -285,6 +286,8 @@ class World:
                     self.answers.append((name, command_id, worker.engine.waiting.expect(name, command_id)))
             poison = self.chance.choice(POISONS) if self.chance.random() < POISONED else lambda good: good
             state = self.chance.choice([None, None, "committed", "aborted"])
+            if self.chance.random() < LEFT_OPEN:
+                state = "open"
             self.broker.append(COMMANDS.name, poison((key, value)), state)
 
     def _next(self) -> tuple[bytes, bytes]:
@@ -342,12 +345,15 @@ class World:
             worker.start()
 
     async def disturb(self) -> None:
-        match self.chance.randint(0, 6):
+        match self.chance.randint(0, 7):
             case 0:
                 self.broker.time_out()
             case 1:
                 await self._lose_power()
-            case 2 | 3:
+            case 2:
+                await self._freeze_behind_offsets()
+                await self.rebalance()
+            case 3 | 4:
                 self.broker.compact(CHANGELOG)
             case _:
                 store = self.chance.choice(self.workers).stores[self.chance.choice(list(TABLES))]
@@ -364,15 +370,23 @@ class World:
             if worker.engine is not None:
                 worker.group.coordinator_id = self.chance.choice(found)
 
+    async def end_foreign(self) -> None:
+        self.broker.end_foreign()
+
+    async def _freeze_behind_offsets(self) -> Worker | None:
+        worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
+        if worker is not None:
+            worker.producer.fault = Fault("after_offsets", "freeze")
+            for _ in range(TURNS_TO_COMMIT):
+                if worker.idle:
+                    await worker.fly(worker.next_step)
+        return worker
+
     async def _lose_power(self) -> None:
         """A worker dies when it has sent its offsets, and with it the broker; both start again."""
-        worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
+        worker = await self._freeze_behind_offsets()
         if worker is None:
             return
-        worker.producer.fault = Fault("after_offsets", "freeze")
-        for _ in range(TURNS_TO_COMMIT):
-            if worker.idle:
-                await worker.fly(worker.next_step)
         self.broker.restart()
         if worker.engine is not None:
             worker.crash()
@@ -405,12 +419,13 @@ class World:
         """Until the group has not heard of them for a session, or they have not joined again in time."""
         self.broker.rebalancing = True
         heard, ends = self.broker.heard, CLOCK.now_s + REBALANCE_S
+        awake = [worker for worker in absent if self.chance.random() < AWAKE]
         while True:
             expire = max((heard.get(worker.member, -inf) + SESSION_S for worker in absent), default=-inf)
             if CLOCK.now_s >= min(expire, ends):
                 break
             CLOCK.now_s = min(CLOCK.now_s + SESSION_S / 3, expire, ends)
-            await self._beat(absent)
+            await self._beat(awake)
         self.broker.rebalancing = False
 
     async def _beat(self, workers: Iterable[Worker]) -> None:
@@ -442,7 +457,10 @@ class World:
             await worker.fly(Engine._handle_rebalance)
 
     async def settle(self) -> None:
-        """All workers end; one that starts on what they left finishes the work."""
+        """All workers end; one that starts on what they left finishes the work.
+
+        First what no open transaction of a neighbour holds up, while that stays open.
+        """
         for worker in self.workers:
             if worker.held_up and self.chance.random() < 0.5:
                 await worker.thaw()
@@ -453,18 +471,22 @@ class World:
         self.broker.stale.clear()  # by another restart: a worker may not come back to clear its own
         last = self.chance.choice(self.workers)
         last.start()
+        await self._finish(last)
+        self.broker.end_foreign()
+        await self._finish(last)
+        self.last = last
+
+    async def _finish(self, last: Worker) -> None:
         for _ in range(ENOUGH_TURNS):
             if self._is_done() and last.is_settled:
-                break
+                return
             if last.engine is None:
                 last.start()
             elif last.engine.assignment is None:
                 await self.rebalance()
             else:
                 await last.fly(Engine._turn_or_heal)
-        else:
-            raise Unfinished(f"{last.name} does not finish")
-        self.last = last
+        raise Unfinished(f"{last.name} does not finish")
 
     def _is_done(self) -> bool:
         waiting, committed = self.broker.records(SOURCES), self.broker.committed
@@ -622,6 +644,10 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Engine, "_advance_sources", at_once)
 
 
+def _records_read_past_an_open_transaction(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Broker, "stable_end", lambda self, place: len(self.slots[place]))
+
+
 def _any_coordinator_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(engine_module, "uuid4", lambda: SimpleNamespace(hex="the same each time"))
 
@@ -686,6 +712,7 @@ MUTATIONS = (
     _a_lease_begins_with_the_answer,
     _members_of_a_rebalancing_group_are_sure_of_it,
     _expelled_workers_serve_on,
+    _records_read_past_an_open_transaction,
 )
 
 
