@@ -2,8 +2,9 @@
 
 Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
 pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
-memory, also the heartbeats of members that the group has gone on without; neighbours leave transactions open. Rows that
-a worker serves are compared with their changelog throughout, and the log at the end is judged like a real one.
+memory, also the heartbeats of members that the group has gone on without; neighbours leave transactions open, and write
+what can't be handled, commands under ids that are taken, and keys that look like the ids of parked ones. Rows that a
+worker serves are compared with their changelog throughout, and the log at the end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from shared.es.message import Event
+from shared.es.row import Outcome
 from shared.kafka.transactions import TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import batch as batch_module
@@ -78,6 +80,7 @@ ENOUGH_TURNS = 2_000
 TURNS_OF_A_STEP = 100
 TURNS_TO_COMMIT = 3
 PARTITIONS = 2
+FORGED = b"account.charge", b"account.pay"  # under an id that is taken
 POISONED, LEFT_OPEN = 0.05, 0.02
 SESSION_S, REBALANCE_S = 6.0, 15.0
 LEASE_S = min(SESSION_S, REBALANCE_S) * LEASE_SHARE
@@ -86,7 +89,7 @@ BEATS = 0.25  # between two actions
 TURNS_OF_A_BEAT = 2
 ABSENT, USURPED = 0.1, 0.2  # at a rebalance
 AWAKE = 0.5  # of those that are absent
-NAMES = [f"a-{number}" for number in range(5)]
+NAMES = [*(f"a-{number}" for number in range(4)), f"a-1@{COMMANDS.name}"]  # as the id of what is parked of a-1 may be
 
 COPIES = Topic("accounts.copies.v1")
 COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
@@ -292,7 +295,8 @@ class World:
 
     def _next(self) -> tuple[bytes, bytes]:
         if self._sent and self.chance.random() < 0.15:
-            return self.chance.choice(self._sent)
+            key, value = self.chance.choice(self._sent)
+            return key, value.replace(*FORGED) if self.chance.random() < 0.3 else value
         name = self.chance.choice(NAMES)
         kind = self.chance.choice(["account.open", "account.charge", "account.charge", "account.pay", "account.close"])
         data = {"amount_cents": self.chance.randint(1, 9)} if kind in ("account.charge", "account.pay") else {}
@@ -644,6 +648,14 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Engine, "_advance_sources", at_once)
 
 
+def _keys_parked_under_the_ids_of_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(parking_module, "ends_with_topic", lambda _: False)
+
+
+def _any_repeat_taken_for_the_same_command(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outcome, "is_of", lambda *_: True)
+
+
 def _records_read_past_an_open_transaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Broker, "stable_end", lambda self, place: len(self.slots[place]))
 
@@ -709,10 +721,12 @@ MUTATIONS = (
     _any_coordinator_believed,
     _any_end_of_a_changelog_believed,
     _any_answer_to_a_heartbeat_believed,
-    _a_lease_begins_with_the_answer,
+    pytest.param(_a_lease_begins_with_the_answer, marks=pytest.mark.long),  # in short, test_lease notices
     _members_of_a_rebalancing_group_are_sure_of_it,
     _expelled_workers_serve_on,
     _records_read_past_an_open_transaction,
+    _keys_parked_under_the_ids_of_others,
+    _any_repeat_taken_for_the_same_command,
 )
 
 

@@ -49,7 +49,7 @@ class Truth:
     """Fed with the records of the commands topic, partition by partition in order, all within a day.
 
     dead: places of records that could not be handled. parked: those that keep their place for a later release, and
-    later records, by partition and key.
+    later records, by partition and key. reused: places of commands with the id of an earlier one, and another body.
     repeated: how many commands were repeats.
     """
 
@@ -59,6 +59,8 @@ class Truth:
         self.rows: dict[str, dict[int, RowFacts]] = {}
         self.outcomes: dict[tuple[str, str], Outcome] = {}
         self.dead: set[tuple[int, int]] = set()
+        self.reused: set[tuple[int, int]] = set()
+        self.bodies: dict[tuple[str, str], tuple[str, Any]] = {}
         self.parked: dict[tuple[int, bytes], list[int]] = {}
         self.records = 0
         self.repeated = 0
@@ -84,7 +86,10 @@ class Truth:
         assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
         if (name, command["command_id"]) in self.outcomes:
             self.repeated += 1
+            if self.bodies[name, command["command_id"]] != (command["type"], command["data"]):
+                self.reused.add((partition, offset))
             return
+        self.bodies[name, command["command_id"]] = command["type"], command["data"]
         outcome = _decided(account, command)
         self.outcomes[name, outcome.command_id] = outcome
         facts = RowFacts(account.sequence, account.phase, account.balance_cents, {}, offset)

@@ -169,10 +169,12 @@ def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
     for place in set(places):
         if places.count(place) > 1:
             yield f"{places.count(place)} dead letters for {place}"
-    for place in set(places) ^ truth.dead:
-        yield f"dead letter {'missing' if place in truth.dead else 'for a good command'}: {place}"
+    expected = truth.dead | truth.reused
+    for place in set(places) ^ expected:
+        yield f"dead letter {'missing' if place in expected else 'for a good command'}: {place}"
     for letter in letters:
-        is_bad = letter["code"] in ("message.bad", "message.unknown")
+        is_reused = (letter["partition"], letter["offset"]) in truth.reused
+        is_bad = letter["code"] in (["command.id_reused"] if is_reused else ["message.bad", "message.unknown"])
         if letter["topic"] != COMMANDS.name or not is_bad or not letter["reason"]:
             yield f"dead letter: {letter}"
 
