@@ -722,7 +722,7 @@ MUTATIONS = (
     _any_end_of_a_changelog_believed,
     _any_answer_to_a_heartbeat_believed,
     pytest.param(_a_lease_begins_with_the_answer, marks=pytest.mark.long),  # in short, test_lease notices
-    _members_of_a_rebalancing_group_are_sure_of_it,
+    pytest.param(_members_of_a_rebalancing_group_are_sure_of_it, marks=pytest.mark.long),  # in short, test_internals
     _expelled_workers_serve_on,
     _records_read_past_an_open_transaction,
     _keys_parked_under_the_ids_of_others,
