@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.auth import Authority, OwnRows, Tokens
 from shared.http.errors import Forbidden, TooMany, Unauthenticated
-from shared.http.limits import BodyLimit, Buckets
+from shared.http.limits import BodyLimit, Buckets, HeldBytes
 from shared.http.peers import PeerBodies, peer_call
 from shared.http.problems import Problem
 from shared.http.routing import routes_of
@@ -75,6 +75,7 @@ class Guard:
     def __init__(self, tokens: Tokens | None, buckets: Buckets) -> None:
         self._tokens = tokens
         self._buckets = buckets
+        self._held = HeldBytes()
 
     def around(self, router: APIRouter, on: str) -> list[APIRoute]:
         """The router's routes, which now need `on`:read for GET, `on`:write for all else, and say so in the OpenAPI."""
@@ -83,7 +84,7 @@ class Guard:
 
     def _guarded(self, route: APIRoute, on: str, id_in: str | None, owned_by: str | None) -> APIRoute:
         route.responses = RESPONSES | (_HIDDEN if owned_by else {}) | route.responses
-        route.app = BodyLimit(PeerBodies(route.app))  # a body is read once its sender may send it
+        route.app = BodyLimit(PeerBodies(route.app), self._held)  # a body is read once its sender may send it
         if self._tokens is not None:  # not a FastAPI dependency, which costs ten times as much
             route.app = self._checking(route, on, id_in, owned_by, self._tokens)
         return route

@@ -13,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.es.errors import NotReady
 from shared.http.auth import caller_of
 from shared.http.errors import TooMany
 from shared.http.problems import not_ready, on_bug, problem, too_many
 from shared.http.waiting import MAX_WAIT_S
 
 MAX_BODY_BYTES = 256 * 1024
+MAX_HELD_BYTES = 64 * MAX_BODY_BYTES  # of all bodies at once: little of a worker's memory, many thousand usual commands
 MAX_TARGET_BYTES = 8 * 1024
 BODY_WITHIN_S = 10.0
 MAX_ANSWER_S = MAX_WAIT_S + 15.0
@@ -38,15 +40,21 @@ class BodyLimit:
     """ASGI app around a route: 413 once a body exceeds the limit, whatever Content-Length says; 408 if it is slow.
 
     The whole body is read before the application sees the request, so that a body it does not need is refused, too.
+    Raises NotReady when too many bytes of bodies are held.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, held: HeldBytes) -> None:
         self.app = app
+        self.held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not framings(scope):
             await self.app(scope, receive, send)
             return
+        with self.held.counting(scope, receive) as counting:
+            await self._limited(scope, counting, send)
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await read_body(receive)
@@ -185,6 +193,40 @@ class Turns:
             yield
         finally:
             self._of[client] -= 1
+            self._of += Counter()  # forgets who has none
+
+
+class HeldBytes:
+    """How many bytes of bodies, whole or not, a worker holds until it has answered them; one client gets half of them.
+
+    What has arrived counts, not what Content-Length promises, so that nobody takes room by a promise.
+    """
+
+    def __init__(self) -> None:
+        self._of = Counter[str]()
+
+    @contextmanager
+    def counting(self, scope: Scope, receive: Receive) -> Iterator[Receive]:
+        """A `receive` for one request that raises NotReady; what a peer passed on was counted there."""
+        if "onefold.peer" in scope:
+            yield receive
+            return
+        client, held = client_of(Request(scope)), 0
+
+        async def counted_receive() -> Message:
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if self._of.total() + size > MAX_HELD_BYTES or self._of[client] + size > MAX_HELD_BYTES / 2:
+                raise NotReady(f"bodies of {self._of.total()} bytes are held here, {self._of[client]} for you")
+            held += size
+            self._of[client] += size
+            return message
+
+        try:
+            yield counted_receive
+        finally:
+            self._of[client] -= held
             self._of += Counter()  # forgets who has none
 
 

@@ -22,7 +22,7 @@ from shared.http import limits
 from shared.http.api import create_api
 from shared.http.commands import Commands, Headers
 from shared.http.health import PROBES
-from shared.http.limits import BodyLimit, Buckets, TimeLimit
+from shared.http.limits import BodyLimit, Buckets, HeldBytes, TimeLimit
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
@@ -373,7 +373,7 @@ async def test_a_body_that_arrives_too_slowly_is_408(monkeypatch: pytest.MonkeyP
     async def never(scope: Scope, receive: Receive, send: Send) -> None:
         pytest.fail("the application was asked")
 
-    status, body = await raw(BodyLimit(never), headers=[(b"content-length", b"5")])
+    status, body = await raw(BodyLimit(never, HeldBytes()), headers=[(b"content-length", b"5")])
     assert (status, body["code"]) == (408, "request.too_slow")
 
 

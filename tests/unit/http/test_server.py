@@ -212,6 +212,33 @@ async def test_whoever_may_not_send_a_body_is_answered_before_it(
     assert answer.startswith(b"HTTP/1.1 %d " % status)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+async def test_bodies_that_are_held_have_a_budget_of_which_one_client_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole or half sent, until the request is answered or its client has hung up."""
+    monkeypatch.setattr(limits, "BODY_WITHIN_S", 600.0)  # the half-sent ones stay
+    monkeypatch.setattr(limits, "MAX_HELD_BYTES", 40_000)
+    port = free_port()
+
+    async def told(status: int, address: str, size: int) -> None:
+        await asyncio.to_thread(eventually, lambda: posted(port, address, size) == status)
+
+    async with serving(server_at("127.0.0.1", port)), dialling(port) as dial:
+        for _ in range(3):
+            await told(422, "127.0.0.1", 15_000)
+        _, first = await half_sent(dial)
+        await told(503, "127.0.0.1", 6_000)
+        await told(422, OTHERS[0], 6_000)
+        await half_sent(dial, OTHERS[0])
+        await told(503, OTHERS[1], 11_000)
+        await told(422, OTHERS[1], 9_000)
+        reader, _ = await half_sent(dial, OTHERS[1])
+        answer = await asyncio.wait_for(reader.read(), 30)  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1\r\n" in answer
+        first.transport.abort()
+        await told(422, OTHERS[1], 11_000)
+
+
 async def test_head_ends_after_the_headers_also_that_of_a_stream() -> None:
     api, port = create_api(MemoryNode(TOPOLOGY, []), routes), free_port()
     async with (
@@ -283,6 +310,19 @@ async def refusal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def status_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> int:
     writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     return int((await asyncio.wait_for(reader.readuntil(b"}"), 30)).split()[1])
+
+
+async def half_sent(dial: Callable[..., Awaitable[Connection]], address: str = "127.0.0.1") -> Connection:
+    """A connection on which 15,000 bytes of a longer body have been sent."""
+    reader, writer = await dial(address)
+    writer.write(b"POST /accounts/ann/charges HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n" + bytes(15_000))
+    return reader, writer
+
+
+def posted(port: int, address: str, size: int) -> int:
+    """The status for a command that is no JSON, from this address."""
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address)) as http:
+        return http.post(f"http://127.0.0.1:{port}/accounts/ann/charges", content=bytes(size)).status_code
 
 
 def anew(port: int, address: str) -> int:
