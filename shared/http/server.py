@@ -93,8 +93,8 @@ class _Places:
 
     def take(self, connection: _Connection) -> bool:
         """False for one too many. It is kept a while: it may be a probe's, and come from the address of the others."""
-        host = connection.client[0] if connection.client else "unknown"
-        address = counted(host)
+        host = connection.client[0] if connection.client else None  # none once the client has gone
+        address = counted(host or "unknown")
         share = self._most if self._is_proxy(host) else self._most // 2
         if len(self._taken) < self._most and self._of[address] < share:
             self._taken[connection] = address
@@ -114,8 +114,8 @@ class _Places:
             if not self._of[address]:
                 del self._of[address]
 
-    def _is_proxy(self, host: str) -> bool:
-        return self._any_is_proxy or (bool(self._proxies) and any(ip_address(host) in each for each in self._proxies))
+    def _is_proxy(self, host: str | None) -> bool:
+        return self._any_is_proxy or (host is not None and any(ip_address(host) in each for each in self._proxies))
 
 
 async def _crowded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

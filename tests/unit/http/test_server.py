@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -137,6 +138,19 @@ async def test_a_trusted_proxy_may_have_all_connections() -> None:
     async with serving(crowded(port, 4, proxies="10.0.0.1, 127.0.0.0/30")), dialling(port) as dial:
         assert {await status_of(*await dial(), "/accounts/ann") for _ in range(4)} == {404}
         await refusal(*await dial())
+
+
+async def test_a_client_that_is_gone_before_its_connection_is_taken_up_is_no_error() -> None:
+    """Its address can't be asked for any more; whether it is a proxy's must not matter then."""
+    port, errors = free_port(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+    async with serving(crowded(port, 4, proxies="10.0.0.1")), dialling(port) as dial:
+        for _ in range(4):
+            gone = socket.create_connection(("127.0.0.1", port))  # the loop takes up nothing meanwhile
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no end
+            gone.close()
+        await answered(*await dial())
+    assert errors == []
 
 
 async def test_those_that_wait_on_connections_too_many_make_room_for_the_next_probe(
