@@ -52,6 +52,7 @@ class HttpServer(Service):
             http=partial(  # type: ignore[arg-type]
                 _Connection, places=_Places(max_connections, trusted_proxies), stalled_after_s=stalled_after_s
             ),
+            ws="none",  # a connection that is handed over would keep its place for ever
             lifespan="on",
             log_config=None,
             access_log=False,

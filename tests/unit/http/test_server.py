@@ -153,6 +153,29 @@ async def test_a_client_that_is_gone_before_its_connection_is_taken_up_is_no_err
     assert errors == []
 
 
+async def test_an_upgrade_is_no_way_out_of_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn hands the connection over to what is installed for WebSockets, and forgets it; none is needed here."""
+    monkeypatch.setattr("uvicorn.protocols.websockets.auto.AutoWebSocketsProtocol", TakesOver)
+    port = free_port()
+    async with serving(server_at("127.0.0.1", port)), dialling(port) as dial:
+        reader, writer = await dial()
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 200 ")
+
+
+class TakesOver(asyncio.Protocol):
+    """In place of a library for WebSockets: closes what is handed over to it."""
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        pass
+
+
 async def test_those_that_wait_on_connections_too_many_make_room_for_the_next_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
