@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -29,6 +29,7 @@ from shared.kafka.transactions import (
     BY_KEY,
     NO_ROW,
     Record,
+    RecordTooLarge,
     TransactionAborted,
     TransactionRefused,
     group_metadata,
@@ -41,6 +42,7 @@ TRANSACTION_STEPS = STEPS[:4]
 LOST_FIRST = 0.05
 LED, ASKED = 0.5, 0.5  # by the broker that is cut off: partitions of all, and questions of those about them
 HALTS = ("freeze", "stall")
+TOLD, NAMED = 0.5, 0.5  # what is too large: by the client at once, and with its topic the first time
 LATE = 0.3  # answers to a member that wait to be read
 LEADS, CUT_OFF = 1, 2  # the ids of the group's coordinator, and of the broker that was it and has not heard
 OK, UNKNOWN, STALE, REBALANCING, NO_COORDINATOR = (
@@ -101,7 +103,7 @@ class Past(NamedTuple):
 class Broker:
     """Partitions, transactions and one consumer group; `others` holds the positions of other groups.
 
-    past: while some questions are answered from it.
+    past: while some questions are answered from it. refuses: whether a record is too large for its topic.
     """
 
     def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
@@ -121,6 +123,7 @@ class Broker:
         self.foreign: list[tuple[Partition, Transaction]] = []  # open ones, of other services
         self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
         self.past: Past | None = None
+        self.refuses: Callable[[Record], bool] = lambda _: False
         self._latest: dict[Partition, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
 
     def cut_off(self) -> None:
@@ -267,6 +270,8 @@ class FakeProducer:
         self.at_rest = threading.Semaphore(0)
         """Released when a call is held up, and, by whoever runs the call in a thread, when it ends."""
         self._epoch: int | None = None
+        self._refused = ""  # the topic of a record that is too large
+        self._reports_all = False
         self._go_on = threading.Event()
         self._doomed = False
 
@@ -286,16 +291,22 @@ class FakeProducer:
         self._transaction = self._begin()
         self.reach("before_produce")
         self._written = self._write(records, self._transaction)
+        self._refused = next((record.topic for record in records if self._broker.refuses(record)), "")
+        if self._refused and self._broker.chance.random() < TOLD:
+            self._refuse()
         self.reach("after_produce")
 
     def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
         self.reach("before_offsets")
         self._check_fence()
+        if self._refused:
+            self._refuse()
         self._check_member(member)
         self._transaction.offsets |= offsets
         self.reach("after_offsets")
         self._check_fence()
         self._broker.end(self._id, "committed")
+        self._reports_all = False
         self.reach("after_commit")
         return self._written
 
@@ -350,6 +361,12 @@ class FakeProducer:
             written[place] = len(self._broker.slots[place])
             self._broker.slots[place].append(Slot(record.key, record.value, transaction))
         return written
+
+    def _refuse(self) -> None:
+        named = self._reports_all or self._broker.chance.random() < NAMED
+        self._reports_all = True
+        self._broker.end(self._id, "aborted")
+        raise RecordTooLarge("too large", self._refused if named else "")
 
     def _check_member(self, member: bytes) -> None:
         if member not in _current(self._broker):
@@ -519,11 +536,12 @@ class FakeReader:
     def position(self, place: TopicPartition) -> int:
         return self._positions[place]
 
-    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+    async def getmany(self, *, max_records: int, **_: Any) -> dict[TopicPartition, list[Any]]:
         fetched: dict[TopicPartition, list[Any]] = {}
         for place in self._chance.sample(sorted(self._positions), len(self._positions)):
-            if place not in self._paused:
-                self._fetch(place, self._chance.randint(1, 4), fetched)
+            left = max_records - sum(map(len, fetched.values()))
+            if place not in self._paused and left:
+                self._fetch(place, min(self._chance.randint(1, 4), left), fetched)
                 if place in self._loses:
                     self._loses.remove(place)
                     fetched.pop(place, None)

@@ -3,8 +3,9 @@
 Workers crash and freeze at any step of a flush, answers to commits are lost, the group rebalances, batches arrive in
 pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
 memory, also the heartbeats of members that the group has gone on without; neighbours leave transactions open, and write
-what can't be handled, commands under ids that are taken, and keys that look like the ids of parked ones. Rows that a
-worker serves are compared with their changelog throughout, and the log at the end is judged like a real one.
+what can't be handled, commands under ids that are taken, and keys that look like the ids of parked ones; brokers refuse
+events and rows as too large. Rows that a worker serves are compared with their changelog throughout, and the log at the
+end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from aiokafka import TopicPartition
 
 from shared.es.message import Event
 from shared.es.row import Outcome
-from shared.kafka.transactions import TransactionAborted, TransactionRefused
+from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
@@ -69,7 +70,7 @@ from tests.faults.simulated import (
     Fault,
     membership,
 )
-from tests.faults.truth import fact_of
+from tests.faults.truth import NO_LIMITS, Limits, fact_of, facts_of
 from tests.faults.verdict import CHANGELOG, OUTCOMES, OUTPUTS, truth_of, wrong_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
@@ -82,6 +83,8 @@ TURNS_TO_COMMIT = 3
 PARTITIONS = 2
 FORGED = b"account.charge", b"account.pay"  # under an id that is taken
 POISONED, LEFT_OPEN = 0.05, 0.02
+LIMITED = 0.2  # schedules in which brokers do not take all
+LIMITS = Limits(amount_cents=9, events={"a-2": 1, "a-3": 1}, full=["a-3"])
 SESSION_S, REBALANCE_S = 6.0, 15.0
 LEASE_S = min(SESSION_S, REBALANCE_S) * LEASE_SHARE
 ACTION_S = 0.5  # at most
@@ -260,6 +263,9 @@ class World:
         self.chance = random.Random(seed)
         self.broker = Broker(TOPICS, PARTITIONS, self.chance)
         self.workers = [Worker(self, f"w{number}") for number in range(self.chance.choice([1, 2, 3, 3]))]
+        self.limits = LIMITS if self.chance.random() < LIMITED else NO_LIMITS
+        if self.limits is LIMITS:
+            self.broker.refuses = _is_too_large
         self.threads = ThreadPoolExecutor()
         self.answers: list[tuple[str, str, asyncio.Future[Any]]] = []
         self.untrue: list[str] = []
@@ -501,7 +507,7 @@ class World:
         return self.chance.choice(fitting) if fitting else None
 
     def violations(self) -> Iterator[str]:
-        truth = truth_of(self.broker.records([COMMANDS.name]))
+        truth = truth_of(self.broker.records([COMMANDS.name]), self.limits)
         outputs = self.broker.records(OUTPUTS)
         yield from self.untrue
         yield from wrong_log(truth, outputs, PARTITIONS)
@@ -513,11 +519,20 @@ class World:
             events, copies = (list(self.broker.visible((topic.name, partition), 0)) for topic in (EVENTS, COPIES))
             if [read.value for read in copies] != [read.value for read in events if _is_copied(read)]:
                 yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
+        outcomes = truth.outcomes | truth.failures
         for name, command_id, answer in self.answers:
             if answer.done():
-                outcome, decided = answer.result().outcome, truth.outcomes.get((name, command_id))
+                outcome, decided = answer.result().outcome, outcomes.get((name, command_id))
                 if decided is None or (outcome.sequence, outcome.code) != (decided.sequence, decided.code):
                     yield f"answered {outcome}, decided {decided}"
+
+
+def _is_too_large(record: Record) -> bool:
+    if record.value and record.topic == EVENTS.name:
+        return LIMITS.refuse_event(fact_of(record.value))
+    if record.value and record.key and record.topic == CHANGELOG:
+        return LIMITS.refuse_row(record.key.decode(), facts_of(record.value))
+    return False
 
 
 def _is_copied(event: Read) -> bool:
@@ -584,6 +599,9 @@ class Everybody(set[bytes]):
         return True
 
 
+async def _nothing(*_: object) -> None: ...
+
+
 def _no_check_of_the_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(simulated, "_current", lambda _: Everybody())
 
@@ -594,10 +612,8 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
         known = {**self.broker.committed, **dict.fromkeys(pending)} if group == self.broker.group else {}
         return {TopicPartition(*place): known.get(place) for place in places}
 
-    async def nothing(self: VersionGuard, *_: object) -> None: ...
-
     patch.setattr(FakeOffsets, "committed", committed)
-    patch.setattr(VersionGuard, "refuse_changed_tables", nothing)  # it would refuse rows without a position
+    patch.setattr(VersionGuard, "refuse_changed_tables", _nothing)  # it would refuse rows without a position
     patch.setattr(VersionGuard, "refuse_by_notes", lambda *_: None)  # nor would it copy again
 
 
@@ -627,6 +643,7 @@ def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(Engine, "_await_commit", ends)
+    patch.setattr(VersionGuard, "refuse_if_it_would_repeat", _nothing)  # it would refuse rows without a position
 
 
 def _generations_missed_without_noticing(patch: pytest.MonkeyPatch) -> None:
@@ -692,6 +709,20 @@ def _no_outcome_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processors_module, "known", lambda *_: None)
 
 
+def _a_record_blamed_for_its_batch(patch: pytest.MonkeyPatch) -> None:
+    note = Engine._note
+
+    def at_once(self: Engine, refusal: RecordTooLarge) -> None:
+        self._pending.count = 1
+        note(self, refusal)
+
+    patch.setattr(Engine, "_note", at_once)
+
+
+def _refused_records_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "_note", lambda *_: None)
+
+
 def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytest.MonkeyPatch], None]:
     """Removes a guard as it is removed from real workers; here `name` of its owner is restored afterwards."""
 
@@ -727,6 +758,8 @@ MUTATIONS = (
     _records_read_past_an_open_transaction,
     _keys_parked_under_the_ids_of_others,
     _any_repeat_taken_for_the_same_command,
+    _a_record_blamed_for_its_batch,
+    _refused_records_forgotten,
 )
 
 

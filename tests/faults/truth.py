@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 MOST_CENTS = 100_000_000
+TOO_LARGE = "record.too_large"
 
 
 class Fact(NamedTuple):
@@ -26,7 +27,7 @@ class Outcome(NamedTuple):
 
 
 class RowFacts(NamedTuple):
-    """A row. outcomes: of commands that failed; offset: of the command that wrote it."""
+    """A row. outcomes: the codes of commands that failed; offset: of the command that wrote it."""
 
     sequence: int
     phase: str
@@ -35,14 +36,37 @@ class RowFacts(NamedTuple):
     offset: int
 
 
+class Limits(NamedTuple):
+    """What brokers refuse as too large: an event of this amount, rows of more events than these, by account, and rows
+    that tell that a command failed, of these accounts.
+    """
+
+    amount_cents: int | None = None
+    events: Mapping[str, int] = {}
+    full: Collection[str] = ()
+
+    def refuse_event(self, fact: Fact) -> bool:
+        return fact.amount_cents is not None and fact.amount_cents == self.amount_cents
+
+    def refuse_row(self, name: str, row: RowFacts) -> bool:
+        return row.sequence > self.events.get(name, row.sequence) or (bool(row.outcomes) and name in self.full)
+
+
 @dataclass(slots=True)
 class Account:
-    """Sequence, phase and balance after the commands so far."""
+    """Sequence, phase and balance after the commands so far. failed: the codes that its row keeps."""
 
     sequence: int = 0
     phase: str = "unopened"
     balance_cents: int = 0
     facts: list[Fact] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def row(self, offset: int) -> RowFacts:
+        return RowFacts(self.sequence, self.phase, self.balance_cents, dict(self.failed), offset)
+
+
+NO_LIMITS = Limits()
 
 
 class Truth:
@@ -50,15 +74,19 @@ class Truth:
 
     dead: places of records that could not be handled. parked: those that keep their place for a later release, and
     later records, by partition and key. reused: places of commands with the id of an earlier one, and another body.
+    too_large: places of commands that lead to what brokers refuse; they are dead, too. failures: their outcomes.
     repeated: how many commands were repeats.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+        self._limits = limits
         self.accounts: dict[str, Account] = {}
         self.places: dict[str, int] = {}
         self.rows: dict[str, dict[int, RowFacts]] = {}
         self.outcomes: dict[tuple[str, str], Outcome] = {}
+        self.failures: dict[tuple[str, str], Outcome] = {}
         self.dead: set[tuple[int, int]] = set()
+        self.too_large: set[tuple[int, int]] = set()
         self.reused: set[tuple[int, int]] = set()
         self.bodies: dict[tuple[str, str], tuple[str, Any]] = {}
         self.parked: dict[tuple[int, bytes], list[int]] = {}
@@ -84,16 +112,35 @@ class Truth:
         name = command["aggregate_id"]
         account = self.accounts.setdefault(name, Account())
         assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
-        if (name, command["command_id"]) in self.outcomes:
+        id_ = name, command["command_id"]
+        if id_ in self.bodies:
             self.repeated += 1
-            if self.bodies[name, command["command_id"]] != (command["type"], command["data"]):
+            if self.bodies[id_] != (command["type"], command["data"]):
                 self.reused.add((partition, offset))
             return
-        self.bodies[name, command["command_id"]] = command["type"], command["data"]
+        before = account.sequence, account.phase, account.balance_cents
         outcome = _decided(account, command)
-        self.outcomes[name, outcome.command_id] = outcome
-        facts = RowFacts(account.sequence, account.phase, account.balance_cents, {}, offset)
-        self.rows.setdefault(name, {})[offset] = facts
+        if outcome.code is None and self._is_refused(name, account, offset):
+            account.facts.pop()
+            account.sequence, account.phase, account.balance_cents = before
+            self._fail(name, account, command["command_id"])
+            self.dead.add((partition, offset))
+            self.too_large.add((partition, offset))
+            if command["command_id"] not in account.failed:
+                return
+        else:
+            self.outcomes[id_] = outcome
+        self.bodies[id_] = command["type"], command["data"]
+        self.rows.setdefault(name, {})[offset] = account.row(offset)
+
+    def _is_refused(self, name: str, account: Account, offset: int) -> bool:
+        return self._limits.refuse_event(account.facts[-1]) or self._limits.refuse_row(name, account.row(offset))
+
+    def _fail(self, name: str, account: Account, command_id: str) -> None:
+        """Its row keeps the outcome, if that fits; else a repeat is decided again."""
+        self.failures[name, command_id] = Outcome(command_id, account.sequence, TOO_LARGE)
+        if name not in self._limits.full:
+            account.failed[command_id] = TOO_LARGE
 
 
 def _understood(key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
@@ -196,7 +243,8 @@ def facts_of(row: bytes) -> RowFacts:
     """The row in a changelog record."""
     body = json.loads(row)
     state = body["state"]
-    return RowFacts(body["sequence"], state["phase"], state.get("balance_cents", 0), body["outcomes"], body["offset"])
+    outcomes = {id_: recorded[2] for id_, recorded in body["outcomes"].items()}
+    return RowFacts(body["sequence"], state["phase"], state.get("balance_cents", 0), outcomes, body["offset"])
 
 
 def outcome_of(key: bytes, row: bytes) -> tuple[tuple[str, str], Outcome]:

@@ -14,7 +14,17 @@ from shared.positions import Partition
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
-from tests.faults.truth import RowFacts, Truth, fact_of, facts_of, outcome_of, states_after
+from tests.faults.truth import (
+    NO_LIMITS,
+    TOO_LARGE,
+    Limits,
+    RowFacts,
+    Truth,
+    fact_of,
+    facts_of,
+    outcome_of,
+    states_after,
+)
 
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
@@ -23,8 +33,8 @@ OUTPUTS = (EVENTS.name, CHANGELOG, OUTCOMES, PARKED, TOPOLOGY.dead_letters.name)
 CHAPTERS = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.chapters)
 
 
-def truth_of(inputs: Records) -> Truth:
-    truth = Truth()
+def truth_of(inputs: Records, limits: Limits = NO_LIMITS) -> Truth:
+    truth = Truth(limits)
     for (_, partition), records in inputs.items():
         for record in records:
             truth.feed(partition, record.offset, record.key, record.value)
@@ -173,10 +183,16 @@ def _wrong_letters(truth: Truth, outputs: Records) -> Iterator[str]:
     for place in set(places) ^ expected:
         yield f"dead letter {'missing' if place in expected else 'for a good command'}: {place}"
     for letter in letters:
-        is_reused = (letter["partition"], letter["offset"]) in truth.reused
-        is_bad = letter["code"] in (["command.id_reused"] if is_reused else ["message.bad", "message.unknown"])
-        if letter["topic"] != COMMANDS.name or not is_bad or not letter["reason"]:
+        codes = _codes(truth, (letter["partition"], letter["offset"]))
+        if letter["topic"] != COMMANDS.name or letter["code"] not in codes or not letter["reason"]:
             yield f"dead letter: {letter}"
+
+
+def _codes(truth: Truth, place: tuple[int, int]) -> Sequence[str]:
+    """What the dead letter of this command may say."""
+    if place in truth.reused:
+        return ["command.id_reused"]
+    return [TOO_LARGE] if place in truth.too_large else ["message.bad", "message.unknown"]
 
 
 def _wrong_parked(truth: Truth, outputs: Records) -> Iterator[str]:
