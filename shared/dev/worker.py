@@ -34,7 +34,10 @@ _HOST = "127.0.0.1"
 
 # Below every system's ephemeral range, so that no client's socket takes a port meanwhile, and not the brokers' range.
 _PORTS = range(30_000, 32_768)
-_given: set[int] = set()  # a worker begins to listen seconds after it is given a port
+# A worker listens seconds after it is given a port, and not between two starts. So whoever is given one also binds the
+# port this far below, to the end of its process: no other process is given it meanwhile.
+_CLAIM = -13_000
+_given: set[int] = set()
 
 Command = Callable[[str], Sequence[str]]
 
@@ -201,15 +204,28 @@ def free_port(candidates: Iterable[int] = ()) -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((_HOST, port))
-            _given.add(port)
-            return port
+            if port not in _PORTS or _claim(port):
+                return port
     raise StageFailed("no port is free", f"stop something that listens on {_HOST}")
+
+
+def _claim(port: int) -> bool:
+    """Whether no process was given the port; it is this one's from now on."""
+    claim = socket.socket()
+    try:
+        claim.bind((_HOST, port + _CLAIM))
+    except OSError:
+        claim.close()
+        return False
+    claim.detach()  # so that nothing closes it before the process ends
+    _given.add(port)
+    return True
 
 
 def _port_of(store: Path) -> int:
     """The same for a store each time, where it is free: the group keeps a killed member's address until it is back."""
     usual = _PORTS[zlib.crc32(str(store.absolute()).encode()) % len(_PORTS)]
-    return free_port([*({usual} - _given), *_not_given()])
+    return free_port([usual, *_not_given()])
 
 
 def _not_given() -> list[int]:

@@ -6,14 +6,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from shared.checkout import found_services
-from shared.dev import worker as worker_module
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, cause_in, free_port
@@ -110,15 +109,33 @@ def test_a_killed_worker_restarts_at_its_old_address(new: New) -> None:
     assert worker.pid != first
 
 
-def test_a_worker_is_at_its_old_address_in_the_next_process_too(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_at_its_old_address_in_the_next_process_too(tmp_path: Path) -> None:
     """After a loss of power its group still has the member at that address, and lets in no other one under its name."""
-    urls = []
-    monkeypatch.setattr(worker_module, "_PORTS", range(19_000, 20_000))  # no worker of another test listens there
-    for _ in range(2):
-        monkeypatch.setattr(worker_module, "_given", set())
-        urls.append(new("ready").url)
-    assert urls[0] == urls[1]
-    assert new("ready").url != urls[1]
+    with worker_of_another_process(tmp_path) as first:
+        pass
+    with worker_of_another_process(tmp_path) as second:
+        assert second == first
+
+
+def test_no_other_process_is_given_the_port_of_a_worker_that_does_not_run(new: New, tmp_path: Path) -> None:
+    """Else its clients would ask that process's worker, and it could not start again."""
+    with worker_of_another_process(tmp_path) as first:
+        assert new("ready").url != first
+
+
+@contextmanager
+def worker_of_another_process(tmp_path: Path) -> Iterator[str]:
+    """The address of a worker there with the stores of `new`'s, which is not started. At the end the process ends."""
+    program = (
+        "import pathlib; from shared.dev.worker import Worker; from shared.settings import Settings\n"
+        f"settings = Settings(bootstrap='127.0.0.1:1', data_dir=pathlib.Path({str(tmp_path / 'stores')!r}))\n"
+        f"print(Worker('ready', '1', settings, pathlib.Path('unused')).url, flush=True); input()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("\n")
 
 
 def test_an_unexpected_end_shows_as_the_exit_code(new: New) -> None:
@@ -198,6 +215,5 @@ def test_a_taken_port_is_not_free() -> None:
         free_port([taken.getsockname()[1]])
 
 
-def test_a_free_port_is_given_out_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "_given", set())
-    assert len({free_port() for _ in range(300)}) == 300
+def test_a_free_port_is_given_out_only_once() -> None:
+    assert len({free_port() for _ in range(50)}) == 50

@@ -219,6 +219,8 @@ def test_too_few_brokers_for_the_replication_are_reported_in_the_brokers_words(
 def test_a_worker_without_its_topics_says_so_and_exits(bootstrap: str, tmp_path: Path) -> None:
     settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
     worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
-    with pytest.raises(StageFailed, match=r"accounts\.commands\.v1, .*; fix: run `provision`"):
-        worker.start()
-    worker.kill()
+    try:
+        with pytest.raises(StageFailed, match=r"accounts\.commands\.v1, .*; fix: run `provision`"):
+            worker.start()
+    finally:
+        worker.kill()
