@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HEED_S = 1.0
+ASK_AGAIN_S = 0.2  # for topics that the brokers don't tell of
 PROOFS = 3  # of its membership, in the time of a lease
 
 _FENCED_INSTANCE_ID = 82  # aiokafka has no name for it
@@ -81,6 +82,7 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         note_syncs(coordinator, self.consumer.note_sync)
         note_expulsion(coordinator, self.app.engine.end_lease)
         join_again(coordinator)
+        assign_all(coordinator, self.app.engine_topics)
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
@@ -181,6 +183,30 @@ def join_again(coordinator: Any) -> None:
         return answer
 
     coordinator._send_req = sent
+
+
+def assign_all(coordinator: Any, topics: Iterable[str]) -> None:
+    """Let the group's leader assign nothing until its brokers have told it of all these topics.
+
+    One that lags behind does not know a new topic yet; Faust would assign the others without it, a source without its
+    rows. If it takes as long as a session, the group goes on without this member, under another leader.
+    """
+    perform = coordinator._perform_assignment
+
+    async def performed(response: Any) -> Any:
+        while True:
+            assignments = await perform(response)
+            found = coordinator._metadata_snapshot  # the numbers of partitions that this assignment came from
+            missing = sorted(topic for topic in topics if found.get(topic) == 0)
+            if not missing:
+                return assignments
+            log.warning("not assigned yet: the brokers do not tell of all topics, asking again", missing=missing)
+            stops, _ = await asyncio.wait([coordinator._closing], timeout=ASK_AGAIN_S)
+            if stops:
+                raise KafkaError("the member stops while it waits to assign")
+            await coordinator._client.force_metadata_update()
+
+    coordinator._perform_assignment = performed
 
 
 class GroupRefused(Exception):

@@ -54,6 +54,7 @@ STREAMS = Path(internals.__file__).parent
 # Each private name that internals.py uses, and the classes that must have it.
 CONTRACT: dict[str, tuple[object, ...]] = {
     "_client": (AIOKafkaConsumer, BaseCoordinator),
+    "_closing": (GroupCoordinator,),
     "_consumer": (driver.AIOKafkaConsumerThread,),
     "_coordination_task": (GroupCoordinator,),
     "_coordinator": (AIOKafkaConsumer,),
@@ -62,8 +63,10 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_generation_id": (Recovery,),
     "_group_instance_id": (GroupCoordinator,),
     "_last_fetch_ended": (SubscriptionState,),
+    "_metadata_snapshot": (BaseCoordinator,),
     "_new_consumer_thread": (driver.Consumer,),
     "_pending_exception": (GroupCoordinator,),
+    "_perform_assignment": (GroupCoordinator,),
     "_publish_stats": (Recovery,),
     "_recovery": (TableManager,),
     "_rejoin_needed_fut": (GroupCoordinator,),
@@ -440,7 +443,7 @@ def test_aiokafkas_heartbeats_extend_and_end_the_lease(
         coordinator._send_req = AsyncMock(return_value=SimpleNamespace(error_code=answered))
         coordinator._client = FakeCoordinator()._client
         thread: Any = object.__new__(internals.EngineThread)
-        thread.app = SimpleNamespace(engine=engine, topology=TOPOLOGY, lease_s=1.0)
+        thread.app = SimpleNamespace(engine=engine, engine_topics=(), topology=TOPOLOGY, lease_s=1.0)
         thread.consumer = SimpleNamespace(note_sync=None)
         thread._ensure_consumer = lambda: SimpleNamespace(_coordinator=coordinator)
         await thread.on_start()
@@ -469,6 +472,20 @@ def test_a_member_joins_again_when_the_group_cannot_be_written(asked: object) ->
 
     asyncio.run(join())
     assert lost == ["coordinator"]
+
+
+def test_a_leader_that_does_not_know_all_topics_can_stop() -> None:
+    async def assign() -> None:
+        stopping = asyncio.get_running_loop().create_future()
+        stopping.set_result(None)
+        coordinator: Any = SimpleNamespace(
+            _perform_assignment=AsyncMock(), _metadata_snapshot={"rows": 0}, _closing=stopping
+        )
+        internals.assign_all(coordinator, ["rows"])
+        with pytest.raises(KafkaError, match="the member stops while it waits"):
+            await coordinator._perform_assignment(None)
+
+    asyncio.run(assign())
 
 
 def _annotated(owner: object) -> set[str]:

@@ -19,9 +19,11 @@ from typing import Any
 
 import structlog
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import GroupLoadInProgressError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from faust.assignor.partition_assignor import PartitionAssignor
 from faust.cli.faust import cli
 
 from shared import failpoints
@@ -69,6 +71,25 @@ def keeps_totals() -> None:
 def has_one_partition() -> None:
     """So a second worker is one too many."""
     topology.TOPOLOGY = WITH_ONE_PARTITION
+
+
+def assigns_before_it_knows_changelogs() -> None:
+    """Until it has assigned once, the brokers that it asks lag behind the one that made its changelogs."""
+    update, assign = ClusterMetadata.update_metadata, PartitionAssignor.assign
+    assigned = False
+
+    def updated(self: ClusterMetadata, metadata: Any) -> None:
+        if not assigned:
+            metadata.topics = [each for each in metadata.topics if not each[1].endswith("-changelog")]
+        update(self, metadata)
+
+    def assigns(self: PartitionAssignor, *args: Any) -> Any:
+        nonlocal assigned
+        assigned = True
+        return assign(self, *args)
+
+    ClusterMetadata.update_metadata = updated
+    PartitionAssignor.assign = assigns  # type: ignore[method-assign, assignment]
 
 
 def drops_first_batches() -> None:
@@ -248,6 +269,7 @@ def wakes_to_a_loading_coordinator() -> None:
 FAULTS: dict[str, Callable[[], None]] = {
     fault.__name__: fault
     for fault in (
+        assigns_before_it_knows_changelogs,
         drops_first_batches,
         reads_no_commands_of_partition_0,
         watches_often,
