@@ -173,17 +173,21 @@ class WorkerApp(faust.App):
             beacon=self.beacon,
         )
 
-    def new_consumer(self, fetch_bytes: int = 2**20) -> LogReader:
+    def new_consumer(self, fetch_bytes: int = 2**20, **other: Any) -> LogReader:
+        """other: options of aiokafka, in the place of the usual ones."""
+        usual: dict[str, Any] = {
+            "isolation_level": "read_committed",
+            "request_timeout_ms": int(ANSWER_S * 1000),
+            "metadata_max_age_ms": int(ANSWER_S * 1000),  # else it would return to the broker that did not answer
+        }
         return LogReader(
             bootstrap_servers=self.settings.bootstrap,
             group_id=None,
             **credentials_to_aiokafka_auth(self.conf.broker_credentials),
             enable_auto_commit=False,
             auto_offset_reset="none",
-            isolation_level="read_committed",
             max_partition_fetch_bytes=fetch_bytes,
-            request_timeout_ms=int(ANSWER_S * 1000),
-            metadata_max_age_ms=int(ANSWER_S * 1000),  # else it would return to the broker that did not answer
+            **{**usual, **other},
         )
 
     def _new_transport(self) -> EngineTransport:

@@ -12,7 +12,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from shared.kafka.transactions import (
 from shared.parking import Failure, Wish
 from shared.positions import Partition
 from shared.streams.batch import FULL_RECORDS, Batch, Handling, Refusal, Rows, RowUnwritable
+from shared.streams.ends import LeaderEnds
 from shared.streams.guards import (
     Failures,
     GapGuard,
@@ -175,7 +176,8 @@ class Engine(Service):
         self._batch = Batch(self._dead_letters, self._refused)
         self._pending = Batch(self._dead_letters)  # the previous batch, while it is being committed
         self._committing: asyncio.Task[None] | None = None
-        self._learning: asyncio.Future[None] | None = None
+        self._ends = LeaderEnds(new_consumer)
+        self._learning: dict[int | None, asyncio.Future[None]] = {}  # by leader: the question where its partitions end
         self._failures = 0
         self._limit = POLL_RECORDS  # of records in a batch
         self._careful: set[Partition] = set()  # changelogs for which a row could not be written
@@ -248,7 +250,7 @@ class Engine(Service):
             async with asyncio.timeout(LAG_WITHIN_S):
                 for _ in range(2):  # what is asked already may have been asked too early
                     if (replica := self._standby(table, partition)) and replica.end_known_at < since:
-                        await self._ends_learned()
+                        await asyncio.shield(self._ends_asked(self._ends.leader(replica.changelog)))
         replica = self._standby(table, partition)
         return replica.lag if replica is not None and replica.end_known_at >= since else None
 
@@ -454,25 +456,29 @@ class Engine(Service):
     async def _measure(self) -> None:
         while not self.should_stop:
             await self.sleep(MEASURE_S)
-            await self._ends_learned()
+            for leader in {self._ends.leader(tp) for tp in self._followed()}:
+                self._ends_asked(leader)
 
-    async def _ends_learned(self) -> None:
-        """Returns once the brokers have been asked for the ends. All who wait share one question."""
-        if self._learning is None or self._learning.done():
-            self._learning = asyncio.ensure_future(self._learn_ends())
-        await asyncio.shield(self._learning)
+    def _ends_asked(self, leader: int | None) -> asyncio.Future[None]:
+        """Done once the leader has been asked where its changelogs end. All who wait for it share one question."""
+        if (asked := self._learning.get(leader)) is None or asked.done():
+            asked = self._learning[leader] = asyncio.ensure_future(self._learn_ends(leader))
+        return asked
 
-    async def _learn_ends(self) -> None:
-        """Learns how far the changelogs reach that are read here.
+    async def _learn_ends(self, leader: int | None) -> None:
+        """Learns how far the changelogs reach that are read here from this broker.
 
         Not from the reader: it says nothing of one leader that it can't reach, nor while a take-over or a commit waits.
         """
         asked_at = elapsed_s()
-        if read := {tp for tp, replica in self.replicas.held.items() if not replica.ours}:
-            with suppress(OffsetsUnknown, AccessRefused):
-                for tp, end in (await asyncio.to_thread(self._offsets.ends, read)).items():
-                    if replica := self.replicas.held.get(TopicPartition(*tp)):
-                        replica.learn_end(end, asked_at)
+        led = [tp for tp in self._followed() if self._ends.leader(tp) == leader]
+        for tp, end in (await self._ends.of(leader, led)).items():
+            if replica := self.replicas.held.get(tp):
+                replica.learn_end(end, asked_at)
+
+    def _followed(self) -> Iterator[TopicPartition]:
+        """The changelogs that are read here, because others write them or they are being restored."""
+        return (tp for tp, replica in self.replicas.held.items() if not replica.ours)
 
     # Filling the batch.
 
@@ -1012,7 +1018,8 @@ class Engine(Service):
     async def on_stop(self) -> None:
         if self._committing is not None:
             await asyncio.wait([self._committing])
-        if self._learning is not None:
-            self._learning.cancel()
+        for asked in self._learning.values():
+            asked.cancel()
+        await self._ends.stop()
         await self._reader.stop()
         self._thread.shutdown()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import faust
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.consumer.group_coordinator import UNKNOWN_OFFSET
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
@@ -329,6 +331,31 @@ class LogReader(AIOKafkaConsumer):  # type: ignore[misc]
         except asyncio.CancelledError:
             await asyncio.wait([ending])
             raise
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The id of the broker that leads it; None while that is not known."""
+        return cast("int | None", self._client.cluster.leader_for_partition(partition))
+
+    async def learn_leaders(self, topics: Collection[str]) -> None:
+        """Returns once a broker has told who leads them, or none answers. From then on that is kept up to date."""
+        for topic in topics:
+            self._client.add_topic(topic)
+        await self._client.force_metadata_update()
+
+    async def ends_at(self, leader: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Their ends, from this broker alone. Raises KafkaError.
+
+        `end_offsets` waits for news of the leaders first, which may be asked of a broker that is silent.
+        """
+        asked = defaultdict(list)
+        for topic, partition in partitions:
+            asked[topic].append((partition, OffsetResetStrategy.LATEST))
+        try:
+            answer = await self._fetcher._proc_offset_request(leader, asked)
+        except KafkaError:
+            self._client.force_metadata_update()  # another may lead by now
+            raise
+        return {partition: offset for partition, (offset, _) in answer.items()}
 
     async def _end(self) -> None:
         try:

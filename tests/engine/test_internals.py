@@ -19,6 +19,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
@@ -60,6 +61,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_coordinator": (AIOKafkaConsumer,),
     "_do_heartbeat": (GroupCoordinator,),
     "_ensure_consumer": (driver.AIOKafkaConsumerThread,),
+    "_fetcher": (AIOKafkaConsumer,),
     "_generation_id": (Recovery,),
     "_group_instance_id": (GroupCoordinator,),
     "_last_fetch_ended": (SubscriptionState,),
@@ -67,6 +69,7 @@ CONTRACT: dict[str, tuple[object, ...]] = {
     "_new_consumer_thread": (driver.Consumer,),
     "_pending_exception": (GroupCoordinator,),
     "_perform_assignment": (GroupCoordinator,),
+    "_proc_offset_request": (Fetcher,),
     "_publish_stats": (Recovery,),
     "_recovery": (TableManager,),
     "_rejoin_needed_fut": (GroupCoordinator,),

@@ -16,7 +16,6 @@ from aiokafka import TopicPartition
 from confluent_kafka import KafkaError
 
 from shared.clock import elapsed_s
-from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.producer import ProducerFailed
 from shared.positions import Partition
 from shared.settings import Settings
@@ -34,7 +33,7 @@ LEASE_S = 60.0
 
 
 class Ends:
-    """In place of Offsets: the changelog's end, unless it is None, for brokers that do not answer."""
+    """In place of LeaderEnds: the changelog's end, unless it is None, for brokers that do not answer."""
 
     def __init__(self, end: int | None) -> None:
         self.end = end
@@ -42,21 +41,23 @@ class Ends:
         self.hears, self.may_answer = Event(), Event()
         self.may_answer.set()
 
-    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    def leader(self, _place: Partition) -> int:
+        return 1
+
+    async def of(self, _leader: int, places: Iterable[Partition]) -> dict[Partition, int]:
         self.asked += 1
         self.hears.set()
-        self.may_answer.wait()
-        if self.end is None:
-            raise OffsetsUnknown
-        return dict.fromkeys(places, self.end)
+        await asyncio.to_thread(self.may_answer.wait)
+        return {} if self.end is None else dict.fromkeys(places, self.end)
 
 
 @pytest.fixture
 def engine() -> Engine:
     nothing: Any = None
     reader = cast(Any, FakeReader(Broker((), 1, Random(0)), Random(0)))
-    offsets = cast(Any, Ends(None))
-    return Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, offsets, print, nothing, LEASE_S)
+    engine = Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, nothing, print, nothing, LEASE_S)
+    engine._ends = cast(Any, Ends(None))
+    return engine
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def test_readers_of_a_standby_have_the_brokers_asked_where_its_changelog_ends_un
     engine: Engine, node: WorkerNode, since_s: float, end: int | None, lag: int | None, asked: int
 ) -> None:
     """Once for all of them. While a take-over or a commit waits, it reads nothing that would tell."""
-    engine._offsets = ends = cast(Any, Ends(end))
+    engine._ends = ends = cast(Any, Ends(end))
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
     learn_end(engine, 12, since_s)
@@ -220,7 +221,7 @@ def test_a_question_that_a_reader_finds_under_way_does_not_count_if_it_was_asked
     engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a busy machine, where an answer takes seconds."""
-    engine._offsets = ends = cast(Any, Ends(11))
+    engine._ends = ends = cast(Any, Ends(11))
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
 

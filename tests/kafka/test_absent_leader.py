@@ -235,6 +235,7 @@ def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
         deadline = Deadline(DEADLINE_S)
         while await lag() != 0:
             deadline.check("the leader is back")
+        await engine._ends.stop()
 
     async def lag() -> int | None:
         engine.replicas.held[tp].end_known_at = -inf

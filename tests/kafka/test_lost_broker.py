@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from aiokafka import TopicPartition
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shared import failpoints
+from shared.clock import elapsed_s
 from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.provision import provision
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
 from shared.settings import Settings
+from shared.streams.app import WorkerApp
+from shared.streams.replicas import Replica
 from shared.topology import Topic, Topology
 from tests.waiting import Deadline, eventually
 
@@ -36,6 +41,39 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(root / "data", root / "logs", brokers=3) as kafka:
         provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap, replication=3, min_isr=2))
         yield kafka
+
+
+def test_a_silent_leader_hides_no_lag_but_that_of_what_it_leads(kafka: EmbeddedKafka) -> None:
+    """To the standbys of a worker, which knew the lags of all its partitions before."""
+    settings = Settings(bootstrap=kafka.bootstrap)
+    engine = WorkerApp(TOPOLOGY, [], settings, cast(Any, None)).engine
+    changelog, silent = TOPOLOGY.changelog(TOPOLOGY.parked).name, 2
+    places = [TopicPartition(changelog, partition) for partition in range(TOPOLOGY.partitions)]
+    leaders = leaders_of(kafka.bootstrap, changelog)
+    assert set(leaders) == {1, 2, 3}
+
+    async def lags() -> list[int | None]:
+        for tp in places:
+            engine.replicas.held[tp] = Replica(tp, cast(Any, None), False, 0, target=0, end=0, restored=True)
+        engine.extend_lease(elapsed_s())
+        return await asyncio.gather(*(engine.standby_lag(TOPOLOGY.parked, tp.partition) for tp in places))
+
+    async def ask() -> None:
+        deadline = Deadline(DEADLINE_S)
+        while await lags() != [0] * len(places) or [engine._ends.leader(tp) for tp in places] != leaders:
+            deadline.check("all lags and leaders are known")
+        kafka.pause(silent)
+        while None not in (found := await lags()):
+            deadline.check("it is frozen")
+        assert found == [None if leader == silent else 0 for leader in leaders]
+        again = zip(await lags(), leaders, strict=True)
+        assert {lag for lag, leader in again if leader != silent} == {0}
+        kafka.kill(silent)
+        while await lags() != [0] * len(places):
+            deadline.check("others lead what it led")
+        await engine._ends.stop()
+
+    asyncio.run(ask())
 
 
 def test_a_commit_under_way_ends_when_the_groups_coordinator_is_lost(
@@ -64,14 +102,12 @@ def ends_for_pipelines(bootstrap: str) -> Callable[[], Mapping[Any, int]]:
     return partial(Brokers(bootstrap).settled_ends, EVENTS.name)
 
 
-@pytest.mark.parametrize("asker", [ends_for_workers, ends_for_pipelines])
-def test_the_ends_of_a_lost_broker_are_unknown_until_it_has_a_successor(
-    kafka: EmbeddedKafka, asker: Callable[[str], Callable[[], Mapping[Any, int]]]
-) -> None:
-    ends = asker(kafka.bootstrap)
-    assert set(answered(ends).values()) == {0}
+def test_the_ends_of_a_lost_broker_are_unknown_until_it_has_a_successor(kafka: EmbeddedKafka) -> None:
+    askers = [asker(kafka.bootstrap) for asker in (ends_for_workers, ends_for_pipelines)]
+    assert [set(answered(ends).values()) for ends in askers] == [{0}, {0}]
     kafka.kill(2)
-    assert set(answered(ends).values()) == {0}
+    with ThreadPoolExecutor() as pool:
+        assert [set(ends.values()) for ends in pool.map(answered, askers)] == [{0}, {0}]
 
 
 def answered(ends: Callable[[], Mapping[Any, int]]) -> Mapping[Any, int]:
@@ -100,6 +136,12 @@ def coordinator_of(bootstrap: str) -> int:
 def await_gone(bootstrap: str, broker: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     eventually(lambda: broker not in known_brokers(admin))
+
+
+def leaders_of(bootstrap: str, topic: str) -> list[int]:
+    """By partition."""
+    partitions = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic).topics[topic].partitions
+    return [partitions[number].leader for number in sorted(partitions)]
 
 
 def known_brokers(admin: AdminClient) -> set[int]:
