@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from shared.clock import elapsed_s
 
+SLEWED_S = 0.1  # clocks that nobody sets differ by less, within a lease
+
 
 class Lease:
     """Ends a fixed time after the last heartbeat that the group has answered, by whichever clock says so first.
 
     A hypervisor that stops its guest stops `elapsed_s`, too; when the guest goes on and its real-time clock is set,
-    that clock has jumped. Called from any thread.
+    that clock has jumped. One that was set back tells nothing until the next heartbeat. Called from any thread.
     """
 
     def __init__(
@@ -22,13 +24,14 @@ class Lease:
         self._elapsed = elapsed
         self._real = real
         self._ahead_s = self._measure()
-        self._ends = self._really_ends = 0.0
+        self._ends = self._really_began = self._really_ends = 0.0
 
     def extend(self, sent: float) -> None:
         """sent: when the heartbeat was sent, by `elapsed_s`."""
         before, self._ahead_s = self._ahead_s, self._measure()
         self._ends = sent + self._length_s
         # by the clock as it was set before: the answer may have waited here while the guest was stopped
+        self._really_began = sent + max(before, self._ahead_s) - SLEWED_S
         self._really_ends = self._ends + min(before, self._ahead_s)
 
     def end(self) -> None:
@@ -37,7 +40,7 @@ class Lease:
 
     @property
     def holds(self) -> bool:
-        return self._elapsed() < self._ends and self._real() < self._really_ends
+        return self._elapsed() < self._ends and self._really_began <= self._real() < self._really_ends
 
     def _measure(self) -> float:
         """How far the real-time clock is ahead."""
