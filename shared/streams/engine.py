@@ -512,16 +512,16 @@ class Engine(Service):
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
-        due = source.due(records, brokers_clock.now())
+        due = source.due(records, brokers_clock.now(), elapsed_s())
         if len(due) < len(records):
             self._go_back(records[len(due)])
             self._reader.pause(source.partition)
         return due
 
     def _resume_due_sources(self) -> None:
-        now = brokers_clock.now()
+        now, elapsed = brokers_clock.now(), elapsed_s()
         for tp, source in self.sources.items():
-            if source.due_at and source.due_at <= now:
+            if source.due_at and source.is_due(now, elapsed):
                 source.due_at = 0.0
                 self._reader.resume(tp)
 

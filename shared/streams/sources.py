@@ -24,6 +24,7 @@ class Source:
 
     position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
     handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
+    due_by: the latest that it may wait until, by `elapsed_s`.
     """
 
     partition: TopicPartition
@@ -32,19 +33,33 @@ class Source:
     end: int
     handled_until: float = 0.0
     due_at: float = 0.0
+    due_by: float = 0.0
+    _known_end: int = 0  # what lies before it was in the log at `_known_at`, by `elapsed_s`
+    _known_at: float = 0.0
 
     @property
     def delay_s(self) -> float:
         return self.processors[0].delay_s if self.processors else 0.0
 
-    def due(self, records: Sequence[ReadRecord], now: float) -> Sequence[ReadRecord]:
-        """The records that are old enough. The first one that isn't sets `due_at`."""
+    def due(self, records: Sequence[ReadRecord], now: float, elapsed: float) -> Sequence[ReadRecord]:
+        """The records that are old enough. The first one that isn't sets `due_at` and `due_by`.
+
+        now: by the brokers. A record that was known here `delay_s` ago is old enough, whatever its stamp says: a leader
+        whose clock was ahead would hold up all records behind it until its time.
+        """
+        if records[0].offset >= self._known_end:
+            self._known_end, self._known_at = max(self.end, records[-1].offset + 1), elapsed
         for index, record in enumerate(records):
-            due_at = record.timestamp / 1000 + self.delay_s
-            if due_at > now:
-                self.due_at = due_at
+            known_at = self._known_at if record.offset < self._known_end else elapsed
+            due_at, due_by = record.timestamp / 1000 + self.delay_s, known_at + self.delay_s
+            if due_at > now and due_by > elapsed:
+                self.due_at, self.due_by = due_at, due_by
                 return records[:index]
         return records
+
+    def is_due(self, now: float, elapsed: float) -> bool:
+        """Whether a delayed source that waits may continue."""
+        return self.due_at <= now or self.due_by <= elapsed
 
     def handled(self, records: Sequence[ReadRecord]) -> None:
         self.position = records[-1].offset + 1
