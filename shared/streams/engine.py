@@ -150,6 +150,7 @@ class Engine(Service):
         self._alive = alive
         self._sign = sign
         self._lease = Lease(lease_s)
+        self._clock = brokers_clock
         self._membership: tuple[str, int] = ("", 0)  # our member id, and the last generation that we joined
         self._has_left = False
         self._is_idle = False
@@ -512,14 +513,14 @@ class Engine(Service):
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
-        due = source.due(records, brokers_clock.now(), elapsed_s())
+        due = source.due(records, self._clock.now(), elapsed_s())
         if len(due) < len(records):
             self._go_back(records[len(due)])
             self._reader.pause(source.partition)
         return due
 
     def _resume_due_sources(self) -> None:
-        now, elapsed = brokers_clock.now(), elapsed_s()
+        now, elapsed = self._clock.now(), elapsed_s()
         for tp, source in self.sources.items():
             if source.due_at and source.is_due(now, elapsed):
                 source.due_at = 0.0

@@ -80,8 +80,8 @@ def test_a_worker_stops_when_a_topic_is_deleted_and_then_restores_what_is_there(
     lone.provision()
     producer = Producer(producer_config(lone.bootstrap))
     for (_, partition), reads in rows.items():
-        for _, key, value in reads:
-            producer.produce(changelog, (value or b"").replace(b"4711", b"815"), key, partition)
+        for read in reads:
+            producer.produce(changelog, (read.value or b"").replace(b"4711", b"815"), read.key, partition)
         for _ in range(ends[partition]):
             producer.produce(changelog, None, b"unknown", partition)
     assert producer.flush(60.0) == 0

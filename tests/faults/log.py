@@ -33,9 +33,12 @@ LEADERS_S = 10.0
 
 
 class Read(NamedTuple):
+    """timestamp: when it was appended, by its broker, in ms since the epoch."""
+
     offset: int
     key: bytes | None
     value: bytes | None
+    timestamp: int = 0
 
 
 Records = dict[Partition, list[Read]]
@@ -168,4 +171,4 @@ def _read(message: Message) -> Read:
     key, value = message.key(), message.value()
     assert not isinstance(key, str)
     assert not isinstance(value, str)
-    return Read(message.offset() or 0, key, value)
+    return Read(message.offset() or 0, key, value, message.timestamp()[1])

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor, inf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -44,6 +45,10 @@ LED, ASKED = 0.5, 0.5  # by the broker that is cut off: partitions of all, and q
 HALTS = ("freeze", "stall")
 TOLD, NAMED = 0.5, 0.5  # what is too large: by the client at once, and with its topic the first time
 LATE = 0.3  # answers to a member that wait to be read
+EPOCH_S = 1_700_000_000.0
+BROKERS = 3
+DIFFER_S = 90.0  # clocks of brokers, at most, until one of them jumps
+JUMP_S = 3_600.0
 LEADS, CUT_OFF = 1, 2  # the ids of the group's coordinator, and of the broker that was it and has not heard
 OK, UNKNOWN, STALE, REBALANCING, NO_COORDINATOR = (
     int(error.errno)
@@ -69,6 +74,33 @@ class Clock:
 CLOCK = Clock()
 
 
+class Machine:
+    """Its clock is `ahead_s` ahead of true time, and can be set. A hypervisor can stop it; then it notices no time."""
+
+    def __init__(self, ahead_s: float) -> None:
+        self.ahead_s = ahead_s
+        self._stops: list[tuple[float, float]] = []
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self._stops) and self._stops[-1][1] == inf
+
+    def stop(self) -> None:
+        self._stops.append((CLOCK.now_s, inf))
+
+    def go_on(self) -> None:
+        """Its clock is set at once."""
+        self._stops[-1] = self._stops[-1][0], CLOCK.now_s
+
+    def elapsed(self, at_s: float | None = None) -> float:
+        """Of the time that has passed, or had at `at_s`, all but that in which it was stopped."""
+        now_s = CLOCK.now_s if at_s is None else at_s
+        return now_s - sum(max(0.0, min(now_s, end_s) - began_s) for began_s, end_s in self._stops)
+
+    def real(self) -> float:
+        return EPOCH_S + CLOCK.now_s + self.ahead_s
+
+
 class Crash(BaseException):
     """The worker's process dies here."""
 
@@ -81,12 +113,17 @@ class Transaction:
 
 
 class Slot(NamedTuple):
-    """One offset of a partition: a record, or the marker of a transaction's end when `key` is None."""
+    """One offset of a partition: a record, or the marker of a transaction's end when `key` is None.
+
+    timestamp: its leader's, in ms since the epoch. appended_s: when that truly was.
+    """
 
     key: bytes | None
     value: bytes | None
     transaction: Transaction | None
     marker: bool = False
+    timestamp: int = 0
+    appended_s: float = 0.0
 
 
 class Past(NamedTuple):
@@ -104,6 +141,7 @@ class Broker:
     """Partitions, transactions and one consumer group; `others` holds the positions of other groups.
 
     past: while some questions are answered from it. refuses: whether a record is too large for its topic.
+    clocks: of the brokers, of which each leads some partitions.
     """
 
     def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
@@ -123,6 +161,9 @@ class Broker:
         self.foreign: list[tuple[Partition, Transaction]] = []  # open ones, of other services
         self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
         self.past: Past | None = None
+        self.clocks = [Machine(chance.uniform(-DIFFER_S, DIFFER_S)) for _ in range(BROKERS)]
+        self.leaders = {place: chance.choice(self.clocks) for place in self.slots}
+        self._set: list[tuple[float, float]] = [(0.0, clock.ahead_s) for clock in self.clocks]
         self.refuses: Callable[[Record], bool] = lambda _: False
         self._latest: dict[Partition, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
 
@@ -131,6 +172,22 @@ class Broker:
         led = [place for place in self.slots if self.chance.random() < LED]
         ends = {place: (self.stable_end(place), len(self.slots[place])) for place in led}
         self.past = Past(ends, dict(self.committed), dict(self.notes))
+        self.leaders |= {place: self.chance.choice(self.clocks) for place in led}
+
+    def set_clock(self) -> None:
+        """One of them, right again or wrong by up to an hour."""
+        clock, most_s = self.chance.choice(self.clocks), self.chance.choice([DIFFER_S, JUMP_S])
+        clock.ahead_s = self.chance.uniform(-most_s, most_s)
+        self._set.append((CLOCK.now_s, clock.ahead_s))
+
+    def appended_s(self, place: Partition, offset: int) -> float:
+        slot = self.slots[place][offset]
+        assert slot is not None
+        return slot.appended_s
+
+    def latest_time(self, at_s: float) -> float:
+        """The latest time that any of their clocks may have led to by then."""
+        return EPOCH_S + at_s + max(ahead_s for set_s, ahead_s in self._set if set_s <= at_s)
 
     def asked(self) -> Past | None:
         """Who answers a question: now and then the broker that is cut off, while there is one."""
@@ -158,11 +215,17 @@ class Broker:
         key, value = message
         place = topic, partition_of(key or b"", self.partitions)
         transaction = None if state is None else Transaction(state)
-        self.slots[place].append(Slot(key, value, transaction))
+        self.stamp(place, key, value, transaction)
         if transaction is not None and state == "open":
             self.foreign.append((place, transaction))
         elif transaction is not None:
             self.slots[place].append(Slot(None, None, transaction, marker=True))
+
+    def stamp(self, place: Partition, key: bytes | None, value: bytes | None, transaction: Transaction | None) -> float:
+        """Appends a record. Returns what time it is by its leader, as it is written, in seconds since the epoch."""
+        timestamp = floor(self.leaders[place].real() * 1000)
+        self.slots[place].append(Slot(key, value, transaction, timestamp=timestamp, appended_s=CLOCK.now_s))
+        return timestamp / 1000
 
     def end_foreign(self) -> None:
         """Ends what other services have left open."""
@@ -225,7 +288,7 @@ class Broker:
             if slot is None or slot.marker:
                 continue
             if slot.transaction is None or slot.transaction.state == "committed":
-                yield Read(offset, slot.key, slot.value)
+                yield Read(offset, slot.key, slot.value, slot.timestamp)
 
     def latest(self, place: Partition) -> Mapping[bytes | None, bytes | None]:
         """The last committed value of each key. Whatever changes it makes the partition longer."""
@@ -261,10 +324,20 @@ class Fault:
 class FakeProducer:
     """`TransactionalProducer` over `Broker`."""
 
-    def __init__(self, broker: Broker, transactional_id: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        transactional_id: str,
+        elapsed: Callable[[], float] = CLOCK,
+        learn: Callable[[float, float], None] = lambda *_: None,
+    ) -> None:
+        """learn: called with a time of a broker, and when that was asked for by `elapsed`."""
         self.fault: Fault | None = None
         self._broker = broker
         self._id = transactional_id
+        self._elapsed = elapsed
+        self._learn = learn
+        self._stamped: list[float] = []
         self.halted: str | None = None
         """"freeze" or "stall", while a call is held up."""
         self.at_rest = threading.Semaphore(0)
@@ -290,6 +363,7 @@ class FakeProducer:
     def send(self, records: Sequence[Record]) -> None:
         self._transaction = self._begin()
         self.reach("before_produce")
+        self._sent = self._elapsed()
         self._written = self._write(records, self._transaction)
         self._refused = next((record.topic for record in records if self._broker.refuses(record)), "")
         if self._refused and self._broker.chance.random() < TOLD:
@@ -297,6 +371,7 @@ class FakeProducer:
         self.reach("after_produce")
 
     def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+        self._answered()
         self.reach("before_offsets")
         self._check_fence()
         if self._refused:
@@ -317,9 +392,15 @@ class FakeProducer:
 
     def written_ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
         records = [Record(topic, NO_ROW, None, partition) for topic, partition in places]
+        self._sent = self._elapsed()
         written = self._write(records, self._begin())
+        self._answered()
         self._broker.end(self._id, "aborted")
         return written
+
+    def _answered(self) -> None:
+        for stamped in self._stamped:
+            self._learn(stamped, self._sent)
 
     def reach(self, step: str) -> None:
         fault = self.fault
@@ -352,6 +433,7 @@ class FakeProducer:
 
     def _write(self, records: Sequence[Record], transaction: Transaction) -> dict[Partition, int]:
         written: dict[Partition, int] = {}
+        self._stamped = []
         for record in records:
             self._check_fence()
             by_key = record.partition == BY_KEY
@@ -359,7 +441,7 @@ class FakeProducer:
             place = (record.topic, home)
             transaction.touched.add(place)
             written[place] = len(self._broker.slots[place])
-            self._broker.slots[place].append(Slot(record.key, record.value, transaction))
+            self._stamped.append(self._broker.stamp(place, record.key, record.value, transaction))
         return written
 
     def _refuse(self) -> None:
@@ -559,7 +641,7 @@ class FakeReader:
             if len(fetched.get(place, ())) == most:
                 end = read.offset
                 break
-            record = SimpleNamespace(topic=place.topic, partition=place.partition, timestamp=0, **read._asdict())
+            record = SimpleNamespace(topic=place.topic, partition=place.partition, **read._asdict())
             fetched.setdefault(place, []).append(record)
         self._positions[place] = max(start, end)
 

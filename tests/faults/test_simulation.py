@@ -4,8 +4,8 @@ Workers crash and freeze at any step of a flush, answers to commits are lost, th
 pieces, stores lose their latest writes or break, changelogs are compacted; a broker that leads no more answers from its
 memory, also the heartbeats of members that the group has gone on without; neighbours leave transactions open, and write
 what can't be handled, commands under ids that are taken, and keys that look like the ids of parked ones; brokers refuse
-events and rows as too large. Rows that a worker serves are compared with their changelog throughout, and the log at the
-end is judged like a real one.
+events and rows as too large; clocks of brokers and workers differ and jump, machines are stopped, and days pass. Rows
+that a worker serves are compared with their changelog throughout, and the log at the end is judged like a real one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -25,13 +26,17 @@ import pytest
 import structlog
 from aiokafka import TopicPartition
 
+from shared.clock import BrokersClock
+from shared.es.envelope import CommandEnvelope
 from shared.es.message import Event
+from shared.es.outcomes import Get, known
 from shared.es.row import Outcome
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionRefused
 from shared.positions import Partition
 from shared.streams import batch as batch_module
 from shared.streams import engine as engine_module
 from shared.streams import internals
+from shared.streams import lease as lease_module
 from shared.streams import parking as parking_module
 from shared.streams import processors as processors_module
 from shared.streams.app import LEASE_SHARE
@@ -39,9 +44,9 @@ from shared.streams.batch import Batch
 from shared.streams.engine import Assignment, Engine
 from shared.streams.guards import GapGuard
 from shared.streams.lease import Lease
-from shared.streams.processors import Aggregate, Rekey
+from shared.streams.processors import Aggregate, Delay, Rekey
 from shared.streams.replicas import Replicas
-from shared.streams.sources import SourceGone
+from shared.streams.sources import Source, SourceGone
 from shared.streams.store import StoreFailed
 from shared.streams.versions import TableChanged, VersionGuard
 from shared.topology import Topic, Topology, outcomes_of
@@ -68,6 +73,7 @@ from tests.faults.simulated import (
     FakeReader,
     FakeStore,
     Fault,
+    Machine,
     membership,
 )
 from tests.faults.truth import NO_LIMITS, Limits, fact_of, facts_of
@@ -92,16 +98,29 @@ BEATS = 0.25  # between two actions
 TURNS_OF_A_BEAT = 2
 ABSENT, USURPED = 0.1, 0.2  # at a rebalance
 AWAKE = 0.5  # of those that are absent
+WRONG_S = 600.0  # or a multiple, up to two hours: clocks of workers
+SET_WRONG = 0.2  # of clocks, when a machine goes on
+TURN_S = 1.0  # of the worker that ends the work
+DAY_S, DAYS = 86_400.0, 0.3  # schedules in which days pass
 NAMES = [*(f"a-{number}" for number in range(4)), f"a-1@{COMMANDS.name}"]  # as the id of what is parked of a-1 may be
 
 COPIES = Topic("accounts.copies.v1")
+TIMERS = Topic("accounts.timers.v1")
+RINGS = Topic("accounts.rings.v1")
+DELAY_S = 3.0
 COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
-SIMULATED = Topology("accounts", (COMMANDS, EVENTS, COPIES), (ACCOUNTS,), PARTITIONS)
+SIMULATED = Topology("accounts", (COMMANDS, EVENTS, COPIES, TIMERS, RINGS), (ACCOUNTS,), PARTITIONS)
 PROCESSORS = (
     Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),
-    Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=COPIED, upcasters=UPCASTERS),
+    Rekey(
+        {COPIES: lambda event: [event.aggregate_id], TIMERS: lambda event: [f"timer-of-{event.aggregate_id}"]},
+        source=EVENTS,
+        events=COPIED,
+        upcasters=UPCASTERS,
+    ),
+    Delay(source=TIMERS, target=RINGS, delay_s=DELAY_S),
 )
-SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name]
+SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name, TIMERS.name]
 TABLES = {ACCOUNTS.name: CHANGELOG, outcomes_of(ACCOUNTS).name: OUTCOMES}
 TOPICS = [topic.name for topic in SIMULATED.all_topics()]
 
@@ -121,6 +140,7 @@ class Worker:
         self.usurped = False  # another process has its name, and it has not heard of that yet
         self._world = world
         self._starts = 0
+        self.machine = Machine(world.wrong_clock())
 
     @property
     def member(self) -> str:
@@ -128,7 +148,11 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        return self.engine is not None and self.flight is None and self.producer.halted != "freeze"
+        return self.engine is not None and self.flight is None and self.runs
+
+    @property
+    def runs(self) -> bool:
+        return self.producer.halted != "freeze" and not self.machine.is_stopped
 
     @property
     def hears(self) -> bool:
@@ -162,7 +186,10 @@ class Worker:
     def start(self) -> None:
         self._starts += 1
         broker = self._world.broker
-        self.producer = FakeProducer(broker, self.name)
+        if self.machine.is_stopped:
+            self.machine.go_on()
+        clock = BrokersClock(self.machine.elapsed, self.machine.real)
+        self.producer = FakeProducer(broker, self.name, self.machine.elapsed, clock.learn)
         self.engine = Engine(
             SIMULATED,
             PROCESSORS,
@@ -176,10 +203,15 @@ class Worker:
             lease_s=LEASE_S,
         )
         self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
-        self.engine._lease = Lease(LEASE_S, CLOCK, CLOCK)
+        self.engine._clock = clock
+        self.engine._lease = Lease(LEASE_S, self.machine.elapsed, self.machine.real)
         self.group = FakeMember(broker, self.member)
-        internals.note_proofs(self.group, "", LEASE_S / internals.PROOFS, self.engine.extend_lease)
+        internals.note_proofs(self.group, "", LEASE_S / internals.PROOFS, self._extend_lease)
         internals.note_expulsion(self.group, self._hear_of_expulsion)
+
+    def _extend_lease(self, sent: float) -> None:
+        if self.engine is not None:
+            self.engine.extend_lease(self.machine.elapsed(sent))
 
     def _hear_of_expulsion(self) -> None:
         self.usurped = False
@@ -190,10 +222,10 @@ class Worker:
         assert self.engine is not None
         self.usurped = False
         self.group.join(assignment.generation)
-        self.engine.joined(assignment, sent=CLOCK.now_s)
+        self.engine.joined(assignment, sent=self.machine.elapsed())
 
     def beat(self) -> None:
-        if self.engine is not None and self.producer.halted != "freeze":
+        if self.engine is not None and self.runs:
             self.group.beat()
 
     def crash(self) -> None:
@@ -262,6 +294,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.broker = Broker(TOPICS, PARTITIONS, self.chance)
+        self.days = int(self.chance.random() < DAYS)
         self.workers = [Worker(self, f"w{number}") for number in range(self.chance.choice([1, 2, 3, 3]))]
         self.limits = LIMITS if self.chance.random() < LIMITED else NO_LIMITS
         if self.limits is LIMITS:
@@ -278,6 +311,7 @@ class World:
         await self.rebalance()
         often = {self.produce: 6, self.turn: 14, self.rebalance: 3, self.plan: 6, self.thaw: 2, self.crash: 1}
         often |= {self.disturb: 1, self.cut_off: 1, self.end_foreign: 1}
+        often |= {self.set_clock: 1, self.stop_machine: 1, self.let_a_day_pass: self.days}
         for action in self.chance.choices([*often], [*often.values()], k=ACTIONS):
             CLOCK.now_s += self.chance.random() * ACTION_S
             if self.chance.random() < BEATS:
@@ -329,6 +363,8 @@ class World:
         for worker in self.workers:
             if worker.engine is None or worker.is_committing or worker.usurped:
                 continue  # no reader has been told of that commit yet
+            if worker.machine.is_stopped:
+                continue
             for partition in range(PARTITIONS):
                 if worker.engine.serves(ACCOUNTS, partition):
                     latest = self.broker.latest((CHANGELOG, partition))
@@ -382,6 +418,31 @@ class World:
 
     async def end_foreign(self) -> None:
         self.broker.end_foreign()
+
+    async def set_clock(self) -> None:
+        """That of a broker or of a worker, which may be wrong by hours."""
+        if self.chance.random() < 0.5:
+            self.broker.set_clock()
+        else:
+            self.chance.choice(self.workers).machine.ahead_s = self.wrong_clock()
+
+    def wrong_clock(self) -> float:
+        return WRONG_S * self.chance.randint(-12, 12)
+
+    async def stop_machine(self) -> None:
+        """One of the workers' machines is stopped by its hypervisor, or all that are go on, with their clocks set."""
+        stopped = [worker.machine for worker in self.workers if worker.machine.is_stopped]
+        for machine in stopped:
+            machine.go_on()
+            if self.chance.random() < SET_WRONG:
+                machine.ahead_s = self.wrong_clock()
+        worker = self._one_of(lambda worker: worker.idle)
+        if worker and not stopped:
+            worker.machine.stop()
+
+    async def let_a_day_pass(self) -> None:
+        """Or nearly one."""
+        CLOCK.now_s += DAY_S * self.chance.uniform(0.9, 1.1)
 
     async def _freeze_behind_offsets(self) -> Worker | None:
         worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
@@ -488,6 +549,7 @@ class World:
 
     async def _finish(self, last: Worker) -> None:
         for _ in range(ENOUGH_TURNS):
+            CLOCK.now_s += TURN_S
             if self._is_done() and last.is_settled:
                 return
             if last.engine is None:
@@ -516,15 +578,37 @@ class World:
                 changes = {read.key: read.value for read in outputs[changelog, partition]}
                 if self.last.stores[name].rows(partition) != changes:
                     yield f"the last store's partition {partition} of {name} is not what its changelog says"
-            events, copies = (list(self.broker.visible((topic.name, partition), 0)) for topic in (EVENTS, COPIES))
+            events, copies = (self._read(topic, partition) for topic in (EVENTS, COPIES))
             if [read.value for read in copies] != [read.value for read in events if _is_copied(read)]:
                 yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
-        outcomes = truth.outcomes | truth.failures
+        yield from self._wrong_timers()
         for name, command_id, answer in self.answers:
             if answer.done():
-                outcome, decided = answer.result().outcome, outcomes.get((name, command_id))
-                if decided is None or (outcome.sequence, outcome.code) != (decided.sequence, decided.code):
+                outcome, id_ = answer.result().outcome, (name, command_id)
+                decided = [*truth.decided.get(id_, ()), *filter(None, [truth.failures.get(id_)])]
+                if (outcome.sequence, outcome.code) not in [(each.sequence, each.code) for each in decided]:
                     yield f"answered {outcome}, decided {decided}"
+
+    def _wrong_timers(self) -> Iterator[str]:
+        """Each timer rings once, in order, and not before it is DELAY_S old: by the clocks of the brokers, or truly."""
+        copies, set_ = ([read.value for p in range(PARTITIONS) for read in self._read(t, p)] for t in (COPIES, TIMERS))
+        if Counter(copies) != Counter(set_):
+            yield f"{len(set_)} timers of {len(copies)} events"
+        for partition in range(PARTITIONS):
+            timers, rings = self._read(TIMERS, partition), self._read(RINGS, partition)
+            if [timer.value for timer in timers] != [ring.value for ring in rings]:
+                yield f"{len(rings)} of {len(timers)} timers in partition {partition} rang"
+            for timer, ring in zip(timers, rings, strict=False):
+                set_s, rang_s = (
+                    self.broker.appended_s((topic.name, partition), read.offset)
+                    for topic, read in ((TIMERS, timer), (RINGS, ring))
+                )
+                early_s = timer.timestamp / 1000 + DELAY_S - self.broker.latest_time(rang_s)
+                if early_s > 0 and rang_s - set_s < DELAY_S:
+                    yield f"timer {timer.offset} of partition {partition} rang {early_s:.3f} s too early"
+
+    def _read(self, topic: Topic, partition: int) -> list[Read]:
+        return list(self.broker.visible((topic.name, partition), 0))
 
 
 def _is_too_large(record: Record) -> bool:
@@ -567,6 +651,9 @@ async def simulate(seed: int) -> list[str]:
             await world.run()
         except Unfinished as unfinished:
             return [str(unfinished)]
+        finally:
+            for worker in world.workers:
+                worker.producer.doom()  # else its thread would never end
     return list(world.violations())
 
 
@@ -614,6 +701,7 @@ def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(FakeOffsets, "committed", committed)
     patch.setattr(VersionGuard, "refuse_changed_tables", _nothing)  # it would refuse rows without a position
+    patch.setattr(VersionGuard, "refuse_if_it_would_repeat", _nothing)  # so would it
     patch.setattr(VersionGuard, "refuse_by_notes", lambda *_: None)  # nor would it copy again
 
 
@@ -709,6 +797,35 @@ def _no_outcome_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(processors_module, "known", lambda *_: None)
 
 
+def _timers_by_the_clock_of_the_worker(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokersClock, "learn", lambda *_: None)
+
+
+def _timers_from_the_future_waited_for(patch: pytest.MonkeyPatch) -> None:
+    due = Source.due
+    patch.setattr(Source, "due", lambda self, records, now, _: due(self, records, now, 0.0))
+    patch.setattr(Source, "is_due", lambda self, now, _: self.due_at <= now)
+
+
+def _leases_by_the_clock_that_a_hypervisor_stops(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "holds", property(lambda self: self._elapsed() < self._ends))
+
+
+def _clocks_believed_that_were_set_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_module, "SLEWED_S", inf)
+
+
+def _outcomes_known_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(processors_module, "known", lambda get, command, at, _: known(get, command, at, cast(Any, inf)))
+
+
+def _outcomes_known_by_the_time_of_handling(patch: pytest.MonkeyPatch) -> None:
+    def now_known(get: Get, command: CommandEnvelope[Any], _: int, kept_ms: int) -> Outcome | None:
+        return known(get, command, int((simulated.EPOCH_S + CLOCK.now_s) * 1000), kept_ms)
+
+    patch.setattr(processors_module, "known", now_known)
+
+
 def _a_record_blamed_for_its_batch(patch: pytest.MonkeyPatch) -> None:
     note = Engine._note
 
@@ -760,6 +877,12 @@ MUTATIONS = (
     _any_repeat_taken_for_the_same_command,
     _a_record_blamed_for_its_batch,
     _refused_records_forgotten,
+    _timers_by_the_clock_of_the_worker,
+    _timers_from_the_future_waited_for,
+    _leases_by_the_clock_that_a_hypervisor_stops,
+    pytest.param(_clocks_believed_that_were_set_back, marks=pytest.mark.long),  # in short, test_lease notices
+    _outcomes_known_for_ever,
+    _outcomes_known_by_the_time_of_handling,
 )
 
 

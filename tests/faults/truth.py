@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tests.faults.log import Read
+
 MOST_CENTS = 100_000_000
 TOO_LARGE = "record.too_large"
+KNOWN_MS = 24 * 3_600_000
+
+
+Body = tuple[str, Any]
+"""A command's type and data."""
 
 
 class Fact(NamedTuple):
@@ -70,8 +77,10 @@ NO_LIMITS = Limits()
 
 
 class Truth:
-    """Fed with the records of the commands topic, partition by partition in order, all within a day.
+    """Fed with the records of the commands topic, partition by partition in order.
 
+    outcomes: of commands that were decided, by account and command id; a day later, by the brokers' stamps, a repeat is
+    decided again. decided: all of them.
     dead: places of records that could not be handled. parked: those that keep their place for a later release, and
     later records, by partition and key. reused: places of commands with the id of an earlier one, and another body.
     too_large: places of commands that lead to what brokers refuse; they are dead, too. failures: their outcomes.
@@ -84,11 +93,13 @@ class Truth:
         self.places: dict[str, int] = {}
         self.rows: dict[str, dict[int, RowFacts]] = {}
         self.outcomes: dict[tuple[str, str], Outcome] = {}
+        self.decided: dict[tuple[str, str], list[Outcome]] = {}
         self.failures: dict[tuple[str, str], Outcome] = {}
         self.dead: set[tuple[int, int]] = set()
         self.too_large: set[tuple[int, int]] = set()
         self.reused: set[tuple[int, int]] = set()
-        self.bodies: dict[tuple[str, str], tuple[str, Any]] = {}
+        self._bodies: dict[tuple[str, str], tuple[Body, int]] = {}
+        self._failed: dict[tuple[str, str], Body] = {}
         self.parked: dict[tuple[int, bytes], list[int]] = {}
         self.records = 0
         self.repeated = 0
@@ -98,8 +109,9 @@ class Truth:
         """How many events there must be."""
         return sum(len(account.facts) for account in self.accounts.values())
 
-    def feed(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def feed(self, partition: int, record: Read) -> None:
         self.records += 1
+        offset, key, value = record.offset, record.key, record.value
         if key is not None and (partition, key) in self.parked:
             self.parked[partition, key].append(offset)
             return
@@ -113,9 +125,11 @@ class Truth:
         account = self.accounts.setdefault(name, Account())
         assert self.places.setdefault(name, partition) == partition, f"{name} was sent to two partitions"
         id_ = name, command["command_id"]
-        if id_ in self.bodies:
+        body = command["type"], command["data"]
+        known = self._known(id_, record.timestamp)
+        if known is not None:
             self.repeated += 1
-            if self.bodies[id_] != (command["type"], command["data"]):
+            if known != body:
                 self.reused.add((partition, offset))
             return
         before = account.sequence, account.phase, account.balance_cents
@@ -128,10 +142,17 @@ class Truth:
             self.too_large.add((partition, offset))
             if command["command_id"] not in account.failed:
                 return
+            self._failed[id_] = body
         else:
             self.outcomes[id_] = outcome
-        self.bodies[id_] = command["type"], command["data"]
+            self.decided.setdefault(id_, []).append(outcome)
+            self._bodies[id_] = body, record.timestamp
         self.rows.setdefault(name, {})[offset] = account.row(offset)
+
+    def _known(self, id_: tuple[str, str], timestamp: int) -> Body | None:
+        """What an earlier record of these ids said, if that counts yet."""
+        body, decided = self._bodies.get(id_, (None, 0))
+        return body if body is not None and timestamp - decided <= KNOWN_MS else self._failed.get(id_)
 
     def _is_refused(self, name: str, account: Account, offset: int) -> bool:
         return self._limits.refuse_event(account.facts[-1]) or self._limits.refuse_row(name, account.row(offset))

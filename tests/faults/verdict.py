@@ -37,7 +37,7 @@ def truth_of(inputs: Records, limits: Limits = NO_LIMITS) -> Truth:
     truth = Truth(limits)
     for (_, partition), records in inputs.items():
         for record in records:
-            truth.feed(partition, record.offset, record.key, record.value)
+            truth.feed(partition, record)
     return truth
 
 
@@ -145,16 +145,16 @@ def _wrong_changes(truth: Truth, outputs: Records) -> Iterator[str]:
 
 
 def _wrong_outcomes(truth: Truth, outputs: Records) -> Iterator[str]:
-    """Each command has to have one outcome, written once."""
-    found: dict[tuple[str, str], Any] = {}
+    """Each command has to have its outcome, written once when it is decided, or for the last time in a batch."""
+    found: dict[tuple[str, str], list[Any]] = {}
     for _, record in _records(outputs, OUTCOMES):
         place, outcome = outcome_of(record.key or b"", record.value or b"")
-        if place in found:
-            yield f"a second outcome of {place}: {outcome} after {found[place]}"
-        found[place] = outcome
-    for place in found.keys() | truth.outcomes.keys():
-        if found.get(place) != truth.outcomes.get(place):
-            yield f"outcome of {place}: {found.get(place)} instead of {truth.outcomes.get(place)}"
+        found.setdefault(place, []).append(outcome)
+    for place in found.keys() | truth.decided.keys():
+        told, decided = found.get(place, []), truth.decided.get(place, [])
+        rest = iter(decided)
+        if told[-1:] != decided[-1:] or not all(outcome in rest for outcome in told):
+            yield f"outcomes of {place}: {told} instead of {decided}"
 
 
 def _unnamed(truth: Truth, named: Mapping[tuple[str, int], int]) -> Iterator[str]:
