@@ -36,6 +36,11 @@ class BrokersClock:
         return self._real() if self._began is None else self._elapsed() + self._began
 
     @property
+    def is_known(self) -> bool:
+        """Whether a broker has told."""
+        return self._began is not None
+
+    @property
     def ahead_s(self) -> float:
         """How many seconds this machine's clock is ahead of the brokers'; negative when it is behind."""
         return 0.0 if self._began is None else self._real() - self.now()

@@ -839,6 +839,8 @@ class Engine(Service):
             written = await self._ask(
                 self._written_ends, [tp for tp in actives if tp in handled or starts[tp] < ends[tp]]
             )
+            if not self._clock.is_known and any(each.delay_s for tp in sources for each in self._processors[tp.topic]):
+                await self._ask(self._written_ends, [(self._dead_letters, sources[0].partition)])  # tells the time
         except OffsetsUnknown:
             return  # a rebalance or a stop comes first
         for tp in sources:

@@ -681,6 +681,25 @@ def test_no_schedule_breaks_the_engine(schedules: int) -> None:
     assert not violations, "\n".join(violations[:SHOWN])
 
 
+def test_a_worker_that_has_written_nothing_learns_the_brokers_time_before_a_timer_rings() -> None:
+    async def rings(passed_s: float) -> int:
+        world = World(seed=1)
+        (worker, *_) = world.workers = world.workers[:1]
+        worker.machine.ahead_s = 2 * 3_600
+        for clock in world.broker.clocks:
+            clock.ahead_s = 0.0
+        worker.start()
+        while worker.engine is None or worker.engine.assignment is None:
+            await world.rebalance()
+        world.broker.append(TIMERS.name, (b"a-1", b"a timer"), None)
+        CLOCK.now_s += passed_s
+        for _ in range(10):
+            await worker.fly(worker.next_step)
+        return sum(len(world._read(RINGS, partition)) for partition in range(PARTITIONS))
+
+    assert [asyncio.run(rings(passed_s)) for passed_s in (0.0, DELAY_S - 0.1, DELAY_S + 0.1)] == [0, 0, 1]
+
+
 class Everybody(set[bytes]):
     def __contains__(self, _: object) -> bool:
         return True
