@@ -57,7 +57,7 @@ def parts(lab: Lab, begin: Begin, load: Load) -> Report:
     return Report([Result(f"part_{name}", {"cpu_us": round(cpu_us, 2)}) for name, cpu_us in found.items()])
 
 
-def _encoding(rows: Codec[Any], row: Row[Any]) -> float:
+def _encoding(rows: Codec[Any], row: object) -> float:
     some = [row] * ENCODED_AT_ONCE
     return _each(rows.encode_checked, [some] * (MOST // len(some))) / len(some)
 

@@ -38,6 +38,8 @@ def check_message_id(text: str) -> str:
 
 
 def _check(what: str, text: str, max_bytes: int) -> None:
+    if text.isascii() and text.isprintable() and 0 < len(text) <= max_bytes:
+        return  # as nearly all are, in a third of the time
     if not text:
         raise ValueError(f"{what} cannot be empty")
     try:

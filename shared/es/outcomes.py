@@ -4,10 +4,10 @@ A command is known for `kept_ms` after the record that was decided, however many
 the brokers, as it is on the records, so every replay counts the same.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from shared.es.envelope import CommandEnvelope
@@ -18,21 +18,28 @@ from shared.es.step import fingerprint
 _SEPARATOR = "\0"  # aggregate ids have no control characters
 
 
-class Decided(Struct, frozen=True, gc=False):
-    """The state in a row of this table, whose sequence is the aggregate's after the command.
+class Decided(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A row of this table, in memory and as JSON: built for each command, so in one piece.
 
-    at: when the record that was decided was appended, by its broker, in ms since the epoch.
-    bare: it may be of a caller's command under the bare key that an earlier release took for the id.
+    sequence: the aggregate's after the command. at: when the record that was decided was appended, by its broker, in ms
+    since the epoch. offset: of that record. bare: it may be of a caller's command under the bare key that an earlier
+    release took for the id.
     """
 
+    sequence: int
     fingerprint: str
-    code: str | None
-    detail: str | None
     at: int
+    offset: int
+    code: str | None = None
+    detail: str | None = None
     bare: bool = False
 
 
-Get = Callable[[bytes], Row[Decided] | None]
+class _Read(Decided, frozen=True, gc=False, forbid_unknown_fields=False):
+    """One that may be of a later release. Written again, it would lose a field."""
+
+
+Get = Callable[[bytes], Decided | None]
 """A look-up in the table, by key."""
 
 
@@ -40,10 +47,9 @@ def key_of(aggregate_id: str, command_id: str) -> bytes:
     return f"{aggregate_id}{_SEPARATOR}{command_id}".encode()
 
 
-def row_of(outcome: Outcome, at: int, offset: int, *, bare: bool = False) -> Row[Decided]:
+def row_of(outcome: Outcome, at: int, offset: int, *, bare: bool = False) -> Decided:
     """The row that keeps the outcome. at, offset: of the record that was decided."""
-    decided = Decided(outcome.fingerprint, outcome.code, outcome.detail, at, bare)
-    return Row(outcome.sequence, decided, {}, offset)
+    return Decided(outcome.sequence, outcome.fingerprint, at, offset, outcome.code, outcome.detail, bare)
 
 
 def recalled(get: Get, aggregate_id: str, command_id: str) -> Outcome | None:
@@ -59,83 +65,51 @@ def known(get: Get, command: CommandEnvelope[Any], at: int, kept_ms: int) -> Out
     if row is None:
         # an earlier release took a caller's bare key for the id
         row = get(key_of(aggregate_id, command.correlation_id)) if command_id.startswith(CALLERS) else None
-        if row is None or not row.state.bare:
+        if row is None or not row.bare:
             return None
-    if at - row.state.at > kept_ms:
+    if at - row.at > kept_ms:
         return None
     outcome = _outcome(command_id, row)
     # and let callers use up the ids of policies' commands, which can be worked out
-    is_taken = row.state.bare and command.causation_id is not None and not outcome.is_of(fingerprint(command.data))
+    is_taken = row.bare and command.causation_id is not None and not outcome.is_of(fingerprint(command.data))
     return None if is_taken else outcome
 
 
-def moved(row: Row[Any], aggregate_id: str, at: int, offset: int) -> Iterator[tuple[bytes, Row[Decided]]]:
+def moved(row: Row[Any], aggregate_id: str, at: int, offset: int) -> Iterable[tuple[bytes, Decided]]:
     """What an aggregate's row of an earlier release says of decided commands, as rows of this table by key.
 
     at, offset: of the record that writes the aggregate's row now.
     """
-    if row.outcomes or row.reactions:
-        for outcome, by_policy in row.decided:
-            bare = not by_policy and not outcome.command_id.startswith(CALLERS)
-            yield key_of(aggregate_id, outcome.command_id), row_of(outcome, at, offset, bare=bare)
+    if not row.outcomes and not row.reactions:
+        return ()  # at once: asked for each command
+    return [
+        (
+            key_of(aggregate_id, outcome.command_id),
+            row_of(outcome, at, offset, bare=not by_policy and not outcome.command_id.startswith(CALLERS)),
+        )
+        for outcome, by_policy in row.decided
+    ]
 
 
-def _outcome(command_id: str, row: Row[Decided]) -> Outcome:
-    decided = row.state
-    return Outcome(command_id, row.sequence, decided.code, decided.detail, decided.fingerprint)
-
-
-class _Json(Struct, frozen=True, gc=False, omit_defaults=True):
-    sequence: int
-    fingerprint: str
-    at: int
-    offset: int
-    code: str | None = None
-    detail: str | None = None
-    bare: bool = False
-
-
-class _Whole(_Json, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Of a later release's row, it would lose a field."""
+def _outcome(command_id: str, row: Decided) -> Outcome:
+    return Outcome(command_id, row.sequence, row.code, row.detail, row.fingerprint)
 
 
 class OutcomeCodec:
     """Reads and writes {"sequence", "fingerprint", "at", "offset"}, with "code", "detail" and "bare" if there are any.
 
-    Rows that are read raise ValueError if they can't be.
+    Rows that are read raise ValueError if they can't be: what msgspec raises is one.
     """
 
     state_type: Any = Decided
 
     def __init__(self) -> None:
-        self._encode = Encoder().encode
-        self._decode = Decoder(_Json).decode
-        self._decode_whole = Decoder(_Whole).decode
+        self.encode = Encoder().encode
+        self.decode = Decoder(_Read).decode
+        self.decode_whole = Decoder(Decided).decode
 
-    def encode(self, row: Row[Decided]) -> bytes:
-        decided = row.state
-        json = _Json(
-            row.sequence, decided.fingerprint, decided.at, row.offset, decided.code, decided.detail, decided.bare
-        )
-        return self._encode(json)
-
-    def encode_checked(self, rows: Sequence[Row[Decided]]) -> list[bytes]:
-        return [self.encode(row) for row in rows]
-
-    def decode(self, raw: bytes) -> Row[Decided]:
-        return self._row(self._decode, raw)
-
-    def decode_whole(self, raw: bytes) -> Row[Decided]:
-        return self._row(self._decode_whole, raw)
-
-    @staticmethod
-    def _row(decode: Callable[[bytes], _Json], raw: bytes) -> Row[Decided]:
-        try:
-            json = decode(raw)
-        except MsgspecError as error:
-            raise ValueError(str(error)) from None
-        decided = Decided(json.fingerprint, json.code, json.detail, json.at, json.bare)
-        return Row(json.sequence, decided, {}, json.offset)
+    def encode_checked(self, rows: Sequence[Decided]) -> list[bytes]:
+        return list(map(self.encode, rows))
 
 
 OUTCOME_CODEC = OutcomeCodec()

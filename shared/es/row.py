@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from shared.es.roundtrip import check_roundtrip
 
 S = TypeVar("S")
+R = TypeVar("R")
 
 FAILURES_KEPT = 32
 """A command that failed can be retried until as many others of its aggregate have failed after it."""
@@ -37,7 +38,7 @@ class Outcome(Struct, frozen=True, gc=False):
     @property
     def failed(self) -> bool:
         """Whether nothing decided the command: it could not be handled, and may be yet."""
-        return self.code in FAILURES
+        return self.code is not None and self.code in FAILURES
 
     def is_of(self, digest: str) -> bool:
         """Whether this is the outcome of a command with that fingerprint; true also when its own is unknown."""
@@ -123,14 +124,14 @@ def _reactions_field(row: Row[Any]) -> bytes:
     return b',"reactions":' + _outcomes_json(row.reactions) if row.reactions else b""
 
 
-class Codec(Protocol[S]):
-    """Reads and writes the rows of a table. All but `encode_checked` raise ValueError for what they can't read."""
+class Codec(Protocol[R]):
+    """Reads and writes rows of type R. All but `encode_checked` raise ValueError for what they can't read."""
 
     @property
     def state_type(self) -> Any: ...
-    def encode_checked(self, rows: Sequence[Row[S]]) -> list[bytes]: ...
-    def decode(self, raw: bytes) -> Row[S]: ...
-    def decode_whole(self, raw: bytes) -> Row[S]: ...
+    def encode_checked(self, rows: Sequence[R]) -> list[bytes]: ...
+    def decode(self, raw: bytes) -> R: ...
+    def decode_whole(self, raw: bytes) -> R: ...
 
 
 class RowCodec(Generic[S]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -22,7 +22,7 @@ from shared.es.envelope import CommandEnvelope
 from shared.es.errors import BadMessage
 from shared.es.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
 from shared.es.message import Command
-from shared.es.outcomes import recalled
+from shared.es.outcomes import Get, recalled
 from shared.es.personal import personal_fields
 from shared.es.row import Outcome, Row
 from shared.es.step import fingerprint
@@ -272,7 +272,7 @@ class Commands:
         """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
         own = own_rows(request)
         ids = [_id_of(request, asked), *([asked] if own is None or own.has(row.state) else [])]
-        get = partial(self._node.read, self._outcomes, partition)
+        get = cast(Get, partial(self._node.read, self._outcomes, partition))
         found = (recalled(get, aggregate_id, each) or row.outcome(each) for each in ids)
         return next(filter(None, found), None)
 

@@ -8,9 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol
+
+from typing_extensions import TypeVar
 
 from shared.es.errors import NotReady, RowUnreadable
+from shared.es.outcomes import Decided
 from shared.es.row import Codec, Outcome, Row
 from shared.kafka.murmur2 import check_home
 from shared.kafka.transactions import BY_KEY, Record
@@ -56,13 +59,16 @@ WORKER_FAILURES = (NotReady, StoreFailed)
 """Failures that do not come from the record: a dead letter would not help."""
 
 
-class Rows:
+R = TypeVar("R", default=Row[Any])
+
+
+class Rows(Generic[R]):
     """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows.
 
     outcomes: the table of what became of the commands, beside that of their aggregates.
     """
 
-    outcomes: Rows | None = None
+    outcomes: Rows[Decided] | None = None
 
     def __init__(
         self,
@@ -70,8 +76,8 @@ class Rows:
         store: RowStore,
         partition: int,
         partitions: int | None,
-        codec: Codec[Any],
-        pending: Mapping[bytes, Row[Any] | None] = MappingProxyType({}),
+        codec: Codec[R],
+        pending: Mapping[bytes, R | None] = MappingProxyType({}),
         *,
         careful: bool = False,
     ) -> None:
@@ -87,9 +93,9 @@ class Rows:
         self.codec = codec
         self._pending = pending
         self._careful = careful
-        self.changed: dict[bytes, Row[Any] | None] = {}  # None: deleted
+        self.changed: dict[bytes, R | None] = {}  # None: deleted
 
-    def get(self, key: bytes) -> Row[Any] | None:
+    def get(self, key: bytes) -> R | None:
         """Raises BadMessage for a new key that is no aggregate id or belongs elsewhere: no read would find its row."""
         if key in self.changed:
             return self.changed[key]
@@ -105,7 +111,7 @@ class Rows:
         except ValueError as error:
             raise RowUnreadable(self.changelog, self.partition, key, error) from None
 
-    def put(self, key: bytes, row: Row[Any] | None) -> None:
+    def put(self, key: bytes, row: R | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
         if self._careful and row is not None:
             self._encoded([row])
@@ -120,7 +126,7 @@ class Rows:
             encoded |= zip(keys, self._encoded(rows), strict=True)
         return encoded
 
-    def _encoded(self, rows: Sequence[Row[Any]]) -> list[bytes]:
+    def _encoded(self, rows: Sequence[R]) -> list[bytes]:
         try:
             return self.codec.encode_checked(rows)
         except (ValueError, RecursionError) as error:
@@ -148,7 +154,7 @@ class Batch:
         self.dead_letters = dead_letters
         self.refused = refused
         self.last: tuple[Partition, int] | None = None
-        self.rows: dict[Partition, Rows] = {}
+        self.rows: dict[Partition, Rows[Any]] = {}
         self.records: list[Record] = []
         self.offsets: dict[Partition, int] = {}
         self.outcomes: list[tuple[str, Outcome]] = []

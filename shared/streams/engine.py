@@ -577,7 +577,7 @@ class Engine(Service):
             rows.outcomes = self._rows(processor.outcomes, partition)
         return rows
 
-    def _rows(self, table: Table, partition: int) -> Rows:
+    def _rows(self, table: Table, partition: int) -> Rows[Any]:
         place = (self.replicas.changelog(table), partition)
         if place not in self._batch.rows:
             pending = self._pending.rows.get(place)

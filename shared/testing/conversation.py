@@ -121,5 +121,5 @@ class _Memory(dict[bytes, bytes]):
     def get(self, _partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
         return super().get(key)
 
-    def change(self, rows: Rows) -> None:
+    def change(self, rows: Rows[Any]) -> None:
         self.update({key: value for key, value in rows.encoded().items() if value is not None})

@@ -202,7 +202,7 @@ class MemoryNode:
             rows.outcomes = self._table_rows(processor.outcomes, partition, batch)
         return rows
 
-    def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows:
+    def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows[Any]:
         store = cast(RowStore, _Store(self._rows[table.name]))
         partitions = self.topology.partitions if table.keyed_by_id else None
         rows = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
