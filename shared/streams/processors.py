@@ -241,6 +241,8 @@ class Aggregate(Processor):
         try:
             command, row = self._read(record, rows)
             done = failed(row, command, max(record.offset, row.offset), failure.code, detail)
+        except WORKER_FAILURES:
+            raise
         except Exception:  # the bug is in a validator, an upcaster or a serializer
             return failure
         refusal = self.refusal(record, batch)

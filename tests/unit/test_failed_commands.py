@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,10 +18,10 @@ from shared.es.outcomes import OUTCOME_CODEC
 from shared.es.row import FAILURES_KEPT
 from shared.es.state import State
 from shared.parking import PARKED_CODEC, Failure
-from shared.streams.batch import Batch, Rows
+from shared.streams.batch import Batch, Refusal, Rows
 from shared.streams.parking import Parking, place_id
 from shared.streams.processors import Aggregate
-from shared.streams.store import RowStore
+from shared.streams.store import RowStore, StoreFailed
 from shared.testing.conversation import Said
 from shared.topology import HOUR_MS, Table, Topic
 
@@ -122,6 +123,27 @@ def test_a_retry_is_refused_once_its_row_has_forgotten_that_it_failed(service: S
     assert failure is not None
     assert failure.code == "command.overtaken"
     assert service.effects == []
+
+
+class Broken:
+    """A store whose disk fails."""
+
+    def get(self, partition: int, _key: bytes) -> None:
+        raise StoreFailed(cast(RowStore, SimpleNamespace(table_name="tanks")), partition, OSError("I/O error"))
+
+
+def test_a_disk_that_fails_while_a_failure_is_recorded_is_no_outcome(service: Service) -> None:
+    """The engine wipes that store and reads the command again; else nobody would ever get the outcome."""
+    refused = {("tanks", COMMANDS.name, 0, 0): Refusal("too large", times=1)}
+    service.batch = Batch("dead-letters", refused)
+    service.rows.store = cast(RowStore, Broken())
+    with pytest.raises(StoreFailed):
+        service.send("c0", 1)
+    assert service.batch.records == []
+    service.rows.store = cast(RowStore, Nothing())
+    service._offsets = count()
+    service.send("c0", 1)
+    assert [outcome.code for _, outcome in service.batch.outcomes] == ["record.too_large"]
 
 
 def test_a_retry_after_days_is_known_from_then_on(service: Service) -> None:
