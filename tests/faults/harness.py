@@ -228,6 +228,14 @@ class Scenario:
         left = read_all(self.stack.bootstrap, {place: self._starts[place] for place in places})
         return sum(len(set(seen[place]) - set(left[place])) for place in places)
 
+    def await_enough(self) -> None:
+        """Returns once there was enough load for a verdict. Raises Void if there never is, as once it has ended."""
+        observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
+        observe(lambda: self._least_in_a_partition() >= self._tier.least, "enough commands in each partition")
+        observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
+        observe(lambda: self._transfers.credits >= LEAST_TRANSFERS, f"{LEAST_TRANSFERS} transfers")
+        observe(lambda: self._http.answers and self._http.fresh, "an answer over HTTP, and a write that is read back")
+
     def end_load(self) -> None:
         self._load.end()
         self._http.end()
@@ -258,11 +266,7 @@ class Scenario:
         return all((committed[place] or 0) >= end for place, end in ends.items())
 
     def _judge(self) -> None:
-        observe(lambda: len(self._load.acknowledged) >= self._least_commands, f"{self._least_commands} commands")
-        observe(lambda: self._least_in_a_partition() >= self._tier.least, "enough commands in each partition")
-        observe(lambda: self._follower.count([EVENTS.name]) >= self._least_events, f"{self._least_events} events")
-        observe(lambda: self._transfers.credits >= LEAST_TRANSFERS, f"{LEAST_TRANSFERS} transfers")
-        observe(lambda: self._http.answers and self._http.fresh, "an answer over HTTP, and a write that is read back")
+        self.await_enough()
         self.end_load()
         ended = [
             f"{worker.name} ended by itself with {worker.exit_code}" for worker in self.workers if has_ended(worker)

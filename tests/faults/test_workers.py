@@ -91,6 +91,7 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         scenario.await_frozen(victim)
         log.must_tell("failpoint reached", step)
         _await_takeover(scenario, other)
+        scenario.await_enough()
         scenario.end_load()
         scenario.await_decided()
         victim.resume()
