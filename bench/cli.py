@@ -21,7 +21,7 @@ from bench.report import Report
 from bench.restore import restore
 from bench.speed import Load, decide, engine, growth, scale
 from shared.dev.stages import StageFailed
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 
 BENCHMARKS = {
     "engine": engine,

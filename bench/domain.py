@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.es.decider import Decider
-from shared.es.envelope import EventCodec, EventEnvelope
-from shared.es.message import Command, Event
-from shared.es.state import State
+from shared.domain.decider import Decider
+from shared.domain.envelope import EventCodec, EventEnvelope
+from shared.domain.message import Command, Event
+from shared.domain.state import State
 
 
 class Sold(Event):

@@ -12,8 +12,8 @@ from bench.lab import Input, Lab
 from bench.race import ENGINE, STOCK_FAUST, race
 from bench.report import Report, Result
 from bench.speed import Load
-from shared.checkout import CHECKOUT
 from shared.dev.stages import StageFailed
+from shared.runtime.checkout import CHECKOUT
 
 MEMORY = "4g"
 _SHOWN_CHARACTERS = 2_000

@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
 from bench.topology import PARTITIONS
-from shared.checkout import CHECKOUT
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stages import Stage, StageFailed
 from shared.dev.worker import Worker
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 ROOT = CHECKOUT / ".onefold" / "bench"
 _WHEN = datetime(2025, 1, 1, tzinfo=UTC)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sales, project
@@ -14,14 +13,14 @@ from bench.lab import Input, Lab
 from bench.report import Report, Result
 from bench.speed import Load
 from bench.topology import PARTITIONS
-from shared.es.outcomes import OUTCOME_CODEC, row_of
-from shared.es.row import Codec, Row, RowCodec
-from shared.es.step import step
+from shared.domain.outcomes import OUTCOME_CODEC, row_of
+from shared.domain.row import Codec, Row, RowCodec
+from shared.domain.step import step
 from shared.kafka.reader import Reader, ReadRecord
 from shared.kafka.transactions import Record, TransactionalProducer, group_metadata
-from shared.streams.batch import ENCODED_AT_ONCE
-from shared.streams.store import RowStore
-from shared.topology import Topic, Topology
+from shared.tables.rows import ENCODED_AT_ONCE
+from shared.tables.store import RowStore
+from shared.topology.topics import Topic, Topology
 
 MOST = 50_000  # records to measure
 REPEATS = 5
@@ -64,8 +63,7 @@ def _encoding(rows: Codec[Any], row: object) -> float:
 
 def _stored(lab: Lab, keys: Sequence[bytes], row: bytes) -> dict[str, float]:
     """What RocksDB and librdkafka cost the thread that Python runs in."""
-    nobody = cast(Any, SimpleNamespace())
-    store = RowStore(lab.root / "parts", (), "rocksdb://", nobody, nobody, table_name="sales")
+    store = RowStore(lab.root / "parts", "sales")
     store.open(0, "changelog-id")
     slices = [dict.fromkeys(keys[at : at + ROWS_A_WRITE], row) for at in range(0, len(keys), ROWS_A_WRITE)]
     write_us = _each(lambda rows: store.apply(0, rows, 1), slices) * len(slices) / len(keys)

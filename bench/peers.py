@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.kafka.jars import user_cache
+from shared.runtime.jars import user_cache
 
 SIDES = Path(__file__).with_name("sides")
 _DONE = "built"

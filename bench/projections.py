@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.domain import Sales, Sold, project
 from bench.topology import TOPOLOGY
-from shared.read_model import ReadModel
+from shared.topology.projection import ReadModel
 
 READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
     ReadModel(TOPOLOGY.tables[0], project, initial=Sales(), events=(Sold,), state=Sales),

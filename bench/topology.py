@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.topology import Table, Topic, Topology
+from shared.topology.topics import Table, Topic, Topology
 
 PARTITIONS = 8
 

@@ -22,14 +22,14 @@ from demo.staging import Begin, ignore_signals, purchases_until, staged
 from demo.story import check
 from demo.verdict import Verdict, judge
 from services.accounts.topology import EVENTS
-from shared.checkout import CHECKOUT
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import faust_command
 from shared.kafka.brokers import Brokers, BrokersUnavailable
-from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.producer import CommandProducer
-from shared.kafka.provision import load_topologies
+from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics
+from shared.operations.provision import load_topologies
+from shared.runtime.checkout import CHECKOUT
 
 ROOT = CHECKOUT / ".onefold" / "drill"
 STAGES = 12

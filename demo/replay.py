@@ -21,10 +21,10 @@ from services.orders.domain.commands import LineWish, PlaceOrder
 from services.orders.domain.decide import DECIDER as ORDER
 from services.orders.topology import ORDERS
 from shared.dev.stages import Stage
-from shared.es.decider import Decider
-from shared.es.message import Command
+from shared.domain.decider import Decider
+from shared.domain.message import Command
 from shared.kafka.producer import CommandProducer
-from shared.topology import Table
+from shared.topology.topics import Table
 
 _APPENDED_AT_ONCE = 2_000
 

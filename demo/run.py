@@ -17,11 +17,11 @@ from demo.shop import SERVICES, Shop
 from demo.staging import Begin, ignore_signals, purchases_until, staged
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
-from shared.checkout import CHECKOUT
 from shared.dev.keeper import keep_running
 from shared.dev.stack import Stack
 from shared.kafka.producer import CommandProducer
-from shared.kafka.provision import load_topologies
+from shared.operations.provision import load_topologies
+from shared.runtime.checkout import CHECKOUT
 
 ROOT = CHECKOUT / ".onefold" / "demo"
 STAGES = 11

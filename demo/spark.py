@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from shared.checkout import CHECKOUT
 from shared.dev.environment import Checkout, ensure
 from shared.dev.stages import StageFailed
+from shared.runtime.checkout import CHECKOUT
 
 _PARITY = (sys.executable, "-P", "-m", "shared.dev.cli", "parity", "accounts")
 _CANNOT = 2

@@ -17,7 +17,7 @@ from demo.cdnow import BadData, Purchase, first_purchases
 from demo.verdict import Verdict
 from shared.dev.environment import explain_os_error
 from shared.dev.stages import Stage, StageFailed, stage
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 
 _PATIENCE = {"ORDERS_DEADLINE_S": "3600"}  # on a slow machine an order may wait long for an answer
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import httpx
 from pydantic_core import from_json
 
-from shared.es.errors import OnefoldError
-from shared.es.personal import SEALED
-from shared.loopback import DIRECT
+from shared.domain.errors import OnefoldError
+from shared.domain.personal import SEALED
+from shared.runtime.loopback import DIRECT
 
 _AT_ONCE = 16
 _TIMEOUT_S = 10.0

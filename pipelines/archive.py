@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.sinks import refuse_unshared
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers, Positions
 
 KEPT_HOURS = 7 * 24  # files that compaction replaced are kept so long, for readers that have begun

@@ -35,12 +35,12 @@ from pipelines.events import records_below
 from pipelines.folds import Folded, advance_of
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
-from shared.es.envelope import EventCodec
-from shared.es.errors import BadMessage, OnefoldError, first_problem
-from shared.es.ids import check_aggregate_id, derived_id
-from shared.es.message import Event
-from shared.es.personal import personal_fields
-from shared.es.row import Row
+from shared.domain.envelope import EventCodec
+from shared.domain.errors import BadMessage, OnefoldError, first_problem
+from shared.domain.ids import check_aggregate_id, derived_id
+from shared.domain.message import Event
+from shared.domain.personal import personal_fields
+from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from shared.checkout import found_services
-from shared.es.decider import Decider
-from shared.es.errors import OnefoldError
-from shared.es.row import RowCodec
-from shared.policy import Reaction
-from shared.read_model import ReadModel
-from shared.topology import Table, Topic, Topology
+from shared.domain.decider import Decider
+from shared.domain.errors import OnefoldError
+from shared.domain.row import RowCodec
+from shared.runtime.checkout import found_services
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
 
 Pure = Decider[Any, Any, Any] | ReadModel[Any, Any]
 

@@ -36,10 +36,10 @@ from pipelines.mirrored import MirroredRebuild
 from pipelines.progress import reporting_progress
 from pipelines.rebuild import Done, NothingBefore, Rebuild
 from pipelines.session import spark_session
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers
-from shared.kafka.provision import provision
-from shared.settings import load_settings
+from shared.operations.provision import provision
+from shared.runtime.settings import load_settings
 
 cli = typer.Typer(
     help="What looks at all of history, on Spark.",

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import sources
 from pipelines.archive import Archive
 from pipelines.sources import Flow
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers, Positions
 
 _TASKS_A_PARTITION = 4  # so that few Kafka partitions hash to the same task

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
-from shared.es.errors import BadMessage
+from shared.domain.errors import BadMessage
 
 FACTS = "aggregate_id string, sequence long, type string, occurred_at timestamp, data string"
 """data: the event in its current version, as JSON. Event time is `occurred_at`."""

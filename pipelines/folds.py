@@ -19,10 +19,10 @@ from pydantic_core import to_json
 from pipelines.arrow import as_batches
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.sources import Flow
-from shared.es.decider import Decider
-from shared.es.errors import BadMessage, UnknownType
+from shared.domain.decider import Decider
+from shared.domain.errors import BadMessage, UnknownType
 from shared.kafka.murmur2 import check_home
-from shared.read_model import ReadModel
+from shared.topology.projection import ReadModel
 
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
 """One row per key.

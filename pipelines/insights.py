@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.es.times import CLOCKS_DIFFER
+from shared.domain.times import CLOCKS_DIFFER
 
 TOP_BASKETS = 100
 SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")

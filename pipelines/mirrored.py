@@ -24,14 +24,14 @@ from pipelines.catalog import FoldedTable, reactions_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
-from shared.es.ids import CALLERS
-from shared.es.outcomes import OUTCOME_CODEC, key_of, row_of
-from shared.es.row import UNKNOWN_BODY, Outcome
+from shared.domain.ids import CALLERS
+from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
+from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
-from shared.kafka.provision import topics_named_in
 from shared.kafka.transactions import Record
-from shared.parking import Wish
-from shared.topology import Topic
+from shared.operations.provision import topics_named_in
+from shared.parking.parked import Wish
+from shared.topology.topics import Topic
 
 # the field with the id of the command that a record is, or came from
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}

@@ -27,8 +27,8 @@ from pipelines.catalog import FoldedTable, table_in
 from pipelines.divergence import Divergence, canonical, first_divergences
 from pipelines.events import records_below
 from pipelines.parked import in_scope, parked_keys, present_scope
-from shared.es.errors import OnefoldError, first_problem
-from shared.es.row import RowCodec
+from shared.domain.errors import OnefoldError, first_problem
+from shared.domain.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
 
 _DIFFERENCES_SHOWN = 5

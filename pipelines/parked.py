@@ -13,8 +13,7 @@ from pipelines.sources import RECORDS, Batches, Flow
 from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
-from shared.kafka.wishes import wishes
-from shared.parking import (
+from shared.parking.parked import (
     NOTE_ID,
     PARKED_CODEC,
     SUPERSEDED_ID,
@@ -24,7 +23,8 @@ from shared.parking import (
     partition_of_id,
     processor_of_id,
 )
-from shared.topology import Topology
+from shared.parking.requests import wishes
+from shared.topology.topics import Topology
 
 Place = tuple[int, int]
 """Partition and offset."""

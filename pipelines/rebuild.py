@@ -35,13 +35,13 @@ from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_o
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
-from shared.es.errors import OnefoldError
-from shared.es.row import Row, RowCodec
+from shared.domain.errors import OnefoldError
+from shared.domain.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
-from shared.kafka.reprocess import Reprocessing
 from shared.kafka.transactions import Record
-from shared.parking import PARKED_CODEC, SUPERSEDED_ID, Wish, note_of_successor, partition_of_id
-from shared.topology import Topic, Topology
+from shared.operations.reprocess import Reprocessing
+from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, Wish, note_of_successor, partition_of_id
+from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
 _BROKEN = pc.field("problem").is_valid()
@@ -353,7 +353,7 @@ class Rebuild:
         self._replace(self._new.changelog(self._new.outcomes), outcomes)
 
     def _outcomes(self, plan: Plan) -> DataFrame:
-        """partition, key, value, at: of the old version's, each once. at: see shared.es.outcomes."""
+        """partition, key, value, at: of the old version's, each once. at: see shared.domain.outcomes."""
         copied = [
             sources.topic(self._spark, self._brokers.bootstrap, name, self._brokers.starts(name), plan.ends[name]).frame
             for name in self._known_outcomes()

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.sinks import to_topic
-from shared.es.ids import AGGREGATE_ID_MAX_BYTES
-from shared.topology import Topic, Topology
+from shared.domain.ids import AGGREGATE_ID_MAX_BYTES
+from shared.topology.topics import Topic, Topology
 
 RESULTS = Topic("insights.results.v1")
 TOPOLOGY = Topology("insights", topics=(RESULTS,))

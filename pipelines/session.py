@@ -15,8 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.progress import has_bar
-from shared.kafka.jars import fetch_jars, user_cache
-from shared.kafka.java import Java, find_java
+from shared.runtime.jars import fetch_jars, user_cache
+from shared.runtime.java import Java, find_java
 
 JARS = Path(__file__).with_name("spark-4.0.0.jars")
 

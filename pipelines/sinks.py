@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.access import spark_options
 from shared.kafka.producer import MAX_RECORD_BYTES
 

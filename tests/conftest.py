@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.dev.worker import Command, faust_command
-from shared.settings import DEV_ISSUER, Settings
+from shared.runtime.settings import DEV_ISSUER, Settings
 from tests.accounts.topology import TOPOLOGY
 from tests.faults.run import SEEN, choose_seed, listed
 

@@ -11,7 +11,7 @@ import os
 from fastapi import FastAPI, Response
 
 from shared.http.server import HttpServer
-from shared.settings import load_settings
+from shared.runtime.settings import load_settings
 
 
 def api() -> FastAPI:

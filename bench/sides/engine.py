@@ -13,17 +13,19 @@ from msgspec import json
 
 from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
-from shared.es.row import Row, RowCodec
+from shared.domain.row import Row, RowCodec
+from shared.engine.batch import Batch
+from shared.engine.processors import Aggregate, Processor, Projection
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
-from shared.read_model import ReadModel
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.processors import Aggregate, Processor, Projection
-from shared.topology import Table, Topic, Topology
-from shared.worker import service_app
+from shared.service import service_app
+from shared.tables.rows import Rows
+from shared.topology.projection import ReadModel
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Table, Topic, Topology
 
 
 class RawCodec(RowCodec[dict[str, int]]):

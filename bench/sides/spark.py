@@ -23,9 +23,9 @@ from pipelines.catalog import tables_in
 from pipelines.rebuild import Done, Rebuild
 from pipelines.session import spark_session
 from shared.kafka.brokers import Brokers
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic
 
 _PAUSE_S = 0.5
 

@@ -9,8 +9,8 @@ from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount,
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Open, Unopened
 from services.accounts.topology import ACCOUNTS
-from shared.es.personal import Personal
-from shared.es.row import Row
+from shared.domain.personal import Personal
+from shared.domain.row import Row
 from shared.http import commands, history, lists
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers

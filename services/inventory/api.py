@@ -11,7 +11,7 @@ from services.inventory.domain.decide import DECIDER
 from services.inventory.domain.state import Item, Unlisted
 from services.inventory.domain.views import Level
 from services.inventory.topology import ITEMS, LEVELS
-from shared.es.row import Row
+from shared.domain.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers

@@ -6,6 +6,6 @@ faust -A services.inventory.app worker
 from services.inventory.api import routes
 from services.inventory.processors import PROCESSORS
 from services.inventory.topology import TOPOLOGY
-from shared.worker import service_app
+from shared.service import service_app
 
 app = service_app(TOPOLOGY, PROCESSORS, routes)

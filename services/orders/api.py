@@ -11,7 +11,7 @@ from services.orders.domain.decide import DECIDER
 from services.orders.domain.events import Line
 from services.orders.domain.state import Order, Rejected, Unplaced
 from services.orders.topology import ORDERS
-from shared.es.row import Row
+from shared.domain.row import Row
 from shared.http import commands, lists, queries
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers

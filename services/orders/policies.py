@@ -52,10 +52,10 @@ from services.orders.topology import (
     TIMERS,
     TOPOLOGY,
 )
-from shared.es.envelope import EventEnvelope
-from shared.es.ids import Reference, reference, referenced
-from shared.es.message import Command
-from shared.policy import Reaction, Send
+from shared.domain.envelope import EventEnvelope
+from shared.domain.ids import Reference, reference, referenced
+from shared.domain.message import Command
+from shared.topology.policy import Reaction, Send
 
 NEXT_STEP_SENDS = {
     INVENTORY_COMMANDS: get_args(InventoryCommand),

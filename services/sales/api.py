@@ -12,8 +12,8 @@ from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
-from shared.es.row import Row
-from shared.es.times import Day, Instant
+from shared.domain.row import Row
+from shared.domain.times import Day, Instant
 from shared.http import lists, queries
 from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists, Page

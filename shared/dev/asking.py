@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from shared.dev.stages import StageFailed
-from shared.loopback import DIRECT
+from shared.runtime.loopback import DIRECT
 
 _TOKEN_VARIABLE = "ONEFOLD_TOKEN"
 _TIMEOUT_S = 30.0

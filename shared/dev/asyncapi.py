@@ -11,10 +11,10 @@ from msgspec import Raw
 from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
-from shared.es.envelope import CommandEnvelope, EventEnvelope
-from shared.es.message import Command, Message
-from shared.streams.processors import Aggregate, Policy, Processor
-from shared.topology import Topic, Topology
+from shared.domain.envelope import CommandEnvelope, EventEnvelope
+from shared.domain.message import Command, Message
+from shared.engine.processors import Aggregate, Policy, Processor
+from shared.topology.topics import Topic, Topology
 
 Json = dict[str, Any]
 _SCHEMA = "#/components/schemas/{model}"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.checkout import CHECKOUT
 from shared.dev.stages import StageFailed, stage
+from shared.runtime.checkout import CHECKOUT
 
 _BIN = Path(sys.executable).parent
 _AT_ONCE = ("-n", "2")

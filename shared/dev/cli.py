@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.checkout import CHECKOUT, found_services
 from shared.dev import dead_letters, remove_demo, scaffold
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
@@ -28,13 +27,12 @@ from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
 from shared.dev.variables import variables
 from shared.dev.worker import faust_command, free_port
-from shared.es.errors import OnefoldError
-from shared.es.ids import reference
-from shared.kafka.acls import create_principals, grant
+from shared.domain.errors import OnefoldError
+from shared.domain.ids import reference
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import as_properties
-from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
-from shared.kafka.provision import (
+from shared.operations.acls import create_principals, grant
+from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics
+from shared.operations.provision import (
     Difference,
     TopicSpec,
     declared_topics,
@@ -43,9 +41,11 @@ from shared.kafka.provision import (
     load_topologies,
     provision,
 )
-from shared.persons import PersonKeys, check_person_keys, url_of
-from shared.sealing import KEPT_S
-from shared.settings import load_settings
+from shared.privacy.persons import PersonKeys, check_person_keys, url_of
+from shared.privacy.sealing import KEPT_S
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.java import as_properties
+from shared.runtime.settings import load_settings
 
 _OF_UP = (
     "ONEFOLD_BOOTSTRAP",

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from jwt.algorithms import ECAlgorithm
 
-from shared.checkout import CHECKOUT
-from shared.settings import DEV_ISSUER, PREFIX
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import DEV_ISSUER, PREFIX
 
 KEY_ID = "dev-1"
 _FOLDER = CHECKOUT / ".onefold" / "issuer"

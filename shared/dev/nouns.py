@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from shared.checkout import found_services
 from shared.dev.additions import COMPOSE, is_composed
 from shared.dev.renaming import own_wire_names, wire_names
 from shared.dev.stages import StageFailed
-from shared.topology import ENGINE_TABLES
+from shared.runtime.checkout import found_services
+from shared.topology.topics import ENGINE_TABLES
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 _OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths

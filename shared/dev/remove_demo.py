@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.checkout import found_services
 from shared.dev.stages import StageFailed
+from shared.runtime.checkout import found_services
 
 SERVICES = ("inventory", "orders", "sales")
 _FOLDERS = (
@@ -67,7 +67,7 @@ _EDITS = (
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),
     ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),
     ("shared/dev/stack.py", r"the demo, ", ""),
-    ("shared/kafka/embedded.py", r"the demo, ", ""),
+    ("shared/dev/embedded.py", r"the demo, ", ""),
     ("tests/architecture/test_compose.py", r'"onefold-demo", ', ""),
     ("tests/architecture/test_doors.py", _ENTRY, ""),
     ("tests/conftest.py", r"^pytest\.register_assert_rewrite.*\n\n", ""),

@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
-from shared.checkout import found_services
+from shared.runtime.checkout import found_services
 
 _WIRE_NAME = re.compile(r'^    TYPE = "([a-z0-9_]+)\.', re.MULTILINE)
 _OWN_MESSAGES = ("commands", "events")

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shared.checkout import found_services
 from shared.dev.stages import StageFailed
-from shared.kafka.provision import load_topologies
-from shared.kafka.reprocess import Plan, Reprocessing
-from shared.replay import replay_of
-from shared.settings import Settings
+from shared.operations.provision import load_topologies
+from shared.operations.reprocess import Plan, Reprocessing
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import Settings
+from shared.topology.replay import replay_of
 
 
 def reprocess(view: str, settings: Settings, dry_run: bool) -> None:

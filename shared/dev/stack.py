@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from shared.checkout import found_services
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import READY_DEADLINE_S, STOP_DEADLINE_S, Command, Worker, faust_command
-from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.provision import load_topologies, provision
-from shared.settings import Settings, load_settings
-from shared.topology import Topology
+from shared.operations.provision import load_topologies, provision
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import Settings, load_settings
+from shared.topology.topics import Topology
 
 
 class Stack:

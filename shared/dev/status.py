@@ -12,10 +12,10 @@ from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
 from shared.http.cluster import Cluster, Member, SourcePartition, TablePartition
-from shared.kafka.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
-from shared.settings import Settings
-from shared.status import Trouble
-from shared.topology import KEPT_FOR_EVER, Topology
+from shared.operations.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
+from shared.runtime.settings import Settings
+from shared.runtime.status import Trouble
+from shared.topology.topics import KEPT_FOR_EVER, Topology
 
 _DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
 

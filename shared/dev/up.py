@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from shared.checkout import CHECKOUT, found_services
 from shared.dev.keeper import keep_running
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed, stage
 from shared.dev.worker import READY_DEADLINE_S, cause_in, is_ready
+from shared.runtime.checkout import CHECKOUT, found_services
 
 ROOT = CHECKOUT / ".onefold" / "up"
 _TICK_S = 0.5

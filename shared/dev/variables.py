@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from shared.settings import PREFIX, Settings
+from shared.runtime.settings import PREFIX, Settings
 
 
 def variables() -> str:

@@ -18,10 +18,10 @@ from typing import Any
 
 import httpx
 
-from shared.checkout import CHECKOUT
-from shared.child import Child
 from shared.dev.stages import StageFailed
-from shared.settings import PREFIX, Settings
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.child import Child
+from shared.runtime.settings import PREFIX, Settings
 
 READY_DEADLINE_S = 180.0  # of all of a stack at once, on a busy machine; a dead one is told at once
 STOP_DEADLINE_S = 15.0

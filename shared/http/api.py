@@ -32,7 +32,7 @@ from shared.http.node import Node
 from shared.http.paths import SentPath
 from shared.http.peers import PeerCalls, Peers, PeerTokens, peer_tokens
 from shared.http.routing import routes_of
-from shared.settings import Settings
+from shared.runtime.settings import Settings
 
 EXPOSED = (
     "ETag",

@@ -19,10 +19,10 @@ import structlog
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict
 
-from shared.clock import brokers_clock, elapsed_s
-from shared.es.errors import NotReady
-from shared.http.errors import Forbidden, Unauthenticated
-from shared.settings import Settings
+from shared.domain.errors import NotReady
+from shared.http.refusals import Forbidden, Unauthenticated
+from shared.runtime.clock import brokers_clock, elapsed_s
+from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
 

@@ -22,17 +22,17 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from shared.changes import Change, Feed
-from shared.clock import brokers_clock
-from shared.es.errors import NotReady
-from shared.es.ids import AggregateId
+from shared.domain.errors import NotReady
+from shared.domain.ids import AggregateId
 from shared.http.auth import Authority, OwnRows, caller_of, own_rows
-from shared.http.errors import TooMany
 from shared.http.guard import OwnedRouter
 from shared.http.limits import client_of
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.problems import Problem, not_valid
-from shared.topology import Table, Topology
+from shared.http.refusals import TooMany
+from shared.runtime.clock import brokers_clock
+from shared.tables.feed import Change, Feed
+from shared.topology.topics import Table, Topology
 
 log = structlog.get_logger(__name__)
 

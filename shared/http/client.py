@@ -24,9 +24,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from shared.es.errors import OnefoldError
-from shared.loopback import DIRECT
-from shared.positions import Partition, format_positions, parse_positions
+from shared.domain.errors import OnefoldError
+from shared.runtime.loopback import DIRECT
+from shared.runtime.positions import Partition, format_positions, parse_positions
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")

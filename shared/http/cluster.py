@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from fastapi import Request
 from pydantic import BaseModel
 
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
 
 
 class Member(BaseModel):

@@ -16,28 +16,28 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 
-from shared.clock import brokers_clock
-from shared.es.decider import Decider
-from shared.es.envelope import CommandEnvelope
-from shared.es.errors import BadMessage
-from shared.es.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
-from shared.es.message import Command
-from shared.es.outcomes import Get, recalled
-from shared.es.personal import personal_fields
-from shared.es.row import Outcome, Row
-from shared.es.step import fingerprint
-from shared.es.times import CLOCKS_DIFFER
+from shared.domain.decider import Decider
+from shared.domain.envelope import CommandEnvelope
+from shared.domain.errors import BadMessage
+from shared.domain.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
+from shared.domain.message import Command
+from shared.domain.outcomes import Get, recalled
+from shared.domain.personal import personal_fields
+from shared.domain.row import Outcome, Row
+from shared.domain.step import fingerprint
+from shared.domain.times import CLOCKS_DIFFER
 from shared.http.auth import OwnRows, caller_of, own_rows
-from shared.http.errors import Forbidden
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
+from shared.http.refusals import Forbidden
 from shared.http.waiting import MAX_WAIT_S, while_connected
-from shared.persons import Forgotten, check_person_keys
-from shared.positions import Partition, format_positions
-from shared.sealing import sealer
-from shared.topology import Table, outcomes_of
+from shared.privacy.persons import Forgotten, check_person_keys
+from shared.privacy.sealing import sealer
+from shared.runtime.clock import brokers_clock
+from shared.runtime.positions import Partition, format_positions
+from shared.topology.topics import Table, outcomes_of
 
 DEFAULT_WAIT_S = 10.0
 HAD_NO_EFFECT = (

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.es.row import Row
+from shared.domain.row import Row
 from shared.http.lists import RESPONSES, ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.parking import Parked, Wish, partition_of_id, processor_of_id
+from shared.parking.parked import Parked, Wish, partition_of_id, processor_of_id
 
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing is parked under this id"}}
 NOT_DISCARDABLE: dict[int | str, dict[str, Any]] = {

@@ -19,10 +19,10 @@ from pydantic.fields import FieldInfo
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.http.auth import Authority, OwnRows, Tokens
-from shared.http.errors import Forbidden, TooMany, Unauthenticated
 from shared.http.limits import BodyLimit, Buckets, HeldBytes
 from shared.http.peers import PeerBodies, peer_call
 from shared.http.problems import Problem
+from shared.http.refusals import Forbidden, TooMany, Unauthenticated
 from shared.http.routing import routes_of
 
 RESPONSES: dict[int | str, dict[str, Any]] = {

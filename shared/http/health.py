@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.es.errors import NotReady
-from shared.es.ids import AggregateId
+from shared.domain.errors import NotReady
+from shared.domain.ids import AggregateId
 from shared.http.cluster import Cluster, whole_cluster
 from shared.http.node import Node
 from shared.http.peers import Peers, is_hop

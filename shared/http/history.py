@@ -1,6 +1,7 @@
 """An aggregate's past: its events in pages, and its state as of a sequence or a time.
 
-As fresh as a read of its row. The events come from the log: only the records that its chapters (shared.history) name.
+As fresh as a read of its row. The events come from the log: only the records that its chapters name; see
+shared.domain.chapters.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from shared.es.decider import Decider, fold
-from shared.es.envelope import EventEnvelope
-from shared.es.errors import NotReady
-from shared.es.ids import check_aggregate_id
-from shared.es.message import Event
-from shared.es.row import Row
-from shared.es.times import Instant
-from shared.history import Chapter, LogBegins, key_of, number_of
+from shared.domain.chapters import Chapter, LogBegins, key_of, number_of
+from shared.domain.decider import Decider, fold
+from shared.domain.envelope import EventEnvelope
+from shared.domain.errors import NotReady
+from shared.domain.ids import check_aggregate_id
+from shared.domain.message import Event
+from shared.domain.row import Row
+from shared.domain.times import Instant
 from shared.http import queries
-from shared.http.errors import Archived
 from shared.http.node import Node, Present
 from shared.http.peers import Peers
 from shared.http.problems import Problem
 from shared.http.queries import MinPosition, Queries, Reading, Wait
-from shared.topology import Table, Topic
+from shared.http.refusals import Archived
+from shared.topology.topics import Table, Topic
 
 MAX_PAGE = 100
 CATCH_UP_S = 2.0  # chapters follow rows within milliseconds

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 from shared.http.auth import caller_of
-from shared.http.errors import TooMany
 from shared.http.problems import not_ready, on_bug, problem, too_many
+from shared.http.refusals import TooMany
 from shared.http.waiting import MAX_WAIT_S
 
 MAX_BODY_BYTES = 256 * 1024

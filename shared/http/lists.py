@@ -20,14 +20,14 @@ from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import from_json, to_jsonable_python
 
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 from shared.http.auth import OwnRows, own_rows
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
-from shared.indexing import NOT_NULL, entry_at, indexed, kinds, place_of, prefix, sortable
-from shared.positions import format_positions
-from shared.topology import Table
+from shared.runtime.positions import format_positions
+from shared.tables.indexing import NOT_NULL, entry_at, indexed, kinds, place_of, prefix, sortable
+from shared.topology.topics import Table
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory

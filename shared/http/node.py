@@ -1,4 +1,4 @@
-"""What the HTTP side needs from the worker it runs in; `shared.streams.node.WorkerNode` implements it."""
+"""What the HTTP side needs from the worker it runs in; `shared.group.node.WorkerNode` implements it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Protocol, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
-from shared.changes import Feed
-from shared.es.personal import check_alike, models_in, personal_fields
-from shared.es.row import Row
-from shared.persons import check_person_keys
-from shared.positions import Committed, Partition
-from shared.sealing import Sealer, sealer
-from shared.settings import Settings
-from shared.status import Status
-from shared.topology import Table, Topic, Topology
+from shared.domain.personal import check_alike, models_in, personal_fields
+from shared.domain.row import Row
+from shared.privacy.persons import check_person_keys
+from shared.privacy.sealing import Sealer, sealer
+from shared.runtime.positions import Committed, Partition
+from shared.runtime.settings import Settings
+from shared.runtime.status import Status
+from shared.tables.feed import Feed
+from shared.topology.topics import Table, Topic, Topology
 
 Present = Callable[[str, Row[Any]], BaseModel | None]
 """(key, row) → the row as the API shows it; None to show nothing."""
@@ -95,7 +95,7 @@ class Node(Protocol):
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        """Index entries (shared.indexing) of a partition held here, in order, starting after `start`."""
+        """Index entries (shared.tables.indexing) of a partition held here, in order, starting after `start`."""
 
     def changes(
         self, table: Table, after: Mapping[int, int | None], key: bytes | None = None

@@ -12,7 +12,7 @@ from fastapi import Path
 from pydantic import BeforeValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.es.ids import AggregateId
+from shared.domain.ids import AggregateId
 
 
 class SentPath:

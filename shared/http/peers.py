@@ -23,12 +23,12 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
-from shared.clock import as_utc, brokers_clock
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 from shared.http.auth import Authority, caller_of, own_rows
 from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
 from shared.http.problems import MEDIA_TYPE, Problem, problem
-from shared.settings import Settings, host_and_port
+from shared.runtime.clock import as_utc, brokers_clock
+from shared.runtime.settings import Settings, host_and_port
 
 log = structlog.get_logger(__name__)
 

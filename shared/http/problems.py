@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from shared.es.errors import NotReady, RowUnreadable
-from shared.http.errors import Archived, Forbidden, TooMany, Unauthenticated
+from shared.domain.errors import NotReady, RowUnreadable
+from shared.http.refusals import Archived, Forbidden, TooMany, Unauthenticated
 from shared.kafka.producer import SendError
-from shared.persons import Forgotten
+from shared.privacy.persons import Forgotten
 
 log = structlog.get_logger(__name__)
 

@@ -14,16 +14,16 @@ from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
-from shared.es.errors import NotReady
-from shared.es.ids import check_aggregate_id
-from shared.es.row import Row
+from shared.domain.errors import NotReady
+from shared.domain.ids import check_aggregate_id
+from shared.domain.row import Row
 from shared.http.auth import own_rows
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
-from shared.positions import POSITIONS, format_positions, parse_positions
-from shared.topology import Table
+from shared.runtime.positions import POSITIONS, format_positions, parse_positions
+from shared.topology.topics import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     304: {"description": "If-None-Match names the current ETag"},

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from shared.http.limits import CROWDED, closing, counted
-from shared.settings import SettingsError
+from shared.runtime.settings import SettingsError
 
 DRAIN_S = 5
 HEAD_S = 10  # for the head of a request, from the first byte or the connection on; bodies have a limit of their own

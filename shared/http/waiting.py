@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 
 MAX_WAIT_S = 30.0  # the longest wait a caller may ask for
 CLIENT_GONE = 499  # nobody reads it, but the metrics count it

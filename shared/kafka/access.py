@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from shared.settings import SCRAM, Principal, load_settings
+from shared.runtime.settings import SCRAM, Principal, load_settings
 
 ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
 ABSENT_FIX = "fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"

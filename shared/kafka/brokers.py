@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.kafka.offsets import OffsetsUnknown, list_offsets, topic_ids
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from shared.es.errors import BadMessage
-from shared.es.ids import check_aggregate_id
+from shared.domain.errors import BadMessage
+from shared.domain.ids import check_aggregate_id
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from shared.kafka.access import ANSWER_S, client_config
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 
 Answer = TypeVar("Answer")
 

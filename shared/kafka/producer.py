@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
-from shared.clock import brokers_clock, elapsed_s
-from shared.es.errors import OnefoldError
+from shared.domain.errors import OnefoldError
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
-from shared.topology import Topology
+from shared.runtime.clock import brokers_clock, elapsed_s
+from shared.topology.topics import Topology
 
 MAX_UNANSWERED = 10_000
 MAX_UNANSWERED_BYTES = 16 << 20  # while brokers are away; a worker holds each about three times

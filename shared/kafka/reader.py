@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
 from shared.kafka.access import ANSWER_S, client_config
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 
 log = structlog.get_logger(__name__)
 

@@ -11,11 +11,11 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from msgspec import Struct
 
-from shared import failpoints
-from shared.clock import elapsed_s
 from shared.kafka.access import ANSWER_S
 from shared.kafka.producer import FIXES, MISSING_TOPIC_TIMEOUT_S, learn_time, producer_config
-from shared.positions import Partition
+from shared.runtime import failpoints
+from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Partition
 
 log = structlog.get_logger(__name__)
 

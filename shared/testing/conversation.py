@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from shared.es.outcomes import OUTCOME_CODEC
-from shared.es.row import Outcome, Row
+from shared.domain.outcomes import OUTCOME_CODEC
+from shared.domain.row import Outcome, Row
+from shared.engine.batch import Batch
+from shared.engine.processors import Processor
 from shared.kafka.transactions import Record
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.processors import Processor
-from shared.streams.store import RowStore
-from shared.topology import Table, Topic
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Table, Topic
 
 Turn = tuple[str, str]
 """The next record of a topic for a key."""

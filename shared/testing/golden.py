@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.es.decider import Decider
-from shared.es.errors import BadMessage, first_problem
-from shared.es.message import Command
+from shared.domain.decider import Decider
+from shared.domain.errors import BadMessage, first_problem
+from shared.domain.message import Command
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,22 +16,23 @@ from tempfile import gettempdir
 from typing import Any, cast
 from uuid import uuid4
 
-from shared import indexing
-from shared.changes import Change, Feed
-from shared.clock import brokers_clock
-from shared.es.row import Row
-from shared.history import LogBegins
+from shared.domain.chapters import LogBegins
+from shared.domain.row import Row
+from shared.engine.answers import Waiting
+from shared.engine.batch import Batch
+from shared.engine.processors import Processor
+from shared.engine.wiring import by_source, codecs_of, wired
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
-from shared.positions import Committed, Partition
-from shared.settings import Settings
-from shared.status import ReplicaStatus, SourceStatus, Status
-from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Processor
-from shared.streams.store import RowStore
-from shared.streams.waiting import Waiting
-from shared.streams.wiring import by_source, codecs_of, wired
-from shared.topology import Table, Topic, Topology
+from shared.runtime.clock import brokers_clock
+from shared.runtime.positions import Committed, Partition
+from shared.runtime.settings import Settings
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status
+from shared.tables import indexing
+from shared.tables.feed import Change, Feed
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore
+from shared.topology.topics import Table, Topic, Topology
 
 LONGEST = 10_000  # chain of records that one leads to
 

@@ -18,14 +18,14 @@ from typing import Any, Generic
 
 from pydantic_core import to_json
 
-from shared.es.decider import Decider, fold
-from shared.es.envelope import C, E, EventEnvelope
-from shared.es.errors import DomainError
-from shared.es.ids import derived_id
-from shared.es.row import S
-from shared.read_model import ReadModel
-from shared.testing.checks import check_message, check_unchanged, next_state
-from shared.topology import Table
+from shared.domain.decider import Decider, fold
+from shared.domain.envelope import C, E, EventEnvelope
+from shared.domain.errors import DomainError
+from shared.domain.ids import derived_id
+from shared.domain.row import S
+from shared.testing.sentences import check_message, check_unchanged, next_state
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

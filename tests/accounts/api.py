@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel
 
-from shared.es.personal import Personal
-from shared.es.row import Row
+from shared.domain.personal import Personal
+from shared.domain.row import Row
 from shared.http import commands, history, lists
 from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers

@@ -3,7 +3,7 @@
 faust -A tests.accounts.app worker
 """
 
-from shared.worker import service_app
+from shared.service import service_app
 from tests.accounts.api import routes
 from tests.accounts.processors import PROCESSORS
 from tests.accounts.topology import TOPOLOGY

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from shared.es.ids import AGGREGATE_ID_MAX_BYTES
+from shared.domain.ids import AGGREGATE_ID_MAX_BYTES
 from tests.accounts.topology import TOPOLOGY
 from tests.api.client import Client
 from tests.queries.cluster import keys_in

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.checkout import found_services
 from shared.kafka.producer import MAX_UNANSWERED_BYTES
-from shared.kafka.provision import load_topologies
-from shared.streams.store import WRITE_BUFFER_BYTES
+from shared.operations.provision import load_topologies
+from shared.runtime.checkout import found_services
+from shared.tables.store import WRITE_BUFFER_BYTES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"

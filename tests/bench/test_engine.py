@@ -22,8 +22,8 @@ from bench.sides.engine import RawCodec, processor, routes
 from bench.speed import Load, engine
 from bench.topology import engine_topology
 from shared.dev.stages import StageFailed
+from shared.engine.wiring import wired
 from shared.http.api import create_api
-from shared.streams.wiring import wired
 from shared.testing.node import MemoryNode
 
 WHAT = ("engine", "decide", "restore", "http", "growth", "scale", "parts")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.kafka.embedded import EmbeddedKafka
+from shared.dev.embedded import EmbeddedKafka
 
 
 @pytest.fixture(scope="session")

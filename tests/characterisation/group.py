@@ -18,9 +18,9 @@ from confluent_kafka import Producer
 from shared.dev.worker import Worker
 from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Table, Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Table, Topic, Topology
 from tests.faults.log import read_whole
 from tests.waiting import eventually
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from shared.checkout import found_services
+from shared.runtime.checkout import found_services
 from tests.compose.conftest import Projects
 from tests.compose.project import Project, eventually
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from shared.kafka.mirror import mirrored_topics
-from shared.kafka.provision import load_topologies
+from shared.operations.mirror import mirrored_topics
+from shared.operations.provision import load_topologies
 from tests.compose.conftest import Projects, ports
 from tests.compose.project import Project, eventually
 from tests.shop.market import read

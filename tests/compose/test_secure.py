@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.checkout import found_services
 from shared.dev.secured import make_secrets
+from shared.runtime.checkout import found_services
 from tests.compose.conftest import Projects
 from tests.compose.project import ROOT, Project
 

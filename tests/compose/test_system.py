@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from services.accounts.topology import ACCOUNTS, TOPOLOGY
-from shared.checkout import found_services
 from shared.kafka.producer import producer_config
+from shared.runtime.checkout import found_services
 from tests.compose.conftest import Projects, ports
 from tests.compose.project import ROOT, Project, eventually, get
 

@@ -17,9 +17,9 @@ import pytest
 
 from demo import drill
 from demo.drill import STAGES, Drill
-from shared.child import Child
 from shared.dev.stages import Stage, StageFailed, stage
-from shared.kafka.mirror import Mirror, MirrorFailed
+from shared.operations.mirror import Mirror, MirrorFailed
+from shared.runtime.child import Child
 
 FEW = 300
 

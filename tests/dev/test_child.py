@@ -8,7 +8,7 @@ from tests.waiting import eventually
 PARENT = """
 import sys, time
 from pathlib import Path
-from shared.child import Child
+from shared.runtime.child import Child
 stubborn = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"]
 print(Child(stubborn, Path(sys.argv[1]), grace_s=1).pid, flush=True)
 time.sleep(60)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 import structlog
 
-from shared.logs import configure_logging
-from shared.settings import Settings
+from shared.runtime.logs import configure_logging
+from shared.runtime.settings import Settings
 
 
 @pytest.fixture(autouse=True)

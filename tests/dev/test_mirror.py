@@ -13,9 +13,9 @@ import pytest
 MIRROR = """
 import sys
 from pathlib import Path
-from shared.child import Child
+from shared.runtime.child import Child
 from shared.dev import cli
-from shared.kafka.mirror import Mirror
+from shared.operations.mirror import Mirror
 from tests.waiting import eventually
 
 def start(mirror):

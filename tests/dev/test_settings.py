@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from shared.dev.authority import Authority
-from shared.settings import DEV_PEER_SECRET, Principal, Settings, SettingsError, load_settings
+from shared.runtime.settings import DEV_PEER_SECRET, Principal, Settings, SettingsError, load_settings
 
 SAFE = {
     "ONEFOLD_ENV": "prod",

@@ -8,9 +8,9 @@ import pytest
 from shared.dev.processes import children
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
-from shared.kafka.provision import found_topics
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import found_topics
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 TOPOLOGY = Topology("ready", (Topic("ready.commands.v1"),), partitions=2)
 

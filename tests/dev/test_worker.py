@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.checkout import found_services
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, cause_in, free_port
-from shared.settings import Settings
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import Settings
 from tests.waiting import eventually
 
 Command = Callable[[str], list[str]]
@@ -127,7 +127,7 @@ def test_no_other_process_is_given_the_port_of_a_worker_that_does_not_run(new: N
 def worker_of_another_process(tmp_path: Path) -> Iterator[str]:
     """The address of a worker there with the stores of `new`'s, which is not started. At the end the process ends."""
     program = (
-        "import pathlib; from shared.dev.worker import Worker; from shared.settings import Settings\n"
+        "import pathlib; from shared.dev.worker import Worker; from shared.runtime.settings import Settings\n"
         f"settings = Settings(bootstrap='127.0.0.1:1', data_dir=pathlib.Path({str(tmp_path / 'stores')!r}))\n"
         f"print(Worker('ready', '1', settings, pathlib.Path('unused')).url, flush=True); input()"
     )
@@ -185,7 +185,7 @@ def test_a_worker_ends_with_its_parent_even_if_the_parent_is_killed(tmp_path: Pa
 import time
 from pathlib import Path
 from shared.dev.worker import Worker
-from shared.settings import Settings
+from shared.runtime.settings import Settings
 log = Path({str(tmp_path / "worker.log")!r})
 worker = Worker("ready", "1", Settings(), log, lambda _: {fake_command("ready")})
 worker.start()

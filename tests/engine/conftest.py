@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.streams import engine
+from shared.engine import engine
 
 
 @pytest.fixture

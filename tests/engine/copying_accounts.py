@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from shared.streams.processors import Aggregate, Rekey
-from shared.topology import Topic
-from shared.worker import service_app
+from shared.engine.processors import Aggregate, Rekey
+from shared.service import service_app
+from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY

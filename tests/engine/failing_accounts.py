@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from shared.streams.processors import Aggregate
-from shared.worker import service_app
+from shared.engine.processors import Aggregate
+from shared.service import service_app
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import AccountCommand, Charge
 from tests.accounts.domain.decide import DECIDER

@@ -1,9 +1,9 @@
 """The worker of accounts with a state that grows without a bound: a charge of N cents adds N characters."""
 
-from shared.es.decider import Decider
-from shared.es.state import State
-from shared.streams.processors import Aggregate
-from shared.worker import service_app
+from shared.domain.decider import Decider
+from shared.domain.state import State
+from shared.engine.processors import Aggregate
+from shared.service import service_app
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import AccountCommand, Charge
 from tests.accounts.domain.decide import DECIDER

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
+from shared.engine.processors import Delay
+from shared.engine.sources import Source
 from shared.kafka.reader import ReadRecord
-from shared.streams.processors import Delay
-from shared.streams.sources import Source
-from shared.topology import Topic
+from shared.topology.topics import Topic
 
 TIMERS = Topic("shop.timers.v1")
 DELAY = Delay(source=TIMERS, target=Topic("shop.commands.v1"), delay_s=5.0)

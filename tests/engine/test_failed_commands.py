@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from shared.dev.cli import cli
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.es.row import FAILURES_KEPT
+from shared.domain.row import FAILURES_KEPT
 from shared.kafka.murmur2 import partition_of
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.api.client import Answer, Client

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from shared.es.errors import NotReady
-from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Aggregate
-from shared.streams.store import RowStore, StoreFailed
+from shared.domain.errors import NotReady
+from shared.engine.batch import Batch
+from shared.engine.processors import Aggregate
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore, StoreFailed
 from tests.accounts.domain.commands import OpenAccount
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY

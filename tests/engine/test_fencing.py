@@ -15,15 +15,14 @@ import pytest
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from shared import failpoints
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stack import Stack
+from shared.engine.sources import SourceGone, first_position
 from shared.kafka import offsets as offsets_module
 from shared.kafka import transactions
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
 from shared.kafka.transactions import (
     Record,
     TransactionAborted,
@@ -31,9 +30,10 @@ from shared.kafka.transactions import (
     TransactionRefused,
     group_metadata,
 )
-from shared.positions import Partition
-from shared.settings import Settings
-from shared.streams.sources import SourceGone, first_position
+from shared.operations.provision import provision
+from shared.runtime import failpoints
+from shared.runtime.positions import Partition
+from shared.runtime.settings import Settings
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.log import with_open_transactions
 from tests.queries.cluster import owners

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from shared.positions import Partition
-from shared.streams import engine, guards
-from shared.streams.engine import Engine, WorkCancelled
-from shared.streams.guards import (
+from shared.engine import engine, guards
+from shared.engine.engine import Engine, WorkCancelled
+from shared.engine.guards import (
     LARGE_ROW_BYTES,
     STANDSTILL_S,
     STUCK_S,
@@ -26,6 +25,7 @@ from shared.streams.guards import (
     TopicGuard,
     Watchdog,
 )
+from shared.runtime.positions import Partition
 from tests.engine.test_leaving import DEADLINE_S, Going, Held, Reading, running
 from tests.engine.test_leaving import PLACE as TAKEN
 from tests.engine.test_turns import FACTS

@@ -1,4 +1,4 @@
-"""The private names of Faust and aiokafka that shared/streams/internals.py uses exist and do what it expects."""
+"""The private names of Faust and aiokafka that shared/group/internals.py uses exist and do what it expects."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ from faust.types import TP
 from faust.worker import Worker
 from mode.services import ServiceTask
 
+from shared.engine.processors import Aggregate
+from shared.group import app, internals
 from shared.kafka.transactions import group_metadata
-from shared.settings import Settings, SettingsError
-from shared.streams import app, internals, store
-from shared.streams.processors import Aggregate
+from shared.runtime.settings import Settings, SettingsError
+from shared.tables import store
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 

@@ -10,17 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from shared import indexing
-from shared.es.envelope import EventCodec
-from shared.es.message import Event
-from shared.es.row import Row, RowCodec
+from shared.domain.envelope import EventCodec
+from shared.domain.message import Event
+from shared.domain.row import Row, RowCodec
+from shared.engine.batch import Batch
+from shared.engine.processors import Projection
 from shared.kafka.murmur2 import partition_of
-from shared.parking import Failure
-from shared.read_model import ReadModel
-from shared.streams.batch import ENCODED_AT_ONCE, Batch, Rows
-from shared.streams.processors import Projection
-from shared.streams.store import OFFSET_KEY, ORIGIN_KEY, RowStore
-from shared.topology import Table, Topic
+from shared.parking.parked import Failure
+from shared.tables import indexing
+from shared.tables.rows import ENCODED_AT_ONCE, Rows
+from shared.tables.store import OFFSET_KEY, ORIGIN_KEY, RowStore
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic
 
 PARTITIONS = 8
 FACTS = Topic("shop.events.v1")
@@ -46,8 +47,7 @@ COUNT = Projection(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RowStore]:
-    nobody = cast(Any, SimpleNamespace())
-    store = RowStore(tmp_path, VIEW.indexes, "rocksdb://", nobody, nobody, table_name=VIEW.name)
+    store = RowStore(tmp_path, VIEW.name, VIEW.indexes)
     yield store
     for partition in range(PARTITIONS):
         store.close(partition)

@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.es.envelope import EventCodec, EventEnvelope
-from shared.es.message import Event
-from shared.es.row import RowCodec
-from shared.es.state import State
+from shared.domain.envelope import EventCodec, EventEnvelope
+from shared.domain.message import Event
+from shared.domain.row import RowCodec
+from shared.domain.state import State
+from shared.engine.processors import Projection
 from shared.kafka.transactions import Record, RecordTooLarge
-from shared.parking import PARKED_CODEC
-from shared.positions import Partition
-from shared.read_model import ReadModel
-from shared.streams.processors import Projection
-from shared.topology import Table, Topic, Topology
+from shared.parking.parked import PARKED_CODEC
+from shared.runtime.positions import Partition
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
 from tests.faults.simulated import Broker
 

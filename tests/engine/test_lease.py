@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.streams.lease import Lease
+from shared.engine.lease import Lease
 
 LENGTH_S = 10.0
 

@@ -12,12 +12,12 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
+from shared.engine.answers import Waiting
+from shared.engine.engine import Assignment, Engine
+from shared.engine.sources import SourceGone, first_position
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import TransactionAborted
-from shared.positions import Partition
-from shared.streams.engine import Assignment, Engine
-from shared.streams.sources import SourceGone, first_position
-from shared.streams.waiting import Waiting
+from shared.runtime.positions import Partition
 from tests.engine.test_turns import FACTS, SHOP, Noting
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from aiokafka import TopicPartition
 
+from shared.engine.engine import Assignment, Engine
+from shared.engine.guards import STANDSTILL_S, Watchdog
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import Record
-from shared.positions import Partition
-from shared.streams.engine import Assignment, Engine
-from shared.streams.guards import STANDSTILL_S, Watchdog
-from shared.topology import Topic, Topology
+from shared.runtime.positions import Partition
+from shared.topology.topics import Topic, Topology
 from tests.engine.test_turns import Noting
 from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from shared.dev.stack import Stack
-from shared.kafka.provision import TopicsMissing
-from shared.streams.app import WorkerApp
-from shared.streams.processors import Aggregate, Rekey
-from shared.topology import Topic
+from shared.engine.processors import Aggregate, Rekey
+from shared.group.app import WorkerApp
+from shared.operations.provision import TopicsMissing
+from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY

@@ -9,7 +9,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.kafka.provision import provision
+from shared.operations.provision import provision
 from tests.conftest import accounts_stack
 from tests.faults import broken
 from tests.waiting import eventually

@@ -15,13 +15,10 @@ import pytest
 from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
-from shared.es.row import Row
-from shared.kafka.murmur2 import partition_of
-from shared.parking import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
-from shared.read_model import ReadModel
-from shared.streams.engine import Assignment, Engine
-from shared.streams.processors import Aggregate, Delay, Processor, Projection, Rekey
-from shared.streams.versions import (
+from shared.domain.row import Row
+from shared.engine.engine import Assignment, Engine
+from shared.engine.processors import Aggregate, Delay, Processor, Projection, Rekey
+from shared.engine.versions import (
     MixedReleases,
     NotRebuilt,
     PositionsForgotten,
@@ -29,8 +26,11 @@ from shared.streams.versions import (
     TableChanged,
     TopicMadeAgain,
 )
-from shared.streams.wiring import wired
-from shared.topology import Table, Topic, Topology
+from shared.engine.wiring import wired
+from shared.kafka.murmur2 import partition_of
+from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS

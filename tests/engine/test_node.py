@@ -15,16 +15,16 @@ import pytest
 from aiokafka import TopicPartition
 from confluent_kafka import KafkaError
 
-from shared.clock import elapsed_s
+from shared.engine import engine as engine_module
+from shared.engine.engine import LAG_OF_S, Assignment, Engine
+from shared.group import node as node_module
+from shared.group.node import LOG_READERS, WorkerNode
 from shared.kafka.producer import ProducerFailed
-from shared.positions import Partition
-from shared.settings import Settings
-from shared.streams import engine as engine_module
-from shared.streams import node as node_module
-from shared.streams.engine import LAG_OF_S, Assignment, Engine
-from shared.streams.node import LOG_READERS, WorkerNode
-from shared.streams.replicas import Replica
-from shared.topology import Topology
+from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Partition
+from shared.runtime.settings import Settings
+from shared.tables.replicas import Replica
+from shared.topology.topics import Topology
 from tests.faults.simulated import Broker, FakeReader, FakeStore
 
 SHOP = Topology("shop", ())

@@ -15,9 +15,9 @@ from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.spans import read_all
-from shared.kafka.wishes import wishes
-from shared.parking import Wish
-from shared.streams.parking import PAGE_RECORDS
+from shared.parking.parked import Wish
+from shared.parking.parking import PAGE_RECORDS
+from shared.parking.requests import wishes
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.engine.parked import ask, await_letter, letter, release, send
 from tests.faults.load import command

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from shared.kafka.murmur2 import partition_of
-from shared.positions import Committed
+from shared.runtime.positions import Committed
 from tests.accounts.topology import COMMANDS, EVENTS
 from tests.engine.test_next_version import AGGREGATE, COPYING, NEXT, OPEN, ROWS_ONLY, TOPICS, Worker
 from tests.faults.load import command

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from shared.dev.stack import Stack
 from shared.kafka.access import client_config
 from shared.kafka.murmur2 import partition_of
-from shared.topology import Topic
+from shared.topology.topics import Topic
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.api.client import Answer, Client
 from tests.conftest import accounts_stack, variant_of_accounts

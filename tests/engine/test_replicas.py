@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
+from shared.engine.engine import Assignment, Engine
+from shared.engine.processors import Aggregate
 from shared.kafka.transactions import TransactionAborted
-from shared.streams.engine import Assignment, Engine
-from shared.streams.processors import Aggregate
-from shared.streams.replicas import Replicas
-from shared.streams.store import StoreFailed
-from shared.topology import Topology
+from shared.tables.replicas import Replicas
+from shared.tables.store import StoreFailed
+from shared.topology.topics import Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot, membership

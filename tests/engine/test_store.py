@@ -12,18 +12,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from rocksdict import WriteBatch
 
-from shared import indexing
-from shared.es.errors import NotReady
-from shared.es.state import State
-from shared.streams import store as store_module
-from shared.streams.store import ORIGIN_KEY, RowStore, StoreFailed
-from shared.topology import HOUR_MS, KEPT_FOR_EVER
+from shared.domain.errors import NotReady
+from shared.domain.state import State
+from shared.tables import indexing
+from shared.tables import store as store_module
+from shared.tables.store import ORIGIN_KEY, RowStore, StoreFailed
+from shared.topology.topics import HOUR_MS, KEPT_FOR_EVER
 from tests.accounts.app import app
 from tests.accounts.domain.state import Account
 from tests.accounts.topology import ACCOUNTS
@@ -217,7 +216,7 @@ def test_a_store_that_another_process_has_open_is_left_alone(store: RowStore, tm
     store.apply(0, dict(ROWS), 41)
     rival = f"""
 import pathlib
-from shared.streams import store
+from shared.tables import store
 from tests.engine.test_store import CHANGELOG_ID, _store
 store.RELEASE_S = 0.0
 _store(pathlib.Path({str(tmp_path)!r})).open(0, CHANGELOG_ID)
@@ -336,9 +335,7 @@ def _after_compaction(store: RowStore, key: bytes) -> bytes | None:
 
 
 def _store(folder: Path, *indexes: str, state_type: Any = Any, stored_ms: int = KEPT_FOR_EVER) -> RowStore:
-    nobody = cast(Any, SimpleNamespace())
-    kinds: Any = {"state_type": state_type, "stored_ms": stored_ms}
-    return RowStore(folder, indexes, "rocksdb://", nobody, nobody, table_name="accounts", **kinds)
+    return RowStore(folder, "accounts", indexes, state_type=state_type, stored_ms=stored_ms)
 
 
 def _filled_and_closed(store: RowStore) -> None:

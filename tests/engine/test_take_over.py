@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from shared.engine.wiring import wired
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Position
-from shared.kafka.provision import TopologyMismatch
-from shared.positions import Partition
-from shared.streams.wiring import wired
+from shared.operations.provision import TopologyMismatch
+from shared.runtime.positions import Partition
 from tests.accounts.topology import COMMANDS
 from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, NEXT, OPEN, TOPICS, Worker, events
 from tests.faults.load import command

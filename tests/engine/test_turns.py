@@ -14,16 +14,18 @@ from unittest.mock import AsyncMock
 import pytest
 from aiokafka import TopicPartition
 
+from shared.engine import batch as batch_module
+from shared.engine import engine as engine_module
+from shared.engine.batch import Batch
+from shared.engine.engine import SLICE_RECORDS, Assignment, Engine
+from shared.engine.processors import Delay, Processor
+from shared.engine.sources import Source
 from shared.kafka.transactions import Record, TransactionAborted
-from shared.parking import Wish
-from shared.positions import Partition
-from shared.streams import batch as batch_module
-from shared.streams import engine as engine_module
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.engine import SLICE_RECORDS, Assignment, Engine
-from shared.streams.processors import Delay, Processor
-from shared.streams.sources import Source
-from shared.topology import Topic, Topology
+from shared.parking.parked import Wish
+from shared.runtime.positions import Partition
+from shared.tables.rows import Rows
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Topic, Topology
 from tests.faults.simulated import FakeStore
 
 FACTS = Topic("shop.events.v1")

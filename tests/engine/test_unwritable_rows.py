@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from shared.es.decider import Decider
-from shared.es.envelope import EventCodec, EventEnvelope
-from shared.es.message import Command, Event
-from shared.es.row import RowCodec
-from shared.es.state import State
+from shared.domain.decider import Decider
+from shared.domain.envelope import EventCodec, EventEnvelope
+from shared.domain.message import Command, Event
+from shared.domain.row import RowCodec
+from shared.domain.state import State
+from shared.engine.processors import Aggregate, Processor, Projection
 from shared.kafka.murmur2 import partition_of
-from shared.parking import Parked
-from shared.read_model import ReadModel
-from shared.streams.processors import Aggregate, Processor, Projection
-from shared.topology import Table, Topic, Topology
+from shared.parking.parked import Parked
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
 from tests.faults.simulated import Broker
 

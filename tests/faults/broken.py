@@ -26,21 +26,23 @@ from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGrou
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.cli.faust import cli
 
-from shared import failpoints
-from shared.clock import elapsed_s
 from shared.dev.worker import faust_command
+from shared.engine import engine as engine_module
+from shared.engine import guards
+from shared.engine.batch import Batch
+from shared.engine.engine import Engine
+from shared.engine.guards import GapGuard
+from shared.engine.processors import Projection
+from shared.group import internals
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
-from shared.positions import Partition
-from shared.read_model import ReadModel
-from shared.streams import engine as engine_module
-from shared.streams import guards, internals, store
-from shared.streams.batch import Batch
-from shared.streams.engine import Engine
-from shared.streams.guards import GapGuard
-from shared.streams.processors import Projection
-from shared.streams.replicas import Replica, Replicas
-from shared.topology import Table
+from shared.runtime import failpoints
+from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Partition
+from shared.tables import store
+from shared.tables.replicas import Replica, Replicas
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table
 from tests.accounts import processors, topology
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY

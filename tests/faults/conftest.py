@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.checkout import CHECKOUT
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stack import Stack
 from shared.dev.worker import free_port
-from shared.kafka.embedded import EmbeddedKafka
+from shared.runtime.checkout import CHECKOUT
 from tests.conftest import accounts_command, accounts_stack
 from tests.faults.harness import runs
 from tests.faults.proxy import Proxy

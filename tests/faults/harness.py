@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.offsets import Offsets, OffsetsUnknown
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import HttpLoad, Load, new_names
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from shared.es.ids import callers_id
+from shared.domain.ids import callers_id
 from shared.kafka.producer import producer_config
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 from tests.accounts.topology import COMMANDS
 from tests.faults.transfers import Transfers
 

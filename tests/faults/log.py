@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from shared.kafka.brokers import Brokers
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 from tests.waiting import Deadline
 
 DEADLINE_S = 60.0

@@ -22,7 +22,6 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest
 
-from shared.failpoints import STEPS
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import OffsetsUnknown, Position
 from shared.kafka.reader import OffsetGone
@@ -35,8 +34,9 @@ from shared.kafka.transactions import (
     TransactionRefused,
     group_metadata,
 )
-from shared.positions import Partition
-from shared.streams.store import FIRST_KEY, RowStore, StoreFailed
+from shared.runtime.failpoints import STEPS
+from shared.runtime.positions import Partition
+from shared.tables.store import FIRST_KEY, RowStore, StoreFailed
 from tests.faults.log import Read, Records
 
 TRANSACTION_STEPS = STEPS[:4]

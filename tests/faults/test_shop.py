@@ -18,7 +18,7 @@ from services.inventory import topology as inventory
 from services.orders import topology as orders
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.failpoints import STEPS
+from shared.runtime.failpoints import STEPS
 from tests.conftest import WORKER_SETTINGS
 from tests.faults.harness import Log, Violated, Void, get, is_frozen, observe
 from tests.faults.load import Steady, command, new_names

@@ -26,30 +26,30 @@ import pytest
 import structlog
 from aiokafka import TopicPartition
 
-from shared.clock import BrokersClock
-from shared.es.envelope import CommandEnvelope
-from shared.es.message import Event
-from shared.es.outcomes import Get, known
-from shared.es.row import Outcome
+from shared.domain.envelope import CommandEnvelope
+from shared.domain.message import Event
+from shared.domain.outcomes import Get, known
+from shared.domain.row import Outcome
+from shared.engine import batch as batch_module
+from shared.engine import engine as engine_module
+from shared.engine import lease as lease_module
+from shared.engine import processors as processors_module
+from shared.engine.batch import Batch
+from shared.engine.engine import Assignment, Engine
+from shared.engine.guards import GapGuard
+from shared.engine.lease import Lease
+from shared.engine.processors import Aggregate, Delay, Rekey
+from shared.engine.sources import Source, SourceGone
+from shared.engine.versions import TableChanged, VersionGuard
+from shared.group import internals
+from shared.group.app import LEASE_SHARE
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionRefused
-from shared.positions import Partition
-from shared.streams import batch as batch_module
-from shared.streams import engine as engine_module
-from shared.streams import internals
-from shared.streams import lease as lease_module
-from shared.streams import parking as parking_module
-from shared.streams import processors as processors_module
-from shared.streams.app import LEASE_SHARE
-from shared.streams.batch import Batch
-from shared.streams.engine import Assignment, Engine
-from shared.streams.guards import GapGuard
-from shared.streams.lease import Lease
-from shared.streams.processors import Aggregate, Delay, Rekey
-from shared.streams.replicas import Replicas
-from shared.streams.sources import Source, SourceGone
-from shared.streams.store import StoreFailed
-from shared.streams.versions import TableChanged, VersionGuard
-from shared.topology import Topic, Topology, outcomes_of
+from shared.parking import parking as parking_module
+from shared.runtime.clock import BrokersClock
+from shared.runtime.positions import Partition
+from shared.tables.replicas import Replicas
+from shared.tables.store import StoreFailed
+from shared.topology.topics import Topic, Topology, outcomes_of
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
 from tests.accounts.domain.upcasters import UPCASTERS

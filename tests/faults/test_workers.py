@@ -12,7 +12,7 @@ import pytest
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.failpoints import STEPS
+from shared.runtime.failpoints import STEPS
 from tests.accounts.topology import ACCOUNTS, COMMANDS, TOPOLOGY
 from tests.conftest import accounts_command
 from tests.faults import broken

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.history import EVENTS_A_CHAPTER
+from shared.domain.chapters import EVENTS_A_CHAPTER
 from shared.kafka.murmur2 import partition_of
-from shared.parking import page_id
-from shared.positions import Partition
+from shared.parking.parked import page_id
+from shared.runtime.positions import Partition
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records

@@ -6,11 +6,11 @@ from itertools import count
 import pytest
 from confluent_kafka import Producer
 
-from shared.kafka.embedded import EmbeddedKafka
+from shared.dev.embedded import EmbeddedKafka
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 _NUMBERS = count(1)
 

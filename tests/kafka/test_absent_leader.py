@@ -13,21 +13,21 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 
-from shared.clock import elapsed_s
-from shared.es.errors import NotReady
-from shared.es.row import RowCodec
-from shared.kafka.embedded import EmbeddedKafka
+from shared.dev.embedded import EmbeddedKafka
+from shared.domain.errors import NotReady
+from shared.domain.row import RowCodec
+from shared.engine import retries as wishes_module
+from shared.engine.processors import Aggregate
+from shared.engine.retries import Wishes
+from shared.group.app import WorkerApp
+from shared.kafka import lookup as log_module
+from shared.kafka.lookup import read_at
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.streams import log as log_module
-from shared.streams import wishes as wishes_module
-from shared.streams.app import WorkerApp
-from shared.streams.changes import Changelogs
-from shared.streams.log import read_at
-from shared.streams.processors import Aggregate
-from shared.streams.replicas import Replica
-from shared.streams.wishes import Wishes
+from shared.operations.provision import provision
+from shared.runtime.clock import elapsed_s
+from shared.runtime.settings import Settings
+from shared.tables.replicas import Replica
+from shared.tables.tail import Changelogs
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.faults.proxy import Proxy

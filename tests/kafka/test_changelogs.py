@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from shared.changes import Feed
-from shared.settings import Settings
-from shared.streams import changes as changes_module
-from shared.streams.app import WorkerApp
-from shared.streams.changes import Changelogs
-from shared.streams.internals import LogReader
-from shared.streams.processors import Aggregate
+from shared.engine.processors import Aggregate
+from shared.group.app import WorkerApp
+from shared.group.internals import LogReader
+from shared.runtime.settings import Settings
+from shared.tables import tail as changes_module
+from shared.tables.feed import Feed
+from shared.tables.tail import Changelogs
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from shared.kafka import classes, embedded
-from shared.kafka.embedded import BrokerFailed, EmbeddedKafka
+from shared.dev import classes, embedded
+from shared.dev.embedded import BrokerFailed, EmbeddedKafka
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -139,7 +139,7 @@ def test_a_cluster_of_another_size_is_refused(kafka: EmbeddedKafka) -> None:
 
 ORPHAN = """
 import pathlib, sys
-from shared.kafka.embedded import EmbeddedKafka
+from shared.dev.embedded import EmbeddedKafka
 kafka = EmbeddedKafka(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]))
 kafka.start()
 print("started", flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka.jars import (
+from shared.runtime.jars import (
     KAFKA_JARS,
     MIRROR_JARS,
     REPOSITORY_VARIABLE,
@@ -75,7 +75,7 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("shared.kafka.jars._PAUSE_S", 0.0)
+    monkeypatch.setattr("shared.runtime.jars._PAUSE_S", 0.0)
     return tmp_path / "cache"
 
 
@@ -195,7 +195,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_jar(repository: Repositor
         [
             sys.executable,
             "-c",
-            "import sys, pathlib, shared.kafka.jars as j; j.fetch_jars(pathlib.Path(sys.argv[1]))",
+            "import sys, pathlib, shared.runtime.jars as j; j.fetch_jars(pathlib.Path(sys.argv[1]))",
             pins,
         ],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka import java
-from shared.kafka.java import Java, JavaUnavailable, find_java
+from shared.runtime import java
+from shared.runtime.java import Java, JavaUnavailable, find_java
 
 
 @pytest.fixture(autouse=True)

@@ -13,17 +13,17 @@ from aiokafka import TopicPartition
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shared import failpoints
-from shared.clock import elapsed_s
+from shared.dev.embedded import EmbeddedKafka
+from shared.group.app import WorkerApp
 from shared.kafka.brokers import Brokers, BrokersUnavailable
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
-from shared.kafka.provision import provision
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
-from shared.settings import Settings
-from shared.streams.app import WorkerApp
-from shared.streams.replicas import Replica
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime import failpoints
+from shared.runtime.clock import elapsed_s
+from shared.runtime.settings import Settings
+from shared.tables.replicas import Replica
+from shared.topology.topics import Topic, Topology
 from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.long

@@ -10,12 +10,12 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from shared.dev import cli
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stages import StageFailed
-from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.mirror import Mirror
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.mirror import Mirror
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 pytestmark = pytest.mark.broker
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shared.kafka.murmur2 import murmur2, partition_of
 from shared.kafka.producer import CommandProducer, producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 KEYS = st.binary(max_size=80) | st.text(max_size=40).map(str.encode)
 PARTITIONS = 7

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka.embedded import EmbeddedKafka
+from shared.dev.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]

@@ -19,9 +19,9 @@ from shared.kafka.producer import (
     SendUncertain,
     producer_config,
 )
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 COMMANDS = Topic("orders.commands.v1")
 TOPOLOGY = Topology("orders", (COMMANDS,), partitions=4)

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from shared.dev import cli
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
-from shared.kafka import provision as provision_module
-from shared.kafka.provision import (
+from shared.operations import provision as provision_module
+from shared.operations.provision import (
     TIMESTAMPS,
     Difference,
     ProvisionError,
@@ -30,8 +30,8 @@ from shared.kafka.provision import (
     provision,
     require_topics,
 )
-from shared.settings import Settings
-from shared.topology import HOUR_MS, Table, Topic, Topology
+from shared.runtime.settings import Settings
+from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 from tests.waiting import eventually
 
 COMMANDS = Topic("stock.commands.v1")
@@ -136,14 +136,14 @@ def test_services_are_found_by_folder() -> None:
 
 
 def test_a_missing_broker_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.kafka.provision.ANSWER_S", 1.0)
+    monkeypatch.setattr("shared.operations.provision.ANSWER_S", 1.0)
     with pytest.raises(ProvisionError, match=r"no broker answers at 127\.0\.0\.1:1 .*; fix: start the brokers"):
         found_topics(["a"], "127.0.0.1:1")
 
 
 def test_a_worker_does_not_start_on_a_topic_with_another_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
     present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
-    monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
+    monkeypatch.setattr("shared.operations.provision._Topics.present", lambda _: present)
     require_topics(["a"], 8, "127.0.0.1:1")
     with pytest.raises(TopologyMismatch, match="b: partitions is 12, declared as 8; fix: "):
         require_topics(["a", "b"], 8, "127.0.0.1:1")
@@ -153,7 +153,7 @@ def test_a_topic_of_another_service_that_a_worker_writes_to_may_have_another_par
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     present = {"a": SimpleNamespace(partitions=range(8)), "b": SimpleNamespace(partitions=range(12))}
-    monkeypatch.setattr("shared.kafka.provision._Topics.present", lambda _: present)
+    monkeypatch.setattr("shared.operations.provision._Topics.present", lambda _: present)
     require_topics(["a"], 8, "127.0.0.1:1", ["b"])
     with pytest.raises(TopicsMissing, match=r": c; fix: run `provision`"):
         require_topics(["a"], 8, "127.0.0.1:1", ["b", "c"])

@@ -12,10 +12,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from shared import failpoints
+from shared.group.app import REBALANCE_S
 from shared.kafka import transactions
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
 from shared.kafka.transactions import (
     Record,
     TransactionAborted,
@@ -24,9 +23,10 @@ from shared.kafka.transactions import (
     group_metadata,
     producer_id,
 )
-from shared.settings import Settings
-from shared.streams.app import REBALANCE_S
-from shared.topology import Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime import failpoints
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 ROWS = Topic("rows.events.v1")
 COPIES = [Record("shop.copies.v1", b"key", b"copy", partition) for partition in (0, 1) for _ in range(500)]

@@ -20,19 +20,19 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from services.accounts.domain.state import Open
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
-from shared.es.outcomes import OUTCOME_CODEC, key_of, row_of
-from shared.es.row import Outcome, Row
-from shared.es.step import step
+from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
+from shared.domain.row import Outcome, Row
+from shared.domain.step import step
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.parking import PARKED_CODEC, Parked, partition_of_id
-from shared.settings import Settings
-from shared.topology import Table, Topic, Topology
+from shared.operations.provision import provision
+from shared.parking.parked import PARKED_CODEC, Parked, partition_of_id
+from shared.runtime.settings import Settings
+from shared.topology.topics import Table, Topic, Topology
 from tests.conftest import accounts_stack
 from tests.faults.log import read_whole
 

@@ -8,9 +8,11 @@ from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.processors import Aggregate
-from shared.worker import service_app
+from shared.engine.batch import Batch
+from shared.engine.processors import Aggregate
+from shared.service import service_app
+from shared.tables.rows import Rows
+from shared.topology.records import SourceRecord
 
 
 class FirstAccounts(Aggregate):

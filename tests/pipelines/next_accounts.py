@@ -5,8 +5,8 @@ from dataclasses import replace
 from services.accounts.api import routes
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.streams.processors import Aggregate
-from shared.worker import service_app
+from shared.engine.processors import Aggregate
+from shared.service import service_app
 
 NEXT = replace(TOPOLOGY, version=2)
 

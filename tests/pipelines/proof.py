@@ -30,14 +30,14 @@ from services.accounts.domain.commands import AccountCommand
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import Worker, free_port
-from shared.es.decider import fold
-from shared.es.errors import DomainError
+from shared.domain.decider import fold
+from shared.domain.errors import DomainError
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
 from tests.conftest import WORKER_SETTINGS
 from tests.pipelines.conftest import latest, read_records
 from tests.waiting import eventually

@@ -22,9 +22,9 @@ from pipelines.events import HistoryIncomplete, records_below
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.brokers import Brokers
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Table, Topic, Topology
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Table, Topic, Topology
 from tests.pipelines.conftest import PARTITIONS
 
 ANN_AND_BOB = (("ann", OpenAccount()), ("bob", OpenAccount()))

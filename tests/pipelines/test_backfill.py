@@ -35,10 +35,10 @@ from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
-from shared.es.envelope import EventCodec
-from shared.es.message import Event
-from shared.es.personal import Personal
-from shared.es.row import Row
+from shared.domain.envelope import EventCodec
+from shared.domain.message import Event
+from shared.domain.personal import Personal
+from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from tests.pipelines.conftest import FIRST_DAY, latest, read_records
 

@@ -13,7 +13,7 @@ from pipelines.rebuild import _of_aggregate, _of_view
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened
 from services.accounts.domain.state import Open
-from shared.es.row import Row
+from shared.domain.row import Row
 from tests.pipelines.conftest import FIRST_DAY
 
 CODEC = DECIDER.event_codec

@@ -25,18 +25,18 @@ from pipelines.mirrored import MirroredRebuild
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import Worker, faust_command
-from shared.es.ids import callers_id
-from shared.es.outcomes import OUTCOME_CODEC, key_of, row_of
-from shared.es.row import UNKNOWN_BODY, Outcome
+from shared.domain.ids import callers_id
+from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
+from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
-from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 from tests.conftest import WORKER_SETTINGS, accounts_stack
 from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
 from tests.waiting import Deadline

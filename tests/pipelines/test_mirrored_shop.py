@@ -19,12 +19,12 @@ from services.orders.domain.decide import DECIDER
 from services.orders.domain.events import Line, OrderConfirmed, OrderPlaced
 from services.orders.policies import REACTIONS
 from services.orders.topology import TOPOLOGY as ORDERS
-from shared.es.message import Event
+from shared.dev.embedded import EmbeddedKafka
+from shared.domain.message import Event
 from shared.kafka.brokers import Brokers
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.settings import Settings
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
 from tests.pipelines.conftest import read_records
 
 SHOP = (ACCOUNTS, INVENTORY, ORDERS)

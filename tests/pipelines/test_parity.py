@@ -19,7 +19,7 @@ from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount,
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
 from shared.dev.stack import Stack
-from shared.es.decider import fold
+from shared.domain.decider import fold
 from shared.kafka import brokers
 from shared.kafka.brokers import Brokers
 

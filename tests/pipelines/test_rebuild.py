@@ -28,13 +28,13 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker, faust_command
-from shared.es.outcomes import key_of
-from shared.es.row import Outcome
+from shared.domain.outcomes import key_of
+from shared.domain.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
-from shared.kafka.provision import provision
-from shared.parking import NOTE_ID, SUPERSEDED_ID
-from shared.settings import Settings
+from shared.operations.provision import provision
+from shared.parking.parked import NOTE_ID, SUPERSEDED_ID
+from shared.runtime.settings import Settings
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records

@@ -16,10 +16,10 @@ from pipelines.sinks import to_topic
 from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.worker import Worker
-from shared.es.ids import AGGREGATE_ID_MAX_BYTES
+from shared.domain.ids import AGGREGATE_ID_MAX_BYTES
 from shared.kafka.brokers import Brokers
-from shared.kafka.provision import provision
-from shared.settings import Settings
+from shared.operations.provision import provision
+from shared.runtime.settings import Settings
 from tests.pipelines.conftest import read_records
 from tests.waiting import eventually
 

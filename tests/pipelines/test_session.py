@@ -65,7 +65,7 @@ def test_a_checkout_may_have_a_space_in_its_path(monkeypatch: pytest.MonkeyPatch
     assert others == [*session._JVM]
 
 
-@pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/es/state.py", "pipelines/folds.py"])
+@pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/domain/state.py", "pipelines/folds.py"])
 def test_a_changed_file_changes_the_digest_of_the_code(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     digests = []

@@ -16,16 +16,16 @@ from pipelines.catalog import table_in
 from pipelines.rebuild import HistoryBroken, Rebuild
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
-from shared.es.row import Row
+from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import provision
-from shared.kafka.reprocess import HistoryIsCut, Reprocessing
-from shared.kafka.wishes import wishes
-from shared.parking import PAGE_CODE, PARKED_CODEC, Parked, Wish, noted_id, page_id
-from shared.replay import Replay
-from shared.settings import Settings
-from shared.topology import Table, Topic, Topology
+from shared.operations.provision import provision
+from shared.operations.reprocess import HistoryIsCut, Reprocessing
+from shared.parking.parked import PAGE_CODE, PARKED_CODEC, Parked, Wish, noted_id, page_id
+from shared.parking.requests import wishes
+from shared.runtime.settings import Settings
+from shared.topology.replay import Replay
+from shared.topology.topics import Table, Topic, Topology
 from tests.pipelines.charged.projections import Totals
 from tests.pipelines.conftest import FIRST_DAY
 

@@ -18,7 +18,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.http.peers import PEER_HEADER, peer_tokens
 from shared.kafka.murmur2 import partition_of
-from shared.settings import Settings
+from shared.runtime.settings import Settings
 from tests.accounts.topology import TOPOLOGY
 from tests.waiting import Deadline
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.checkout import found_services
 from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE
+from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 
 OURS = {"accounts", "inventory", "orders", "sales"}  # other services may have the names that these tests use

@@ -10,12 +10,12 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
-from shared.checkout import found_services
 from shared.dev import nouns, renaming, scaffold
 from shared.dev.scaffold import new_service
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
 from shared.http.lists import ListQuery
+from shared.runtime.checkout import found_services
 from shared.testing.node import MemoryNode
 from tests.scaffold.checkout import Checkout
 from tests.scaffold.conftest import forget

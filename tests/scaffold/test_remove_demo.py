@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.checkout import found_services
 from shared.dev.remove_demo import plan
 from shared.dev.scaffold import new_service
+from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
 
 HISTORY = ("docs/adr/",)  # decision records stay as they were written

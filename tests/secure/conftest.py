@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from shared.dev.authority import Authority
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import free_port
-from shared.kafka.acls import create_principals, grant
-from shared.kafka.embedded import EmbeddedKafka
-from shared.kafka.provision import load_topologies, provision
-from shared.settings import SCRAM, Principal, Settings
+from shared.operations.acls import create_principals, grant
+from shared.operations.provision import load_topologies, provision
+from shared.runtime.settings import SCRAM, Principal, Settings
 
 HOST = "127.0.0.1"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

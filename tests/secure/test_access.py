@@ -25,16 +25,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from shared.checkout import CHECKOUT
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 from shared.kafka.access import signed_in, spark_options
-from shared.kafka.acls import grant
-from shared.kafka.provision import load_topologies
 from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
 from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
-from shared.settings import Principal, Settings
+from shared.operations.acls import grant
+from shared.operations.provision import load_topologies
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import Principal, Settings
 from tests.secure.conftest import Secured, password_of
 from tests.waiting import Deadline
 

@@ -15,9 +15,9 @@ from services.orders import topology as orders
 from services.orders.processors import processors as orders_processors
 from services.sales import topology as sales
 from services.sales.processors import PROCESSORS as SALES
-from shared.streams.processors import Processor
+from shared.engine.processors import Processor
 from shared.testing.conversation import Said, replayed
-from shared.topology import Table, Topology
+from shared.topology.topics import Table, Topology
 from tests.faults.log import Records, read_all
 from tests.shop.market import said_by_topic
 from tests.waiting import eventually

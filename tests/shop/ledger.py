@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from services.accounts import topology as accounts
 from services.inventory import topology as inventory
 from services.orders import topology as orders
-from shared.positions import Partition
+from shared.runtime.positions import Partition
 from tests.faults.log import Arrived
 
 Message = Mapping[str, Any]

@@ -13,8 +13,8 @@ import httpx
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
-from shared.es.ids import derived_id
-from shared.positions import Partition
+from shared.domain.ids import derived_id
+from shared.runtime.positions import Partition
 from shared.testing.conversation import Said
 from tests.faults.log import Records, read_all, read_whole
 from tests.waiting import Deadline, eventually

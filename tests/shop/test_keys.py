@@ -22,9 +22,9 @@ from services.orders.domain.commands import LineWish, PlaceOrder
 from services.orders.domain.decide import DECIDER as ORDER
 from services.orders.processors import processors as orders_processors
 from services.orders.topology import COMMANDS, TIMERS
-from shared.es.envelope import CommandCodec
-from shared.es.ids import callers_id
-from shared.streams.processors import Aggregate
+from shared.domain.envelope import CommandCodec
+from shared.domain.ids import callers_id
+from shared.engine.processors import Aggregate
 from shared.testing.conversation import Conversation
 from tests.shop.market import Market, story_of
 from tests.waiting import eventually

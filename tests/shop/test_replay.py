@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from shared.streams.processors import Processor
-from shared.topology import Topology
+from shared.engine.processors import Processor
+from shared.topology.topics import Topology
 from tests.shop.books import TABLES, Told, check_ends, check_limits, check_table, dead_letters, difference, settled
 from tests.shop.market import Market, said_by_topic
 

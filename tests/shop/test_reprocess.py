@@ -19,13 +19,13 @@ from services.inventory.domain.views import Level
 from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.stages import StageFailed
-from shared.es.row import Row, RowCodec
+from shared.domain.row import Row, RowCodec
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
-from shared.kafka.provision import load_topologies
+from shared.operations.provision import load_topologies
 from shared.testing.conversation import Said
-from shared.topology import Topic
+from shared.topology.topics import Topic
 from tests.shop.market import Market, read_from
 from tests.waiting import eventually
 

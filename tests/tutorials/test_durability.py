@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from services.accounts.topology import COMMANDS, TOPOLOGY
+from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
-from shared.kafka.embedded import EmbeddedKafka
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer
-from shared.topology import Topic, Topology
+from shared.topology.topics import Topic, Topology
 from tests.conftest import accounts_stack
 from tests.waiting import Deadline
 

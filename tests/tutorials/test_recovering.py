@@ -22,7 +22,7 @@ from services.inventory.topology import EVENTS
 from services.inventory.topology import TOPOLOGY as INVENTORY
 from shared.dev.up import running
 from shared.kafka.offsets import Offsets
-from shared.kafka.provision import load_topologies
+from shared.operations.provision import load_topologies
 from shared.testing.conversation import Said
 from tests.scaffold.conftest import copied
 from tests.shop.market import read

@@ -10,7 +10,7 @@ import pytest
 from pipelines.catalog import UnknownTable, tables_in
 
 TOPOLOGY = """
-from shared.topology import Table, Topic, Topology
+from shared.topology.topics import Table, Topic, Topology
 
 COMMANDS, EVENTS = Topic("shop.commands.v1"), Topic("shop.events.v1")
 TABLES = (Table("shops", source=COMMANDS), Table("levels", source=EVENTS))

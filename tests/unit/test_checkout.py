@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.checkout import found_services
+from shared.runtime.checkout import found_services
 
 
 def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from shared.clock import BrokersClock
+from shared.runtime.clock import BrokersClock
 
 NOW = 1_700_000_000.0
 

@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.es.decider import Decider
-from shared.es.message import Command, Event
-from shared.es.outcomes import OUTCOME_CODEC
-from shared.es.row import FAILURES_KEPT
-from shared.es.state import State
-from shared.parking import PARKED_CODEC, Failure
-from shared.streams.batch import Batch, Refusal, Rows
-from shared.streams.parking import Parking, place_id
-from shared.streams.processors import Aggregate
-from shared.streams.store import RowStore, StoreFailed
+from shared.domain.decider import Decider
+from shared.domain.message import Command, Event
+from shared.domain.outcomes import OUTCOME_CODEC
+from shared.domain.row import FAILURES_KEPT
+from shared.domain.state import State
+from shared.engine.batch import Batch, Refusal
+from shared.engine.processors import Aggregate
+from shared.parking.parked import PARKED_CODEC, Failure
+from shared.parking.parking import Parking, place_id
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore, StoreFailed
 from shared.testing.conversation import Said
-from shared.topology import HOUR_MS, Table, Topic
+from shared.topology.topics import HOUR_MS, Table, Topic
 
 COMMANDS, EVENTS = Topic("tanks.commands.v1"), Topic("tanks.events.v1")
 TANKS = Table("tanks", source=COMMANDS)

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.es.decider import fold
-from shared.es.envelope import EventEnvelope
-from shared.es.errors import BadMessage
-from shared.es.row import Row, RowCodec
-from shared.history import EVENTS_A_CHAPTER, Chapter, continued, number_of
-from shared.policy import Reaction
-from shared.streams.processors import Aggregate, Policy
-from shared.streams.wiring import wired
-from shared.topology import Topic
+from shared.domain.chapters import EVENTS_A_CHAPTER, Chapter, continued, number_of
+from shared.domain.decider import fold
+from shared.domain.envelope import EventEnvelope
+from shared.domain.errors import BadMessage
+from shared.domain.row import Row, RowCodec
+from shared.engine.processors import Aggregate, Policy
+from shared.engine.wiring import wired
+from shared.topology.policy import Reaction
+from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
 from tests.accounts.domain.state import Open

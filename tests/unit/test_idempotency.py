@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.es.ids import callers_id
-from shared.es.outcomes import OUTCOME_CODEC, key_of, recalled
-from shared.es.row import Outcome
-from shared.streams.batch import Batch, Rows
-from shared.streams.processors import Aggregate
-from shared.streams.store import RowStore
+from shared.domain.ids import callers_id
+from shared.domain.outcomes import OUTCOME_CODEC, key_of, recalled
+from shared.domain.row import Outcome
+from shared.engine.batch import Batch
+from shared.engine.processors import Aggregate
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore
 from shared.testing.conversation import Said
-from shared.topology import HOUR_MS, outcomes_of
+from shared.topology.topics import HOUR_MS, outcomes_of
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS

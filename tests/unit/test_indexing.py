@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from services.accounts.domain.decide import DECIDER
-from shared.es.state import State
-from shared.es.times import Day
-from shared.indexing import Indexes, Value, entry, key_of, kinds, place_of, sortable
+from shared.domain.state import State
+from shared.domain.times import Day
+from shared.tables.indexing import Indexes, Value, entry, key_of, kinds, place_of, sortable
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)

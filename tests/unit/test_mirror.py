@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from shared.dev import cli
 from shared.dev.stages import StageFailed
-from shared.kafka.mirror import mirror_properties, mirrored_topics
-from shared.topology import Table, Topic, Topology
+from shared.operations.mirror import mirror_properties, mirrored_topics
+from shared.topology.topics import Table, Topic, Topology
 
 COMMANDS = Topic("books.commands.v1")
 BY_YEAR = Topic("books.by-year.v1")

@@ -12,22 +12,24 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.es.decider import Decider
-from shared.es.envelope import EventCodec
-from shared.es.message import Command, Event
-from shared.es.row import Row
-from shared.parking import PARKED_CODEC, Failure, Parked
-from shared.policy import Reaction
-from shared.read_model import ReadModel
-from shared.streams import parking as parking_module
-from shared.streams import processors
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.parking import Parking
-from shared.streams.processors import Aggregate, Policy, Processor, Projection, Rekey
-from shared.streams.store import RowStore
-from shared.streams.wiring import by_source
+from shared.domain.decider import Decider
+from shared.domain.envelope import EventCodec
+from shared.domain.message import Command, Event
+from shared.domain.row import Row
+from shared.engine import processors
+from shared.engine.batch import Batch
+from shared.engine.processors import Aggregate, Policy, Processor, Projection, Rekey
+from shared.engine.wiring import by_source
+from shared.parking import parking as parking_module
+from shared.parking.parked import PARKED_CODEC, Failure, Parked
+from shared.parking.parking import Parking
+from shared.tables.rows import Rows
+from shared.tables.store import RowStore
 from shared.testing.conversation import Said
-from shared.topology import Table, Topic, Topology
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Table, Topic, Topology
 
 FACTS = Topic("shop.events.v1")
 LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]

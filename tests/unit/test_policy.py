@@ -12,16 +12,16 @@ from typing import Any, get_args
 import pytest
 import structlog
 
-from shared.es.decider import Decider
-from shared.es.envelope import CommandCodec, EventCodec
-from shared.es.message import Command, Event
-from shared.policy import Reaction, Send
-from shared.streams import processors
-from shared.streams.processors import Aggregate, Delay, Policy, Processor
-from shared.streams.wiring import by_source
+from shared.domain.decider import Decider
+from shared.domain.envelope import CommandCodec, EventCodec
+from shared.domain.message import Command, Event
+from shared.engine import processors
+from shared.engine.processors import Aggregate, Delay, Policy, Processor
+from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
-from shared.topology import Table, Topic, Topology
+from shared.topology.policy import Reaction, Send
+from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.checkout import CHECKOUT, found_services
-from shared.es.message import Command, Event, Message
-from shared.policy import Reaction
-from shared.read_model import ReadModel
+from shared.domain.message import Command, Event, Message
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
 
 RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
 

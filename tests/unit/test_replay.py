@@ -2,11 +2,11 @@
 
 import pytest
 
-from shared.policy import Reaction
-from shared.read_model import ReadModel
-from shared.replay import NotReplayable, Replay, replay_of
-from shared.streams.processors import Aggregate, Policy, Projection, Rekey
-from shared.topology import Table, Topic, Topology
+from shared.engine.processors import Aggregate, Policy, Projection, Rekey
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
+from shared.topology.replay import NotReplayable, Replay, replay_of
+from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 

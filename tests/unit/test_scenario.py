@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from shared.es.decider import Decider
-from shared.es.envelope import EventEnvelope
-from shared.es.errors import DomainError
-from shared.es.message import Command, Event, Part
-from shared.es.state import State
-from shared.es.times import Day, Instant
-from shared.read_model import ReadModel
+from shared.domain.decider import Decider
+from shared.domain.envelope import EventEnvelope
+from shared.domain.errors import DomainError
+from shared.domain.message import Command, Event, Part
+from shared.domain.state import State
+from shared.domain.times import Day, Instant
 from shared.testing.scenario import Scenario, ViewScenario, happened, history
-from shared.topology import Table, Topic
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.errors import Overpaid

@@ -12,12 +12,12 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from shared.es.errors import NotReady
-from shared.es.message import Command
-from shared.es.personal import Personal
-from shared.persons import Forgotten, PersonKeys, check_person_keys
-from shared.sealing import MAX_CHARS, Sealer, _Secret
-from shared.settings import Settings, SettingsError
+from shared.domain.errors import NotReady
+from shared.domain.message import Command
+from shared.domain.personal import Personal
+from shared.privacy.persons import Forgotten, PersonKeys, check_person_keys
+from shared.privacy.sealing import MAX_CHARS, Sealer, _Secret
+from shared.runtime.settings import Settings, SettingsError
 from tests.unit.http.test_protection import PROD
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_a_running_process_forgets_within_seconds(
     sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
     assert await sealer.unsealed([sealed]) == [Register(name="Ann")]
     PersonKeys(url).forget("customers:ann")
-    monkeypatch.setattr("shared.sealing.KEPT_S", 0)
+    monkeypatch.setattr("shared.privacy.sealing.KEPT_S", 0)
     assert await sealer.unsealed([sealed]) == [Register()]
 
 
@@ -105,7 +105,7 @@ def test_keys_of_more_than_a_query_can_name_are_found(url: str) -> None:
 
 async def test_many_texts_are_decrypted_beside_the_event_loop(sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
     sealed = [await sealer.sealed(Register(name=each), f"customers:{each}") for each in ("ann", "bob", "cid")]
-    monkeypatch.setattr("shared.sealing.MANY", 2)
+    monkeypatch.setattr("shared.privacy.sealing.MANY", 2)
     threads: list[Thread] = []
     decrypt = _Secret.text
 
@@ -143,7 +143,7 @@ async def test_a_database_that_hangs_takes_no_thread_of_anything_else(
     sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sealed, hangs = await sealer.sealed(Register(name="Ann"), "customers:ann"), Event()
-    monkeypatch.setattr("shared.sealing.ANSWER_S", 0.1)
+    monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 0.1)
     monkeypatch.setattr(PersonKeys, "of", lambda *_: {"customers:ann": None} if hangs.wait(9) else {})
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     try:

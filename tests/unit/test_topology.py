@@ -1,6 +1,6 @@
 import pytest
 
-from shared.topology import HOUR_MS, Table, Topic, Topology
+from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 
 EVENTS = Topic("accounts.events.v1")
 COMMANDS = Topic("accounts.commands.v1")

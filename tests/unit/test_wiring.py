@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shared.checkout import CHECKOUT, found_services
-from shared.es.personal import Personal
-from shared.es.state import State
-from shared.read_model import ReadModel
-from shared.streams.processors import Aggregate, Delay, Projection
-from shared.streams.wiring import wired
-from shared.topology import KEPT_FOR_EVER, Table, Topic, Topology
+from shared.domain.personal import Personal
+from shared.domain.state import State
+from shared.engine.processors import Aggregate, Delay, Projection
+from shared.engine.wiring import wired
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.topology.projection import ReadModel
+from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY

@@ -12,18 +12,29 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
-from shared.es.envelope import EventCodec
-from shared.es.message import Event
-from shared.parking import PARKED_CODEC, Failure, Parked, Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
-from shared.read_model import ReadModel
-from shared.streams import wishes as wishes_module
-from shared.streams.batch import Batch, Rows, SourceRecord
-from shared.streams.parking import Parking
-from shared.streams.processors import Processor, Projection
-from shared.streams.sources import Source
-from shared.streams.wishes import Wishes
+from shared.domain.envelope import EventCodec
+from shared.domain.message import Event
+from shared.engine import retries as wishes_module
+from shared.engine.batch import Batch
+from shared.engine.processors import Processor, Projection
+from shared.engine.retries import Wishes
+from shared.engine.sources import Source
+from shared.parking.parked import (
+    PARKED_CODEC,
+    Failure,
+    Parked,
+    Wish,
+    is_noted_in,
+    noted_id,
+    partition_of_id,
+    processor_of_id,
+)
+from shared.parking.parking import Parking
+from shared.tables.rows import Rows
 from shared.testing.conversation import Said
-from shared.topology import Table, Topic, Topology
+from shared.topology.projection import ReadModel
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Table, Topic, Topology
 from tests.faults.simulated import FakeStore
 
 FACTS = Topic("shop.events.v1")

@@ -1,8 +1,8 @@
 """The commands of an account. An amount may be any 64-bit int here; `decide` refuses one that is out of range."""
 
-from shared.es.ids import Reference
-from shared.es.message import Command, Int64
-from shared.es.personal import Personal
+from shared.domain.ids import Reference
+from shared.domain.message import Command, Int64
+from shared.domain.personal import Personal
 
 
 class OpenAccount(Command):

@@ -17,7 +17,7 @@ DomainError
     └── NotCharged           account.not_charged
 """
 
-from shared.es.errors import DomainError
+from shared.domain.errors import DomainError
 
 
 class AccountError(DomainError):

@@ -1,7 +1,7 @@
 """The events of an account. Amounts are int cents, at least 1; an order's amount may be 0."""
 
-from shared.es.message import Event
-from shared.es.personal import Personal
+from shared.domain.message import Event
+from shared.domain.personal import Personal
 
 
 class AccountOpened(Event):

@@ -17,8 +17,8 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
-from shared.es.personal import Personal
-from shared.es.state import State
+from shared.domain.personal import Personal
+from shared.domain.state import State
 
 
 class Unopened(State):

@@ -1,8 +1,8 @@
 """The commands of an item. A quantity may be any 64-bit int here; `decide` refuses one that is out of range."""
 
-from shared.es.ids import Reference
-from shared.es.message import Command, Int64
-from shared.es.times import Day
+from shared.domain.ids import Reference
+from shared.domain.message import Command, Int64
+from shared.domain.times import Day
 
 
 class ReceiveStock(Command):

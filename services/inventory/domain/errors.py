@@ -11,7 +11,7 @@ DomainError
     └── TooManyReservations    inventory.too_many_reservations
 """
 
-from shared.es.errors import DomainError
+from shared.domain.errors import DomainError
 
 
 class InventoryError(DomainError):

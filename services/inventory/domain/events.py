@@ -1,7 +1,7 @@
 """The events of an item. Quantities are pieces, greater than 0."""
 
-from shared.es.message import Event
-from shared.es.times import Day
+from shared.domain.message import Event
+from shared.domain.times import Day
 
 
 class StockReceived(Event):

@@ -14,8 +14,8 @@ from services.inventory.domain.events import (
     StockReserved,
     StockShipped,
 )
-from shared.es.state import State
-from shared.es.times import Day
+from shared.domain.state import State
+from shared.domain.times import Day
 
 
 class Unlisted(State):

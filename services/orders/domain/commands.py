@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.es.ids import AggregateId
-from shared.es.message import Command, Int64, Part
-from shared.es.times import Instant
+from shared.domain.ids import AggregateId
+from shared.domain.message import Command, Int64, Part
+from shared.domain.times import Instant
 
 
 class LineWish(Part, extra="forbid"):

@@ -12,7 +12,7 @@ DomainError
     └── AmountOutOfRange       order.amount_out_of_range
 """
 
-from shared.es.errors import DomainError
+from shared.domain.errors import DomainError
 
 
 class OrderError(DomainError):

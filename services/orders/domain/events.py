@@ -1,7 +1,7 @@
 """The events of an order. Each carries what the policies need, because policies keep no state."""
 
-from shared.es.message import Event, Part
-from shared.es.times import Instant
+from shared.domain.message import Event, Part
+from shared.domain.times import Instant
 
 
 class Line(Part):

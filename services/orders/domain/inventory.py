@@ -1,7 +1,7 @@
 """Inventory as orders sees it: the commands that it sends there, and the fields of the answers that it needs."""
 
-from shared.es.message import Command, Event
-from shared.es.times import Day
+from shared.domain.message import Command, Event
+from shared.domain.times import Day
 
 
 class ReserveStock(Command):

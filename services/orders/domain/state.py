@@ -15,8 +15,8 @@ from services.orders.domain.events import (
     OrderRejected,
     ReservationOverdue,
 )
-from shared.es.state import State
-from shared.es.times import Instant
+from shared.domain.state import State
+from shared.domain.times import Instant
 
 
 class Unplaced(State):

@@ -1,8 +1,8 @@
 """Spark's figures, which sales serves unchanged."""
 
 from services.sales.domain.events import Figures
-from shared.es.state import State
-from shared.es.times import Instant
+from shared.domain.state import State
+from shared.domain.times import Instant
 
 
 class Insight(State):

@@ -1,7 +1,7 @@
 """Orders as sales sees it: a confirmed order, and the sums that sales takes from it."""
 
-from shared.es.message import Event, Part
-from shared.es.times import Instant
+from shared.domain.message import Event, Part
+from shared.domain.times import Instant
 
 
 class Line(Part):

@@ -2,8 +2,8 @@
 
 from typing import Self
 
-from shared.es.state import State
-from shared.es.times import Day
+from shared.domain.state import State
+from shared.domain.times import Day
 
 
 class Totals(State):

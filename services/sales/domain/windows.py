@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, time, timedelta
 
 from services.sales.domain.orders import OrderConfirmed
-from shared.es.envelope import EventEnvelope
+from shared.domain.envelope import EventEnvelope
 
 GRACE = timedelta(days=3)
 

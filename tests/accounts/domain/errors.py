@@ -1,6 +1,6 @@
 """Why an account refuses a command."""
 
-from shared.es.errors import DomainError
+from shared.domain.errors import DomainError
 
 
 class UnknownAccount(DomainError):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
 
-from shared.es.personal import Personal
-from shared.es.state import State
+from shared.domain.personal import Personal
+from shared.domain.state import State
 from tests.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened, PaymentReceived
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from services.accounts.domain.events import AccountCharged
 from services.accounts.domain.upcasters import UPCASTERS
-from shared.es.envelope import EventEnvelope
-from shared.es.state import State
-from shared.read_model import ReadModel
+from shared.domain.envelope import EventEnvelope
+from shared.domain.state import State
+from shared.topology.projection import ReadModel
 from tests.pipelines.charged.topology import TOTALS
 
 

@@ -29,8 +29,8 @@ from services.accounts.domain.events import (
     PaymentReceived,
 )
 from services.accounts.domain.state import Account, Open
-from shared.es.ids import REFERENCE_MAX_BYTES
-from shared.history import EVENTS_A_CHAPTER, Chapter
+from shared.domain.chapters import EVENTS_A_CHAPTER, Chapter
+from shared.domain.ids import REFERENCE_MAX_BYTES
 from shared.testing.scenario import Scenario
 
 given = Scenario(DECIDER)

@@ -24,7 +24,7 @@ from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.worker import is_ready
 from shared.http.client import AsyncClient, Client
-from shared.settings import load_settings
+from shared.runtime.settings import load_settings
 from tests.unit.http.services import api_of, issuer_settings
 
 NOTHING: dict[str, Any] = {"items": [], "cursor": None}

@@ -18,14 +18,14 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from services.accounts.processors import PROCESSORS
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
-from shared.checkout import found_services
 from shared.dev.asyncapi import described, document_of
-from shared.es.envelope import EventEnvelope
-from shared.es.ids import derived_id
-from shared.es.message import Command
-from shared.policy import Reaction, Send
-from shared.streams.processors import Policy
-from shared.topology import Topic
+from shared.domain.envelope import EventEnvelope
+from shared.domain.ids import derived_id
+from shared.domain.message import Command
+from shared.engine.processors import Policy
+from shared.runtime.checkout import found_services
+from shared.topology.policy import Reaction, Send
+from shared.topology.topics import Topic
 
 SCHEMA = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text())
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from shared.checkout import CHECKOUT
 from shared.dev import checks
 from shared.dev.checks import pytest_arguments
+from shared.runtime.checkout import CHECKOUT
 
 
 @pytest.mark.parametrize(

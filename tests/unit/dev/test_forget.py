@@ -12,8 +12,8 @@ from shared.dev import up as stays
 from shared.dev.cli import cli
 from shared.dev.processes import identify
 from shared.dev.up import Record
-from shared.persons import Forgotten, PersonKeys
-from shared.settings import Settings, SettingsError
+from shared.privacy.persons import Forgotten, PersonKeys
+from shared.runtime.settings import Settings, SettingsError
 from tests.unit.http.test_protection import PROD
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shared.checkout import found_services
 from shared.http.metrics import RequestMetrics, StatusCollector
-from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.runtime.checkout import found_services
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OF_THE_SCRAPE = {"service", "instance"}

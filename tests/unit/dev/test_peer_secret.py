@@ -11,7 +11,7 @@ import pytest
 
 import dev
 from shared.dev.peer_secret import with_peer_secret
-from shared.settings import DEV_PEER_SECRET, load_settings
+from shared.runtime.settings import DEV_PEER_SECRET, load_settings
 
 FILE = "ONEFOLD_PEER_SECRET_FILE"
 

@@ -16,14 +16,14 @@ from confluent_kafka.admin import AclOperation
 from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
-from shared.checkout import CHECKOUT, found_services
 from shared.dev import cli
 from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
 from shared.dev.stages import StageFailed
-from shared.kafka.acls import rules_of
-from shared.settings import load_settings
+from shared.operations.acls import rules_of
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.settings import load_settings
 
 
 def test_existing_secrets_stay_and_a_new_service_gets_its_own_password(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from shared.dev.asking import Silent
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.status import Line, next_loss
-from shared.kafka.provision import ProvisionError
-from shared.settings import Settings
-from shared.topology import Topic, Topology
+from shared.operations.provision import ProvisionError
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topic, Topology
 
 CLUSTER = Settings(replication=3, min_isr=2)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared.dev.variables import variables
-from shared.settings import PREFIX, Settings
+from shared.runtime.settings import PREFIX, Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "deployment.md"
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from shared.engine.processors import Aggregate
 from shared.http.api import create_api
-from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from shared.checkout import found_services
 from shared.dev.issuer import DevIssuer
 from shared.http.api import create_api
-from shared.settings import PREFIX, Settings
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import PREFIX, Settings
 from shared.testing.node import MemoryNode
 
 SERVICES = found_services()

@@ -17,16 +17,16 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.types import Message
 
-from shared import sealing
 from shared.dev.issuer import DevIssuer
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
+from shared.engine.processors import Aggregate
 from shared.http.api import Routes, create_api
 from shared.http.changes import change_routes, format_id, parse_id
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.persons import PersonKeys
-from shared.settings import Settings
-from shared.streams.processors import Aggregate
+from shared.privacy import sealing
+from shared.privacy.persons import PersonKeys
+from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.api import account_view, routes
 from tests.accounts.domain.decide import DECIDER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.http.cluster import assemble
-from shared.status import ReplicaStatus, SourceStatus, Status
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status
 
 A, B, C = "http://a", "http://b", "http://c"
 

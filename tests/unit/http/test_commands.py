@@ -14,15 +14,15 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from shared.clock import brokers_clock
 from shared.dev.issuer import DevIssuer
+from shared.engine.processors import Aggregate
 from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
-from shared.policy import Reaction, Send
-from shared.streams.processors import Aggregate
+from shared.runtime.clock import brokers_clock
 from shared.testing import node as node_module
 from shared.testing.node import MemoryNode
+from shared.topology.policy import Reaction, Send
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import Charge
 from tests.accounts.domain.decide import DECIDER

@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.history import EVENTS_A_CHAPTER, key_of
+from shared.domain.chapters import EVENTS_A_CHAPTER, key_of
+from shared.engine.processors import Aggregate
 from shared.http.api import create_api
 from shared.http.history import History
 from shared.http.peers import Peers
-from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from tests.accounts.api import account_view, routes
 from tests.accounts.domain.decide import DECIDER

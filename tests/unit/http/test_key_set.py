@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from shared.dev.issuer import DevIssuer
 from shared.http import auth
-from shared.settings import DEV_ISSUER, Settings
+from shared.runtime.settings import DEV_ISSUER, Settings
 from tests.unit.http.services import PEER_SECRET, api_of, client_of
 
 pytestmark = pytest.mark.anyio

@@ -17,23 +17,23 @@ import pytest
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from shared.es.envelope import EventCodec, EventEnvelope
-from shared.es.message import Event
-from shared.es.row import Row
-from shared.es.state import State
-from shared.es.times import Day, Instant
+from shared.domain.envelope import EventCodec, EventEnvelope
+from shared.domain.message import Event
+from shared.domain.row import Row
+from shared.domain.state import State
+from shared.domain.times import Day, Instant
+from shared.engine.processors import Aggregate, Projection
 from shared.http import lists as lists_module
 from shared.http.api import Routes, create_api
 from shared.http.lists import EXAMINED, UNMET, ListQuery, Lists
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.indexing import entry
-from shared.read_model import ReadModel
-from shared.settings import Settings
-from shared.streams.processors import Aggregate, Projection
+from shared.runtime.settings import Settings
+from shared.tables.indexing import entry
 from shared.testing.node import MemoryNode
 from shared.testing.scenario import happened
-from shared.topology import Table, Topic, Topology
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.state import Closed, Open, Unopened

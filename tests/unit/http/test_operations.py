@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
-from shared.topology import Topology
+from shared.topology.topics import Topology
 from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio

@@ -18,13 +18,13 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from shared.dev.issuer import DevIssuer
+from shared.engine.processors import Aggregate
 from shared.http.api import create_api
 from shared.http.auth import Authority
 from shared.http.peers import TOKEN_S, AllowedPeers, PeerTokens, peer_tokens
-from shared.settings import Settings
-from shared.streams.processors import Aggregate
+from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
-from shared.topology import Table
+from shared.topology.topics import Table
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY

@@ -11,17 +11,17 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from shared import sealing
-from shared.es.errors import NotReady
-from shared.es.row import Row
+from shared.domain.errors import NotReady
+from shared.domain.row import Row
 from shared.http.api import create_api
 from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists
 from shared.http.node import Present
 from shared.http.peers import Peers
 from shared.http.queries import Queries
-from shared.persons import PersonKeys, url_of
-from shared.settings import Settings, SettingsError
+from shared.privacy import sealing
+from shared.privacy.persons import PersonKeys, url_of
+from shared.runtime.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
 from tests.accounts.api import AccountView, account_view, routes
 from tests.accounts.domain.state import Account, Open

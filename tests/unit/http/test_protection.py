@@ -15,9 +15,10 @@ from sqlalchemy.dialects import registry
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.dev.issuer import DevIssuer
-from shared.es.decider import Decider
-from shared.es.message import Command, Event
-from shared.es.state import State
+from shared.domain.decider import Decider
+from shared.domain.message import Command, Event
+from shared.domain.state import State
+from shared.engine.processors import Aggregate
 from shared.http import limits
 from shared.http.api import create_api
 from shared.http.commands import Commands, Headers
@@ -26,10 +27,9 @@ from shared.http.limits import BodyLimit, Buckets, HeldBytes, TimeLimit
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
-from shared.settings import DEV_PEER_SECRET, Settings
-from shared.streams.processors import Aggregate
+from shared.runtime.settings import DEV_PEER_SECRET, Settings
 from shared.testing.node import MemoryNode
-from shared.topology import Table, Topic, Topology
+from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from shared.es.row import Row
-from shared.es.times import Instant
+from shared.domain.row import Row
+from shared.domain.times import Instant
 from shared.http.api import create_api
 from shared.http.lists import ListQuery, Lists
 from shared.http.node import Node

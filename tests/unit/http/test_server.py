@@ -17,14 +17,14 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from shared.checkout import CHECKOUT
 from shared.dev.worker import free_port
 from shared.http import limits
 from shared.http import server as server_module
 from shared.http.api import create_api
 from shared.http.health import PROBES
 from shared.http.server import HttpServer
-from shared.settings import Settings, SettingsError
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
 from tests.accounts.topology import TOPOLOGY

@@ -11,7 +11,7 @@ import pytest
 from fastapi.dependencies.models import Dependant
 
 from shared.http.peers import Peers
-from shared.settings import Settings
+from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.unit.http.services import SERVICES
 

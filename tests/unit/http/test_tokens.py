@@ -22,17 +22,17 @@ from fastapi import APIRouter, FastAPI, Header, Query, Request, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 
-from shared.clock import BrokersClock, elapsed_s
 from shared.dev.issuer import KEY_ID, DevIssuer
-from shared.es.errors import NotReady
+from shared.domain.errors import NotReady
 from shared.http import auth
 from shared.http.api import create_api
-from shared.http.errors import Unauthenticated
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
-from shared.settings import DEV_ISSUER, Settings
+from shared.http.refusals import Unauthenticated
+from shared.runtime.clock import BrokersClock, elapsed_s
+from shared.runtime.settings import DEV_ISSUER, Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.topology import TOPOLOGY
 from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings

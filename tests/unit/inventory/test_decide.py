@@ -22,7 +22,7 @@ from services.inventory.domain.events import (
     StockShipped,
 )
 from services.inventory.domain.state import Listed
-from shared.es.ids import REFERENCE_MAX_BYTES
+from shared.domain.ids import REFERENCE_MAX_BYTES
 from shared.testing.scenario import Scenario
 
 given = Scenario(DECIDER)

@@ -29,7 +29,7 @@ from services.orders.domain.decide import DECIDER as ORDER
 from services.orders.domain.state import Cancelled, Confirmed, Placed, Rejected
 from services.orders.processors import processors as orders_processors
 from services.orders.topology import COMMANDS, EVENTS, TIMERS
-from shared.streams.processors import Aggregate
+from shared.engine.processors import Aggregate
 from shared.testing.conversation import Conversation, Turn
 
 AT = datetime(1998, 3, 1, 12, tzinfo=UTC)

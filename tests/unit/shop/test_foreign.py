@@ -1,6 +1,6 @@
 """The check of re-declared messages has something to check."""
 
-from shared.es.message import Command, Event
+from shared.domain.message import Command, Event
 from tests.unit.test_redeclared import FOREIGN
 
 

@@ -14,8 +14,8 @@ from services.orders.api import routes
 from services.orders.domain.decide import DECIDER
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
+from shared.engine.processors import Aggregate
 from shared.http.api import create_api
-from shared.streams.processors import Aggregate
 from shared.testing.node import MemoryNode
 from tests.unit.http.services import client_of, issuer_settings
 from tests.unit.http.test_changes import Api

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from services.sales import topology as sales
-from shared.kafka.provision import ProvisionError, load_topologies
+from shared.operations.provision import ProvisionError, load_topologies
 
 
 @pytest.mark.parametrize("partitions", [4, 16])

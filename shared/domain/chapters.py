@@ -1,0 +1,81 @@
+"""Where in the log the events of each aggregate are, and the states around them: a table of chapters. Pure.
+
+A chapter has at most EVENTS_A_CHAPTER events. So to read an event, or the state at any sequence or time, takes a few
+look-ups and the records of one chapter, however long the aggregate's history and the log are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.domain.decider import Decider
+from shared.domain.envelope import EventEnvelope
+from shared.domain.errors import BadMessage, OnefoldError
+from shared.domain.row import S
+from shared.domain.times import Instant
+
+EVENTS_A_CHAPTER = 50
+
+
+class LogBegins(OnefoldError):
+    """The log no longer has the records before `offset`."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the log begins at offset {offset}")
+        self.offset = offset
+
+
+class Chapter(BaseModel, Generic[S]):
+    """Consecutive events of one aggregate, from its event number `first`.
+
+    offsets: of each event in the log. latest: the greatest `occurred_at` in the history up to the last of them.
+    before, after: the states; None where the beginning of the history was never read because the log lacked it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    first: int
+    offsets: tuple[int, ...]
+    latest: Instant
+    before: S | None
+    after: S | None
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.offsets) - 1
+
+    def between(self, after: int, last: int) -> Sequence[int]:
+        """Offsets of its events after sequence `after`, up to `last`."""
+        return self.offsets[max(0, after + 1 - self.first) : max(0, last + 1 - self.first)]
+
+
+def number_of(sequence: int) -> int:
+    """The number of the chapter that an event is in, from 0."""
+    return (sequence - 1) // EVENTS_A_CHAPTER
+
+
+def key_of(aggregate_id: str, number: int) -> bytes:
+    return f"{aggregate_id} {number}".encode()
+
+
+def continued(
+    chapter: Chapter[Any] | None, event: EventEnvelope[Any], offset: int, decider: Decider[Any, Any, Any]
+) -> Chapter[Any]:
+    """The chapter with `event`. chapter: the one with the event before it; None if there is none.
+
+    Raises BadMessage if `event` is not the next one, TypeError if `evolve` gives None, which means unknown here.
+    """
+    if chapter is None:
+        before, latest = decider.initial if event.sequence == 1 else None, event.occurred_at
+    elif event.sequence != chapter.last + 1:
+        raise BadMessage(f"sequence {event.sequence} follows {chapter.last}")
+    else:
+        before, latest = chapter.after, max(chapter.latest, event.occurred_at)
+    after = None if before is None else decider.evolve(before, event.data)
+    if before is not None and after is None:
+        fix = "give it a phase, such as `class Closed(State)`"
+        raise TypeError(f"evolve gives None after {event.type}, which means unknown in a history; fix: {fix}")
+    if chapter is None or number_of(chapter.last) < number_of(event.sequence):
+        return Chapter(first=event.sequence, offsets=(offset,), latest=latest, before=before, after=after)
+    return chapter.model_copy(update={"offsets": (*chapter.offsets, offset), "latest": latest, "after": after})

@@ -1,0 +1,67 @@
+"""An aggregate as data: its commands, its events, its state, and the functions that connect them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any, Generic, TypeVar
+
+from shared.domain.envelope import C, CommandCodec, E, EventCodec
+from shared.domain.message import check_parts, check_types
+from shared.domain.personal import check_alike
+from shared.domain.row import Row, RowCodec, S
+from shared.domain.upcasting import Upcasters, check_upcasters
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, eq=False)
+class Decider(Generic[C, E, S]):
+    """`decide` and `evolve` are pure, without clock, randomness or I/O: every replay computes the same.
+
+    decide  the events that follow from a command; an empty list means that nothing changes. Raises DomainError.
+    evolve  the state after an event. Total: it never raises and never validates. Changes nothing that it is given:
+            new aggregates share `initial`, of which `frozen` does not freeze a dict or a list.
+    state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
+
+    Raises ValueError for commands or events that `check_types` or `check_parts` refuses, or of which a version cannot
+    be upcast, for a `state` that `check_roundtrip` refuses, or an `initial` that is not read from a row as it was, and
+    for a field that is Personal in one of all these and not in another.
+    """
+
+    decide: Callable[[C, S], Sequence[E]]
+    evolve: Callable[[S, E], S]
+    initial: S
+    commands: tuple[type[C], ...]
+    events: tuple[type[E], ...]
+    state: Any
+    upcasters: Upcasters = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_types(self.commands)
+        check_parts(self.commands)
+        check_types(self.events)
+        check_upcasters((*self.commands, *self.events), self.upcasters)
+        check_alike((*self.commands, *self.events, self.state))
+        self.row_codec.check_initial(self.initial)
+
+    @cached_property
+    def command_codec(self) -> CommandCodec[C]:
+        return CommandCodec(self.commands, self.upcasters)
+
+    @cached_property
+    def event_codec(self) -> EventCodec[E]:
+        return EventCodec(self.events, self.upcasters)
+
+    @cached_property
+    def row_codec(self) -> RowCodec[S]:
+        return RowCodec(self.state)
+
+    @cached_property
+    def initial_row(self) -> Row[S]:
+        """The row of an aggregate that has no events yet."""
+        return Row(sequence=0, state=self.initial, outcomes={}, offset=-1)
+
+
+def fold(evolve: Callable[[S, Fact], S], events: Iterable[Fact], start: S) -> S:
+    """The state after `events`, starting from `start`."""
+    return reduce(evolve, events, start)

@@ -1,0 +1,123 @@
+"""One command, decided once: everything that an engine does to an aggregate, without the engine."""
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import blake2b
+from typing import Any, Generic
+
+from msgspec import Struct, structs
+
+from shared.domain.decider import Decider, fold
+from shared.domain.envelope import C, CommandEnvelope, E
+from shared.domain.errors import DETAIL_MAX_CHARS, DomainError
+from shared.domain.ids import CALLERS, derived_id
+from shared.domain.message import Command
+from shared.domain.row import FAILED, Outcome, Row, S
+
+
+class Step(Struct, Generic[S], frozen=True, gc=False):
+    """The result of a command. events: encoded. repeated: the command was decided before, so the row stays as it is."""
+
+    row: Row[S]
+    events: tuple[bytes, ...]
+    outcome: Outcome
+    repeated: bool
+
+
+def step(
+    decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int, known: Outcome | None = None
+) -> Step[S]:
+    """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events.
+
+    known: the outcome of an earlier record of the same command, unless that is in the row.
+    """
+    digest = fingerprint(command.data)
+    earlier = known or _known_in_row(row, command, digest)
+    if earlier is not None:
+        return Step(row, (), earlier, repeated=True)
+    try:
+        facts = decider.decide(command.data, row.state)
+    except DomainError as refusal:
+        # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable
+        detail = str(refusal)[:DETAIL_MAX_CHARS].encode(errors="replace").decode()
+        outcome = Outcome(command.command_id, row.sequence, refusal.code, detail, digest)
+        return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+    outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
+    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
+    return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
+
+
+def failed(
+    row: Row[S], command: CommandEnvelope[C], offset: int, code: str = FAILED, detail: str | None = None
+) -> Step[S]:
+    """The result of a command that could not be handled: its outcome says so, and it has no other effect."""
+    outcome = Outcome(command.command_id, row.sequence, code, detail, fingerprint(command.data))
+    return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+
+
+def _known_in_row(row: Row[S], command: CommandEnvelope[C], digest: str) -> Outcome | None:
+    """That of a command that failed; in a row of an earlier release, also of one that was decided."""
+    if not row.outcomes and not row.reactions:
+        return None
+    by_policy = command.causation_id is not None
+    known = row.outcome(command.command_id, by_policy=by_policy) or _known_by_key(row, command)
+    # an earlier release let callers use up the ids of policies' commands, which can be worked out
+    if known is None or known.failed or not by_policy or command.command_id in row.reactions or known.is_of(digest):
+        return known
+    return None
+
+
+def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:
+    """An earlier release's outcome of the caller's command, which then had its bare key as its id."""
+    key = command.correlation_id
+    known = row.outcome(key) if command.command_id.startswith(CALLERS) and key in row.outcomes else None
+    return known and structs.replace(known, command_id=command.command_id)
+
+
+def fingerprint(command: Command) -> str:
+    """16 hex digits of the type and every field: tells a repeat from another command with the same id.
+
+    Fields with their default value are left out, so that a release with a new field recognises older commands' repeats;
+    not so the fields of inner models, for in a union a default can be all that tells them apart.
+    """
+    defaults = _defaults(type(command))
+    # most commands have no defaults, and then an empty set would cost a fifth more
+    unsaid = {name for name, default in defaults if _is_same(getattr(command, name), default)} if defaults else None
+    body = command.__pydantic_serializer__.to_json(command, exclude=unsaid)
+    return blake2b(command.TYPE.encode() + body, digest_size=8).hexdigest()
+
+
+@cache
+def _defaults(command: type[Command]) -> Sequence[tuple[str, Any]]:
+    """Names and values, without those that are computed from other fields."""
+    return [
+        (name, field.get_default(call_default_factory=True))
+        for name, field in command.model_fields.items()
+        if not field.is_required() and not field.default_factory_takes_validated_data
+    ]
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Whether they are equal, and not one of them False and the other 0."""
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _encoded(
+    decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
+) -> tuple[bytes, ...]:
+    write = decider.event_codec.write
+    aggregate_id, command_id = command.aggregate_id, command.command_id
+    encoded = [
+        write(
+            fact,
+            # with the sequence: a command that was forgotten is decided again, and what follows is another fact
+            event_id=derived_id(aggregate_id, command_id, str(sequence)),
+            aggregate_id=aggregate_id,
+            sequence=sequence,
+            occurred_at=command.issued_at,
+            correlation_id=command.correlation_id,
+            causation_id=command_id,
+        )
+        for sequence, fact in enumerate(facts, start + 1)
+    ]
+    return tuple(encoded)

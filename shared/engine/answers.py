@@ -1,0 +1,94 @@
+"""Callers that wait for a commit here: for a command's outcome, a change of one row, or any progress at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from shared.engine.batch import Batch
+from shared.runtime.positions import Committed, Partition
+
+
+class Waiting:
+    """Used on one loop."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[tuple[str, str], list[asyncio.Future[Committed]]] = {}
+        self._rows: dict[tuple[str, bytes], set[asyncio.Event]] = {}
+        self._progress = asyncio.Event()
+        self._over = False
+
+    @property
+    def for_rows(self) -> int:
+        """How many reads wait for a row to change."""
+        return sum(map(len, self._rows.values()))
+
+    async def progress(self) -> None:
+        """Returns when a source has advanced, or when partitions move."""
+        await self._progress.wait()
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
+        """Completes when a command with these ids is decided and committed here. Call it before sending the command.
+
+        Raises TimeoutError when the worker stops first.
+        """
+        waiter: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+        if self._over:
+            waiter.set_exception(TimeoutError("the worker stops"))
+        key = (aggregate_id, command_id)
+        self._outcomes.setdefault(key, []).append(waiter)
+        waiter.add_done_callback(lambda _: self._forget(key, waiter))
+        return waiter
+
+    def _forget(self, key: tuple[str, str], waiter: asyncio.Future[Committed]) -> None:
+        waiters = self._outcomes.get(key, [])
+        with suppress(ValueError):
+            waiters.remove(waiter)
+        if not waiters:
+            self._outcomes.pop(key, None)
+
+    @contextmanager
+    def watch(self, changelog: str, key: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
+        changed = asyncio.Event()
+        self._rows.setdefault((changelog, key), set()).add(changed)
+        try:
+            yield changed
+        finally:
+            self._rows[changelog, key].discard(changed)
+            if not self._rows[changelog, key]:
+                del self._rows[changelog, key]
+
+    def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
+        """Answer the callers that wait for `batch`. positions: the last offset it read or wrote, by partition."""
+        self.tell_progress()
+        if self._outcomes:
+            for aggregate_id, outcome in batch.outcomes:
+                for waiter in self._outcomes.get((aggregate_id, outcome.command_id), ()):
+                    if not waiter.done():
+                        waiter.set_result(Committed(outcome, positions))
+        if self._rows:
+            for (changelog, _), rows in batch.rows.items():
+                for key in rows.changed.keys() & {key for topic, key in self._rows if topic == changelog}:
+                    for changed in self._rows[changelog, key]:
+                        changed.set()
+
+    def wake_all(self) -> None:
+        """Wake all that wait for a row or a position: another worker may own it now."""
+        self.tell_progress()
+        for watchers in self._rows.values():
+            for changed in watchers:
+                changed.set()
+
+    def end(self) -> None:
+        """Answer nothing any more: everything that waits fails, or looks again."""
+        self._over = True
+        for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters if not waiter.done()]:
+            waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
+        self.wake_all()
+
+    def tell_progress(self) -> None:
+        """Wake all that wait for a position."""
+        self._progress.set()
+        self._progress = asyncio.Event()

@@ -1,0 +1,413 @@
+"""The pure parts bound to topics: what the engine does with each record of a source topic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from shared.domain.chapters import Chapter, continued, key_of, number_of
+from shared.domain.decider import Decider
+from shared.domain.envelope import CommandEnvelope, EventCodec, EventEnvelope
+from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
+from shared.domain.ids import CALLERS, check_aggregate_id
+from shared.domain.message import Event
+from shared.domain.outcomes import key_of as outcome_key
+from shared.domain.outcomes import known, moved, row_of
+from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row, RowCodec
+from shared.domain.step import Step, failed, fingerprint, step
+from shared.domain.upcasting import Upcasters
+from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
+from shared.parking.parked import Failure
+from shared.parking.parking import Parking
+from shared.tables.rows import Rows
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
+from shared.topology.records import SourceRecord
+from shared.topology.topics import Table, Topic, outcomes_of
+
+log = structlog.get_logger(__name__)
+
+BUG = "processor.failed"
+BEHIND = Failure("behind", "an earlier record of this key is parked")
+
+
+class Processor(ABC):
+    """Handles the records of one source topic. `table` and `codec` are set for those that keep rows, `outcomes` for
+    those that decide commands; the rows of that table are the `outcomes` of their own.
+
+    name: unique in its service and the same in every release: records that it can't handle are parked under this name.
+    repeatable and copies: see shared.topology.replay.Replayable.
+    writes: the topics that it writes to, except dead letters. facts: the one that gets its own events, each in the
+    partition of the record that led to it.
+    """
+
+    name: str
+    source: Topic
+    table: Table | None = None
+    outcomes: Table | None = None
+    codec: Codec[Any] | None = None
+    delay_s: float = 0.0
+    repeatable: bool = False
+    copies: Sequence[Topic] = ()
+    writes: Sequence[Topic] = ()
+    facts: Topic | None = None
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """All that it writes."""
+        return [table for table in (self.table, self.outcomes) if table is not None]
+
+    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
+        """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""
+        for record in records:
+            if parking.holds(self.name, record):
+                parking.park(self.name, record, BEHIND)
+            elif failure := self.attempt(record, rows, batch):
+                batch.bury(record, failure.code, failure.reason)
+                park = parking.park if self.holds_up(failure) else parking.set_aside
+                park(self.name, record, failure)
+
+    def attempt(
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried_ms: int | None = None
+    ) -> Failure | None:
+        """Handle one record, or return why it can't be handled, with nothing changed.
+
+        retried_ms: if it was parked, when an operator asked for another try, by the broker.
+        """
+        if batch.refused and (refusal := self.refusal(record, batch)):
+            return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
+        try:
+            if retried_ms is None:
+                self.handle(record, rows, batch)
+            else:
+                self.retry(record, rows, batch, retried_ms)
+        except UnknownType as unknown:
+            return None if self.passes_over(unknown.message_type) else Failure(unknown.code, unknown.reason)
+        except BadMessage as bad:
+            return Failure(bad.code, bad.reason)
+        except RowUnreadable as unreadable:
+            log.error("a row can't be read, so its key is parked", processor=self.name, reason=str(unreadable))
+            return Failure(unreadable.code, str(unreadable)[:REASON_MAX_CHARS])
+        except WORKER_FAILURES:
+            raise
+        except Exception as bug:
+            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.exception("a record can't be handled: its processor failed", processor=self.name, **place)
+            return Failure(BUG, _told(bug))
+        return None
+
+    def passes_over(self, type_: str) -> bool:
+        """Whether to skip messages of this type, which the processor does not read."""
+        return False
+
+    def refusal(self, record: SourceRecord, batch: Batch) -> Refusal | None:
+        """Why brokers do not take what this record leads to here, if they were asked before."""
+        return batch.refused.get((self.name, record.topic, record.partition, record.offset))
+
+    def holds_up(self, failure: Failure) -> bool:
+        """Whether later records of a key wait for one that failed so, because they were meant to come after it."""
+        return True
+
+    @abstractmethod
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        """All or nothing: raise before the batch is touched."""
+
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
+        """As `handle`, for a record that was parked. asked_ms: see `attempt`."""
+        self.handle(record, rows, batch)
+
+
+def _told(bug: Exception) -> str:
+    """Its type and message, short enough for a letter, and readable whatever is in it."""
+    try:
+        text = f"{type(bug).__name__}: {bug}"
+    except Exception:  # its `__str__` has a bug, too
+        text = type(bug).__name__
+    return text[:REASON_MAX_CHARS].encode(errors="replace").decode()
+
+
+class Listener(Processor):
+    """Reads events of some types and passes over the others.
+
+    own: all types of the source, if this worker itself writes it. Any other type comes from a later release, which may
+    react to it, so the record is parked.
+    """
+
+    own: frozenset[str] | None = None
+
+    def passes_over(self, type_: str) -> bool:
+        return self.own is None or type_ in self.own
+
+
+class Overtaken(BadMessage):
+    """A parked command whose row does not say any more that it failed, so a repeat of it may have taken effect.
+
+    Operator action: discard it. If it never took effect, send it again under a new id.
+    """
+
+    code = "command.overtaken"
+
+
+class Aggregate(Processor):
+    """Commands in; events, the aggregate's row and the command's outcome out.
+
+    A command that fails has changed nothing, so later ones don't wait for it. Its outcome says that it failed, until an
+    operator retries it. Only what a later release may know keeps its place.
+    """
+
+    def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
+        self.name = table.name
+        self.source = table.source
+        self.table = table
+        self.outcomes = outcomes_of(table)
+        self.codec = decider.row_codec
+        self.decider = decider
+        self.events = self.facts = events
+        self.writes = (events,)
+        self._decode = decider.command_codec.decode
+
+    def holds_up(self, failure: Failure) -> bool:
+        return failure.code in (Unknown.code, RowUnreadable.code)
+
+    def attempt(
+        self, record: SourceRecord, rows: Rows | None, batch: Batch, *, retried_ms: int | None = None
+    ) -> Failure | None:
+        failure = super().attempt(record, rows, batch, retried_ms=retried_ms)
+        if failure is None or failure.code not in (BUG, TOO_LARGE):
+            return failure
+        told = failure if failure.code == TOO_LARGE else Failure(FAILED, failure.reason)
+        return self._record(record, rows, batch, told, max(record.timestamp, retried_ms or 0))
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        command, row = self._read(record, rows)
+        if record.offset > row.offset:  # else the row already includes this command
+            self._decide(record, command, row, rows, batch, record.timestamp)
+
+    def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
+        command, row = self._read(record, rows)
+        at = max(record.timestamp, asked_ms)  # its repeats are known from now on, however old it is
+        decided = self._known(command, rows, at)
+        told = decided or row.outcome(command.command_id, by_policy=command.causation_id is not None)
+        if record.offset > row.offset:
+            self._decide(record, command, row, rows, batch, at)
+        elif told is None:
+            raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
+        elif told.failed:  # else a repeat of it was decided
+            self._decide(record, command, row.without(command.command_id), rows, batch, at)
+
+    def _known(self, command: CommandEnvelope[Any], rows: Rows | None, at: int) -> Outcome | None:
+        assert rows is not None
+        assert rows.outcomes is not None
+        assert self.outcomes is not None
+        return known(rows.outcomes.get, command, at, self.outcomes.kept_ms)
+
+    def _read(self, record: SourceRecord, rows: Rows | None) -> tuple[CommandEnvelope[Any], Row[Any]]:
+        assert rows is not None
+        command = self._decode(record.value)
+        key = command.aggregate_id.encode()
+        if record.key != key:
+            raise BadMessage("the record's key is not the aggregate id in its body")
+        return command, rows.get(key) or self.decider.initial_row
+
+    def _decide(
+        self,
+        record: SourceRecord,
+        command: CommandEnvelope[Any],
+        row: Row[Any],
+        rows: Rows | None,
+        batch: Batch,
+        at: int,
+    ) -> None:
+        """at: when it is decided, by the brokers' time in the log."""
+        assert rows is not None
+        key = command.aggregate_id.encode()
+        done = step(self.decider, row, command, max(record.offset, row.offset), self._known(command, rows, at))
+        if not done.repeated:
+            self._put(rows, command, row, done, record.offset, at)
+        elif not done.outcome.is_of(fingerprint(command.data)):
+            self._lost(record, command, done.outcome, batch)
+        for event in done.events:
+            batch.write(self.events.name, key, event, record.partition)
+        batch.outcomes.append((command.aggregate_id, done.outcome))
+
+    def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch, failure: Failure, at: int) -> Failure:
+        """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat.
+
+        at: as in `_decide`.
+        """
+        assert rows is not None
+        detail = failure.reason if failure.code == TOO_LARGE else None  # a bug's words are no caller's
+        try:
+            command, row = self._read(record, rows)
+            done = failed(row, command, max(record.offset, row.offset), failure.code, detail)
+        except WORKER_FAILURES:
+            raise
+        except Exception:  # the bug is in a validator, an upcaster or a serializer
+            return failure
+        refusal = self.refusal(record, batch)
+        if refusal is None or refusal.times == 1:  # else not even the outcome fits the row
+            self._put(rows, command, row, done, record.offset, at)
+        batch.outcomes.append((command.aggregate_id, done.outcome))
+        return failure
+
+    def _put(
+        self, rows: Rows, command: CommandEnvelope[Any], before: Row[Any], done: Step[Any], offset: int, at: int
+    ) -> None:
+        """Write the aggregate's row, and the outcome beside it, except one that failed: that is in the row."""
+        assert rows.outcomes is not None
+        rows.put(command.aggregate_id.encode(), done.row)
+        for key, earlier in moved(before, command.aggregate_id, at, offset):
+            rows.outcomes.put(key, earlier)
+        if not done.outcome.failed:
+            key = outcome_key(command.aggregate_id, command.command_id)
+            rows.outcomes.put(key, row_of(done.outcome, at, offset))
+
+    def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
+        """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""
+        lost = "its id is that of an earlier one with another body"
+        earlier = f"sequence {known.sequence}, {known.code or 'accepted'}"
+        if not command.command_id.startswith(CALLERS):  # theirs get 409, and would fill the topic
+            batch.bury(record, "command.id_reused", f"{lost}: {earlier}")
+        log.warning(
+            f"a command has no effect: {lost}",
+            command=f"{command.aggregate_id}/{command.command_id}",
+            type=command.data.TYPE,
+            correlation_id=command.correlation_id,
+            causation_id=command.causation_id,
+            earlier=earlier,
+        )
+
+
+class Projection(Listener):
+    """Events in; the row under the record's key out."""
+
+    repeatable = True
+
+    def __init__(self, model: ReadModel[Any, Any]) -> None:
+        self.name = model.table.name
+        self.source = model.table.source
+        self.table = model.table
+        self.codec = model.row_codec
+        self._project = model.project
+        self._initial: Row[Any] = Row(0, model.initial, {}, -1)
+        self._decode = model.event_codec.decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        assert rows is not None
+        event = self._decode(record.value)
+        if record.key is None:
+            raise BadMessage("no key")
+        row = rows.get(record.key) or self._initial
+        if record.offset > row.offset:
+            view = self._project(row.state, event, record.key.decode())
+            rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
+
+
+class Chronicle(Processor):
+    """An aggregate's own events in; their offsets, by chapter, out."""
+
+    repeatable = True
+
+    def __init__(self, decider: Decider[Any, Any, Any], *, source: Topic, table: Table) -> None:
+        self.name = table.name
+        self.source = source
+        self.table = table
+        self.codec = RowCodec(Chapter[decider.state])  # type: ignore[name-defined]
+        self._decider = decider
+        self._decode = decider.event_codec.decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        assert rows is not None
+        event = self._decode(record.value)
+        number = number_of(event.sequence)
+        key = key_of(event.aggregate_id, number)
+        row = rows.get(key)
+        if row is not None and record.offset <= row.offset:
+            return
+        if row is None and number:
+            row = rows.get(key_of(event.aggregate_id, number - 1))
+        chapter = continued(row.state if row else None, event, record.offset, self._decider)
+        rows.put(key, Row(event.sequence, chapter, {}, record.offset))
+
+
+class Policy(Listener):
+    """Events in; commands out, in the same transaction."""
+
+    def __init__(self, reaction: Reaction) -> None:
+        self.name = reaction.parked_under
+        self.source = reaction.source
+        self.writes = tuple(reaction.commands)
+        self.reaction = reaction
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        for sent in list(self.reaction.sends(record.value)):
+            batch.write(sent.topic, sent.key, sent.body)
+
+
+class Rekey(Listener):
+    """Events in; the same bytes out under other keys, on the service's own topics, partitioned by those keys."""
+
+    repeatable = True
+
+    def __init__(
+        self,
+        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
+        *,
+        source: Topic,
+        events: Sequence[type[Event]],
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        """keys: by target topic, the function that gives the keys of an event's copies there: legal aggregate ids."""
+        self.name = f"rekey.{source.name}"
+        self.source = source
+        self.copies = self.writes = tuple(keys)
+        self._keys = {target.name: keys_of for target, keys_of in keys.items()}
+        self._decode = EventCodec(events, upcasters).decode
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        event = self._decode(record.value)
+        copies = [
+            (target, _legal(target, key)) for target, keys_of in self._keys.items() for key in _several(keys_of(event))
+        ]
+        for target, key in copies:
+            batch.write(target, key, record.value or b"")
+
+
+def _several(keys: Sequence[str]) -> Sequence[str]:
+    if isinstance(keys, str):  # its characters would be taken for keys
+        raise TypeError(
+            f"the function of a Rekey gives a sequence of keys, not the text {keys!r}; fix: give [{keys!r}]"
+        )
+    return keys
+
+
+def _legal(target: str, key: str) -> bytes:
+    try:
+        return check_aggregate_id(key).encode()
+    except (AttributeError, ValueError) as error:  # it may be no text at all
+        raise ValueError(
+            f"a key for {target}: {error}; fix: leave it out, or give the field the type AggregateId in the command"
+        ) from None
+
+
+class Delay(Processor):
+    """Records in; the same records out once they are `delay_s` old: timers that survive restarts.
+
+    All records of a source wait equally long, so they fall due in their order in the log; another wait needs another
+    source, `….timers.v2`, because only the kind `timers` is mirrored. They keep their `issued_at`, the time of what set
+    the timer, and so do the events that they lead to. A chain of timers drifts: dates of a calendar need a scheduler of
+    yours, which sends commands that carry the date.
+    """
+
+    def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
+        self.name = f"delay.{source.name}"
+        self.source = source
+        self.delay_s = delay_s
+        self.writes = (target,)
+        self._target = target.name
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        batch.write(self._target, record.key, record.value or b"")

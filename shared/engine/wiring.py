@@ -1,0 +1,182 @@
+"""Which processors a worker runs, and whether they fit each other and the topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from shared.domain.outcomes import OUTCOME_CODEC
+from shared.domain.row import Codec
+from shared.engine.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor
+from shared.parking.parked import PARKED_CODEC
+from shared.tables.indexing import kinds
+from shared.topology.topics import Topic, Topology
+
+
+def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
+    """The processors, if they fit `topology`, with a Chronicle for the history that it declares, if any.
+
+    Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
+    that is not declared, for timers that nothing reads, for a topic whose name tells another kind, for an index on a
+    field that no phase of the state has, or that holds no values in order, and for a topic that loses records before
+    they are handled.
+    """
+    _refuse_second_aggregate(topology, processors)
+    _refuse_half_wired(topology, processors)
+    _refuse_other_kinds(topology, processors)
+    _refuse_losses(topology, processors)
+    _refuse_useless_indexes(topology, processors)
+    if topology.history is None or topology.chapters is None:
+        return processors
+    for each in processors:
+        if each.source == topology.history and (each.copies or not each.repeatable):
+            raise ValueError(
+                f"{each.name} also reads {each.source.name}, which the next version reads from its start, so it would "
+                f"do everything again; fix: move it to a service of its own, or drop `history` from topology.py"
+            )
+    for each in processors:
+        if isinstance(each, Aggregate) and each.events == topology.history:
+            if each.decider.initial is None:
+                raise ValueError(
+                    f"{topology.service}: its initial state is None, which means unknown in a history; "
+                    f"fix: make it a phase, such as `class Unopened(State)`"
+                )
+            return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
+    raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
+
+
+def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]) -> None:
+    """Callers wait for an outcome by the aggregate's id, and Spark folds one topic of events with one decider."""
+    tables = [each.name for each in processors if isinstance(each, Aggregate)]
+    if len(tables) > 1:
+        raise ValueError(
+            f"{topology.service} has several aggregates, {', '.join(tables)}, and a service has one; "
+            f"fix: put each of the others into a service of its own"
+        )
+
+
+def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> None:
+    filled = [processor.table for processor in processors if processor.table is not None]
+    for table in topology.tables:
+        if table not in filled:
+            raise ValueError(
+                f"{topology.service}: no processor fills the table {table.name}; fix: add one to its processors.py"
+            )
+    for table in filled:
+        if table not in topology.tables:
+            raise ValueError(
+                f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
+                f"fix: add it to `tables` in topology.py"
+            )
+    for timers in (topic for topic in topology.topics if topic.kind == "timers"):
+        if all(each.source != timers for each in processors):
+            raise ValueError(
+                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
+                f"processors.py"
+            )
+
+
+def _refuse_other_kinds(topology: Topology, processors: Sequence[Processor]) -> None:
+    for each in processors:
+        for topic, kind in _kinds_of(each):
+            if topic.kind != kind:
+                raise ValueError(
+                    f"{topology.service}: {topic.name} holds {kind}, and the mirror and the ACLs go by topics' names; "
+                    f"fix: call it {topology.service}.{kind}.v1, and if it has records, copy them there first"
+                )
+
+
+def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
+    """The topics whose kind is fixed by what the processor does with them."""
+    match processor:
+        case Aggregate():
+            return (processor.source, "commands"), (processor.events, "events")
+        case Delay():
+            return ((processor.source, "timers"),)
+        case _:
+            return ()
+
+
+def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:
+    for each in processors:
+        for topic in () if each.repeatable else (each.source, *each.writes):
+            if "compact" in topic.cleanup:
+                raise ValueError(
+                    f"{topology.service}: {topic.name} is compacted, so all but the last record of each key are lost, "
+                    f"handled or not; fix: leave out its `cleanup` in topology.py"
+                )
+        if each.delay_s and 0 <= each.source.retention_ms <= each.delay_s * 1000:
+            raise ValueError(
+                f"{topology.service}: {each.name} waits {each.delay_s:g} s, and {each.source.name} keeps a record for "
+                f"{each.source.retention_ms / 1000:g} s; fix: raise its retention_ms in topology.py, or wait less"
+            )
+
+
+def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
+    for processor in processors:
+        if processor.table is None or processor.codec is None:
+            continue
+        for field in processor.table.indexes:
+            held = kinds(processor.codec.state_type, field)
+            if not held:
+                raise ValueError(
+                    f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
+                    f"fix: correct its indexes in topology.py"
+                )
+            if sized := sorted(held & {"decimal", "duration"}):
+                raise ValueError(
+                    f"{topology.service}: {field!r} in the table {processor.table.name} is a {sized[0]}, which would "
+                    f"sort as text; fix: index a whole number, such as cents or seconds"
+                )
+            if set() < held - {"null"} <= {"array", "object", "encrypted"}:
+                raise ValueError(
+                    f"{topology.service}: {field!r} in the table {processor.table.name} is {' or '.join(sorted(held))} "
+                    f"in JSON, and an index holds null, booleans, numbers or text; fix: index a field that holds these"
+                )
+
+
+def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
+    """The processors by the name of their source. Raises ValueError for those that can't share a worker.
+
+    The parking topic has no processor: the engine itself does what operators wish. Listeners get in `own` the event
+    types of the aggregate whose topic they read. Aggregates get the table of their commands' outcomes.
+    """
+    _refuse_ambiguous(processors)
+    found: dict[str, list[Processor]] = {topology.parking.name: []}
+    for processor in processors:
+        found.setdefault(processor.source.name, []).append(processor)
+    if mixed := [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]:
+        raise ValueError(
+            f"a Delay and other processors, which would wait as long, read {', '.join(mixed)}; fix: give the Delay a "
+            f"topic of its own"
+        )
+    for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
+        aggregate.outcomes = topology.outcomes or aggregate.outcomes
+        for reader in found.get(aggregate.events.name, []):
+            if isinstance(reader, Listener):
+                reader.own = frozenset(event.TYPE for event in aggregate.decider.events)
+    return found
+
+
+def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, Codec[Any]]:
+    """The codecs of all tables that have rows, by the table's name."""
+    filled = {each.table.name: each.codec for each in processors if each.table is not None and each.codec is not None}
+    outcomes = dict[str, Codec[Any]]({topology.outcomes.name: OUTCOME_CODEC} if topology.outcomes else {})
+    return {topology.parked.name: PARKED_CODEC, **outcomes, **filled}
+
+
+def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
+    """Raises ValueError for two processors whose parked records, or whose commands, could not be told apart."""
+    names = Counter(processor.name for processor in processors)
+    if repeated := [name for name, times in names.items() if times > 1]:
+        raise ValueError(
+            f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
+            f"table of one aggregate or view; of a Rekey or a Delay, keep one for each source"
+        )
+    for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
+        if one.reaction.meets(other.reaction):
+            raise ValueError(
+                f"{one.name} and {other.name} answer the same event on the same topic: give one `Reaction` a `name`"
+            )

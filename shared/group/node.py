@@ -1,0 +1,196 @@
+"""The worker as its HTTP side sees it: `shared.http.node.Node` on top of the Faust app and its engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+
+from shared.domain.errors import NotReady
+from shared.domain.row import Row
+from shared.engine.guards import Told
+from shared.engine.sources import Source
+from shared.group.app import WorkerApp
+from shared.group.internals import members, owners
+from shared.kafka.lookup import read_at
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import CommandProducer, ProducerFailed
+from shared.runtime.clock import brokers_clock
+from shared.runtime.positions import Committed, Partition
+from shared.runtime.settings import Settings
+from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.tables.feed import Feed
+from shared.tables.replicas import Replica, time_left_s
+from shared.tables.tail import Changelogs
+from shared.topology.topics import PARKED, Table, Topic, Topology
+
+log = structlog.get_logger(__name__)
+
+LOG_READERS = 4  # at once; each has its own connections and its own batch
+
+
+class WorkerNode:
+    def __init__(self, app: WorkerApp) -> None:
+        self._app = app
+        self._tables = {app.topology.changelog(table).name: table.name for table in app.topology.all_tables()}
+        self._producer = self._new_producer()
+        self._changelogs = Changelogs(app.new_consumer)
+        self._log_readers = asyncio.Semaphore(LOG_READERS)
+
+    @property
+    def topology(self) -> Topology:
+        return self._app.topology
+
+    @property
+    def settings(self) -> Settings:
+        return self._app.settings
+
+    def partition(self, key: bytes) -> int:
+        return partition_of(key, self.topology.partitions)
+
+    def owner(self, table: Table, partition: int) -> str | None:
+        return self._owners(table).get(partition)
+
+    def members(self) -> frozenset[str]:
+        return members(self._app)
+
+    def serves(self, table: Table, partition: int) -> bool:
+        return self._app.engine.serves(table, partition)
+
+    def state_type(self, table: Table) -> Any:
+        return self._app.engine.replicas.codec(table).state_type
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        return self._app.engine.replicas.read(table, partition, key)
+
+    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
+        return self._app.engine.waiting.expect(aggregate_id, command_id)
+
+    def position(self, table: Table, partition: int) -> int:
+        return self._app.engine.position(table, partition)
+
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        return self._app.engine.facts(partition)
+
+    async def progress(self) -> None:
+        await self._app.engine.waiting.progress()
+
+    def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
+        return self._app.engine.waiting.watch(self.topology.changelog(table).name, key)
+
+    async def standby_lag(self, table: Table, partition: int) -> int | None:
+        return await self._app.engine.standby_lag(table, partition)
+
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        return self._app.engine.replicas.keys(table, partition, after)
+
+    def keys_by(
+        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        return self._app.engine.replicas.keys_by(table, partition, field, start, descending)
+
+    def changes(
+        self, table: Table, after: Mapping[int, int | None], key: bytes | None = None
+    ) -> AbstractAsyncContextManager[Feed]:
+        changelog, codec = self.topology.changelog(table).name, self._app.engine.replicas.codec(table)
+        return self._changelogs.read(changelog, self.topology.partitions, codec, after, key)
+
+    async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
+        async with self._log_readers:
+            return await read_at(self._app.new_consumer, TopicPartition(topic.name, partition), offsets)
+
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
+        producer = self._producer
+        try:
+            _, offset = await producer.send(topic.name, key, value, partition)
+        except ProducerFailed as error:
+            if producer is self._producer:  # else another request has replaced it
+                log.warning("a new producer takes the place of one that failed", reason=str(error))
+                self._producer = self._new_producer()
+            raise
+        return offset
+
+    def _new_producer(self) -> CommandProducer:
+        return CommandProducer(self.settings.bootstrap, [self.topology])
+
+    def ready(self) -> bool:
+        engine = self._app.engine
+        return (
+            engine.assignment is not None and engine.in_lease and engine.replicas.serves_all(engine.assignment.active)
+        )
+
+    def status(self) -> Status:
+        engine, now = self._app.engine, brokers_clock.now()
+        return Status(
+            service=self.topology.service,
+            instance=self.settings.instance,
+            url=self.settings.url,
+            ready=self.ready(),
+            idle=engine.assignment is not None and not engine.assignment.active,
+            owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.shown_tables},
+            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
+            sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
+            parked=self._parked(),
+            troubles=[_trouble(each) for each in engine.troubles],
+            handled=engine.handled,
+            commits=engine.commits,
+            aborts=engine.aborts,
+            waiting=engine.waiting.for_rows,
+            clock_ahead_s=round(brokers_clock.ahead_s, 3),
+        )
+
+    def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
+        per_s = replica.restored_per_s
+        return ReplicaStatus(
+            table=self._tables[tp.topic],
+            partition=tp.partition,
+            role="active" if replica.active else "standby",
+            restored=replica.restored,
+            position=replica.position,
+            target=replica.target,
+            to_restore=replica.to_restore,
+            restored_per_s=None if per_s is None else round(per_s, 1),
+            left_s=time_left_s(replica.to_restore, per_s),
+            lag_records=replica.lag,
+            lag_seconds=_age(replica.lag, replica.applied_until, now),
+        )
+
+    def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
+        lag = self._app.engine.source_lag(source)
+        return SourceStatus(
+            topic=tp.topic,
+            partition=tp.partition,
+            position=source.position,
+            lag_records=lag,
+            lag_seconds=_age(lag, source.handled_until, now),
+        )
+
+    def _parked(self) -> dict[int, int]:
+        """Parked keys by partition; a partition that can't be read at the moment is left out."""
+        engine, found = self._app.engine, {}
+        for tp, replica in sorted(engine.replicas.held.items()):
+            if self._tables[tp.topic] == PARKED and replica.ours:
+                with suppress(NotReady):
+                    found[tp.partition] = engine.parked_keys(tp.partition)
+        return found
+
+    def _owners(self, table: Table) -> Mapping[int, str]:
+        return owners(self._app, self.topology.changelog(table).name)
+
+
+def _trouble(told: Told) -> Trouble:
+    topic, partition = told.place or (None, None)
+    for_s = round(time.monotonic() - told.since, 1)
+    return Trouble(topic=topic, partition=partition, for_s=for_s, reason=told.reason)
+
+
+def _age(lag: int, until: float, now: float) -> float | None:
+    """Age in seconds of the newest handled record while others wait; None before the first."""
+    if lag == 0:
+        return 0.0
+    return round(max(0.0, now - until), 3) if until else None

@@ -1,0 +1,32 @@
+"""What Faust sees of a table's rows: nothing, for the engine alone reads, writes and restores them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from faust.stores.base import SerializedStore
+
+from shared.tables.store import RowStore
+
+
+class HiddenStore(SerializedStore[bytes, bytes]):
+    """Closes `rows` when the app stops. Whoever reads or writes the Faust table itself gets a TypeError."""
+
+    def __init__(self, rows: RowStore, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = rows
+
+    async def stop(self) -> None:
+        self.rows.close_all()
+
+    def persisted_offset(self, *_: object) -> None:
+        """Faust asks at every assignment: to open the stores for an answer would leave some open."""
+
+    def reset_state(self) -> None:
+        """Local rows are an exact prefix of the changelog, or wiped when they are opened."""
+
+    def _refused(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a table is written by its decider or projection; fix: send a command or an event instead")
+
+    _get = _set = _del = _contains = _size = _clear = _iterkeys = _itervalues = _iteritems = _refused
+    set_persisted_offset = apply_changelog_batch = backup_partition = restore_backup = _refused

@@ -1,0 +1,65 @@
+"""Single records of a topic, by their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from shared.domain.chapters import LogBegins
+from shared.domain.errors import NotReady
+
+FETCH_BYTES = 64 * 1024  # the broker sends at least a whole batch, of which one record is wanted
+NEIGHBOURS = 200  # records that come along with the wanted one; the next wanted one may be among them
+TIMEOUT_S = 2.5  # less than a peer has to answer
+LONG_MS = 3_600_000  # longer than any caller waits
+
+
+async def read_at(
+    new_consumer: Callable[[int], AIOKafkaConsumer], tp: TopicPartition, offsets: Sequence[int]
+) -> Sequence[bytes]:
+    """The values at the ascending offsets, all of which were committed.
+
+    Raises LogBegins when some were removed since, and NotReady while the brokers can't be read.
+    """
+    if not offsets:
+        return []
+    reader = new_consumer(FETCH_BYTES)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await reader.start()
+            reader.assign([tp])
+            return await _values(reader, tp, offsets)
+    except (KafkaError, TimeoutError) as failure:
+        raise NotReady(f"{tp.topic} can't be read now: {type(failure).__name__}") from failure
+    finally:
+        await reader.stop()
+
+
+async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]) -> Sequence[bytes]:
+    try:
+        found = {record.offset: record.value async for record in records_at(reader, tp, offsets)}
+    except OffsetOutOfRangeError:
+        raise LogBegins((await reader.beginning_offsets([tp]))[tp]) from None
+    return [found[offset] for offset in offsets]
+
+
+async def records_at(
+    reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]
+) -> AsyncIterator[ConsumerRecord]:
+    """The records at the ascending offsets, each as soon as it arrives. The caller sets the time-out for all of them.
+
+    Raises OffsetOutOfRangeError at the first that was removed.
+    """
+    missing = set(offsets)
+    for offset in offsets:
+        if offset not in missing:
+            continue
+        reader.seek(tp, offset)
+        fetched = await reader.getmany(tp, timeout_ms=LONG_MS, max_records=NEIGHBOURS)
+        for record in fetched.get(tp, ()):
+            if record.offset in missing:
+                missing.remove(record.offset)
+                yield record

@@ -1,0 +1,219 @@
+"""Computes views again from the first event: resets a group's positions and empties the views' changelogs.
+
+The log stays as it is. Stopped at any point, this leaves a consistent state, though without what was in copies that
+retention has removed, and running it again completes it. The views' own sources are rewound first: a row skips the
+records it already includes. Then the changelogs are emptied. Only then, in one transaction, the topic before the copies
+is rewound, the copies made so far are skipped, and both are noted for `parity` and `rebuild`.
+
+A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
+was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+)
+
+from shared.domain.errors import OnefoldError
+from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
+from shared.kafka.transactions import Record
+from shared.operations.provision import set_config
+from shared.parking.parked import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
+from shared.parking.requests import wishes
+from shared.runtime.positions import Partition
+from shared.topology.replay import Replay
+from shared.topology.topics import Cleanup, Topic, Topology
+
+_PAUSE_S = 0.2
+
+
+class HistoryIsCut(OnefoldError):
+    """Retention has removed the source's first records: a view computed again would lack them.
+
+    Operator action: do what the message says after `fix:`; nothing was changed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The group's position in one partition. before: None where it never committed."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToEmpty:
+    """One partition of a changelog to be emptied: its records are from `start` up to, not including, `end`."""
+
+    changelog: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done on the brokers. members: of the group now; they must stop first.
+
+    positions: the group's present ones, which only a worker changes. moves: to its final positions. rewound: the starts
+    of the views' own sources. notes: for `parity` and `rebuild`, written to the topic `parking`.
+    """
+
+    group: str
+    members: tuple[str, ...]
+    changelogs: tuple[str, ...]
+    positions: Mapping[Partition, int]
+    moves: tuple[Move, ...]
+    emptied: tuple[ToEmpty, ...]
+    rewound: Mapping[Partition, int]
+    parking: str
+    notes: tuple[Wish, ...]
+
+
+class Reprocessing:
+    """Blocking. Every method raises BrokersUnavailable."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._brokers = Brokers(bootstrap)
+        self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0})
+
+    def plan(self, topology: Topology, replay: Replay) -> Plan:
+        """The steps of `replay` as things are now; changes nothing. Raises HistoryIsCut."""
+        group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
+        noted = self._noted(topology, replay)
+        again = self._starts(replay.again, noted)
+        rewound = self._starts(replay.sources, noted, may_be_cut={topic.name for topic in replay.skipped})
+        skipped = self._each(replay.skipped, self._brokers.settled_ends)
+        before = self._positions(group)
+        moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
+        return Plan(
+            group,
+            self._brokers.members(group),
+            changelogs,
+            positions=before,
+            moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
+            emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
+            rewound={tp: start for tp, start in rewound.items() if tp in before},
+            parking=topology.parking.name,
+            notes=tuple(_notes(replay, rewound | skipped)),
+        )
+
+    def carry_out(self, plan: Plan) -> None:
+        """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
+        self._refuse_changes(plan.group, plan.positions)
+        if plan.rewound:
+            self._brokers.commit(plan.group, _by_topic(plan.rewound))
+        for changelog in plan.changelogs:
+            self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
+        self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
+        later = {(move.topic, move.partition): move.after for move in plan.moves}
+        notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
+        self._brokers.commit_with(plan.group, _by_topic(later), notes)
+
+    def empty(self, changelog: Topic) -> None:
+        """Deletes the changelog's records; nobody may write it meanwhile."""
+        self._empty(changelog.name, self._filled(changelog.name), changelog.cleanup)
+
+    def refuse_members(self, group: str) -> None:
+        """Raises GroupIsLive, naming the members, if there are any."""
+        if members := self._brokers.members(group):
+            raise GroupIsLive(
+                f"{', '.join(members)} in the group {group}: stop every worker of it, then do this again. "
+                "A killed worker counts until its session times out"
+            )
+
+    def _refuse_changes(self, group: str, positions: Mapping[Partition, int]) -> None:
+        """Raises GroupIsLive. A worker that came and went may have written rows from what it restored before."""
+        self.refuse_members(group)
+        if self._positions(group) != positions:
+            raise GroupIsLive(
+                f"a worker of the group {group} came and went meanwhile: stop whatever starts workers, "
+                "then do this again"
+            )
+
+    def _positions(self, group: str) -> dict[Partition, int]:
+        return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}
+
+    def _starts(
+        self, topics: Iterable[Topic], noted: Mapping[Partition, int], may_be_cut: Set[str] = frozenset()
+    ) -> dict[Partition, int]:
+        starts = self._each(topics, self._brokers.starts)
+        for tp, start in starts.items():
+            if start > noted.get(tp, 0) and tp[0] not in may_be_cut:
+                raise HistoryIsCut(
+                    f"{tp[0]}/{tp[1]} begins at offset {start}: the records before it were removed; fix: `rebuild` "
+                    f"from an archive that has them, or if they are copies, `reprocess` the whole service"
+                )
+        return {tp: max(start, noted.get(tp, 0)) for tp, start in starts.items()}
+
+    def _noted(self, topology: Topology, replay: Replay) -> dict[Partition, int]:
+        """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
+        sources = {table.name: table.source.name for table in replay.tables}
+        return {
+            (source, partition_of_id(wish.id)): wish.offset
+            for wish in wishes(self._brokers, topology)
+            if wish.action == "reprocess" and wish.offset is not None
+            if (source := sources.get(processor_of_id(wish.id))) is not None and is_noted_in(wish.id, source)
+        }
+
+    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
+        return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
+
+    def _filled(self, changelog: str) -> list[ToEmpty]:
+        starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
+        return [ToEmpty(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
+
+    def _empty(self, changelog: str, parts: Iterable[ToEmpty], cleanup: Cleanup = "compact") -> None:
+        """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
+        ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
+        try:
+            if ends:
+                self._set_cleanup(changelog, "compact,delete")
+                self._delete(ends)
+        finally:
+            self._set_cleanup(changelog, cleanup)
+
+    def _set_cleanup(self, topic: str, policy: str) -> None:
+        try:
+            set_config(self._admin, topic, "cleanup.policy", policy)
+        except KafkaException as failure:
+            raise explained(self._bootstrap, failure) from failure
+
+    def _delete(self, ends: list[TopicPartition]) -> None:
+        """Retries until the partitions' leaders have learned of the topic's new policy."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            try:
+                for future in self._admin.delete_records(ends, request_timeout=ANSWER_S).values():
+                    future.result()
+                return
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError.POLICY_VIOLATION or time.monotonic() > deadline:
+                    raise explained(self._bootstrap, failure) from failure
+            time.sleep(_PAUSE_S)
+
+
+def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    by_topic: dict[str, dict[int, int]] = defaultdict(dict)
+    for (topic, partition), offset in positions.items():
+        by_topic[topic][partition] = offset
+    return by_topic
+
+
+def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[Wish]:
+    for table in replay.tables:
+        for (topic, partition), start in begins.items():
+            if topic == table.source.name:
+                yield Wish(action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start)

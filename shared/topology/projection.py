@@ -1,0 +1,48 @@
+"""A read model as data: the function that folds events into it, with its types. The engine and Spark run it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from shared.domain.envelope import E, EventCodec, EventEnvelope
+from shared.domain.message import check_types
+from shared.domain.row import RowCodec
+from shared.domain.upcasting import Upcasters
+from shared.topology.topics import Table
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, eq=False)
+class ReadModel(Generic[E, V]):
+    """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
+
+    project  (view, event, key) → the view of that key after the event. key: the record's, which after a `Rekey` is not
+             the aggregate id. Pure and total, like `evolve`.
+    state    the type of the view, for pydantic to read.
+
+    Raises ValueError for events that `check_types` refuses, and for a `state` that `check_roundtrip` refuses, or an
+    `initial` that is not read from a row as it was; None is never in a row.
+    """
+
+    table: Table
+    project: Callable[[V, EventEnvelope[E], str], V]
+    initial: V
+    events: tuple[type[E], ...]
+    state: Any
+    upcasters: Upcasters = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_types(self.events)
+        codec = self.row_codec
+        if self.initial is not None:
+            codec.check_initial(self.initial)
+
+    @cached_property
+    def event_codec(self) -> EventCodec[E]:
+        return EventCodec(self.events, self.upcasters)
+
+    @cached_property
+    def row_codec(self) -> RowCodec[V]:
+        return RowCodec(self.state)

@@ -1,0 +1,106 @@
+"""What is read again when views are computed from their start, and which views can't be without repeating an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shared.domain.errors import OnefoldError
+from shared.topology.topics import Table, Topic, Topology
+
+
+class NotReplayable(OnefoldError):
+    """Reading the view's source again would also decide, send or count something again.
+
+    Operator action: do what the message says; nothing was changed.
+    """
+
+
+class Replayable(Protocol):
+    """The part of a processor that says what a second reading of its source does."""
+
+    @property
+    def source(self) -> Topic: ...
+    @property
+    def table(self) -> Table | None: ...
+    @property
+    def repeatable(self) -> bool:
+        """Whether a record leads to nothing but rows and copies."""
+
+    @property
+    def copies(self) -> Sequence[Topic]:
+        """The service's own topics that it copies the records to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """tables: to be emptied. sources: the topics that feed the views among them.
+
+    again: topics that are read from their first record, once the tables are empty. skipped: topics of copies, read from
+    their present end, because the copies are written again behind it.
+    """
+
+    tables: tuple[Table, ...]
+    sources: tuple[Topic, ...]
+    again: tuple[Topic, ...]
+    skipped: tuple[Topic, ...] = ()
+
+
+def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None) -> Replay:
+    """The replay of one table from its own source; for None, of all tables from all sources except topics of copies.
+
+    Raises NotReplayable.
+    """
+    readers = tuple(readers)
+    return _of_all(topology, readers) if table is None else _of_one(topology, readers, table)
+
+
+def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Replay:
+    views = _views(topology, readers)
+    found = {table.name: table for table in topology.tables}.get(name)
+    if found is None:
+        raise NotReplayable(f"{topology.service} has no table {name}; {_named(views)}")
+    if name not in views:
+        raise NotReplayable(
+            f"{topology.service}/{name} is an aggregate's table: its source {found.source.name} holds commands, and "
+            f"deciding them again would write and send everything twice. Raise `version` in its topology.py: "
+            f"`rebuild {topology.service}` then folds its next version from the events"
+        )
+    for reader in (reader for reader in readers if reader.source == found.source):
+        if not reader.repeatable:
+            raise NotReplayable(
+                f"{found.source.name} is also read by a policy of {topology.service}, in the same group, which would "
+                f"send its commands again. Give the view a service of its own"
+            )
+        if reader.copies:
+            raise NotReplayable(
+                f"{found.source.name} is also copied to {_names(reader.copies)}, where every copy would be written "
+                f"twice. Name {topology.service} instead, to compute all its views from their start"
+            )
+    return Replay((found,), (found.source,), (found.source,))
+
+
+def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:
+    if not all(reader.repeatable for reader in readers):
+        views = _views(topology, readers)
+        raise NotReplayable(f"{topology.service} also decides or sends, which must not be repeated; {_named(views)}")
+    copies = dict.fromkeys(topic for reader in readers for topic in reader.copies)
+    read = dict.fromkeys(reader.source for reader in readers)
+    sources = dict.fromkeys(table.source for table in topology.tables)
+    again = tuple(topic for topic in read if topic not in copies)
+    # parked records are read again, too, parked copies as new records
+    return Replay(topology.all_tables(), tuple(sources), again, tuple(copies))
+
+
+def _views(topology: Topology, readers: Iterable[Replayable]) -> dict[str, str]:
+    found = [reader.table.name for reader in readers if reader.table is not None and reader.repeatable]
+    return {name: f"{topology.service}/{name}" for name in found}
+
+
+def _named(views: dict[str, str]) -> str:
+    return f"name one of its views: {', '.join(views.values())}" if views else "it has no view"
+
+
+def _names(topics: Iterable[Topic]) -> str:
+    return ", ".join(topic.name for topic in topics)

@@ -1,0 +1,207 @@
+"""Topics and tables as data: one declaration, created and checked by the provisioner, read by the engine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+KEPT_FOR_EVER = -1
+PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
+PARKED = "parked"
+CHAPTERS = "chapters"
+HOUR_MS = 3_600_000
+IDEMPOTENCY_HOURS_MIN = 24
+ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
+
+_PARTS = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+")
+_LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
+
+
+Cleanup = Literal["delete", "compact", "compact,delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A keyed topic, `<service>.<kind>.v<major>`; its key is the aggregate id in UTF-8.
+
+    Where brokers check access, other services may write `commands` and read every other kind. A second cluster mirrors
+    only `commands`, `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+
+    cleanup: `compact` keeps only the last record of each key, which is enough for views that show no more than that, if
+    `parity` need not agree: it counts records.
+    retention_ms: for ever by default. What is removed cannot be computed from again, unless `archive` has run before. A
+    worker that finds unread records removed stops.
+    """
+
+    name: str
+    cleanup: Cleanup = "delete"
+    retention_ms: int = KEPT_FOR_EVER
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its records: commands, events, timers, results, dead, … Raises ValueError."""
+        _check_parts(self.name)
+        return self.name.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by key, fed by exactly one topic, which makes the table replayable.
+
+    A row is never removed, and must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and
+    so does the number of keys, such as windows for each sensor.
+
+    indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
+    a date is text. A Decimal or a timedelta would sort as text, too: index whole cents or seconds instead. A query's
+    field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a row
+    that is older than a field counts with the field's default.
+    keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
+    kept_ms: how long a row counts after the record that it tells of; for ever by default. Only the engine's own tables
+    lose rows by time, and not before twice as long.
+    """
+
+    name: str
+    source: Topic
+    indexes: tuple[str, ...] = ()
+    keyed_by_id: bool = True
+    kept_ms: int = KEPT_FOR_EVER
+
+    @property
+    def is_of_commands(self) -> bool:
+        """Whether its rows are aggregates."""
+        return ".commands." in self.source.name
+
+    @property
+    def stored_ms(self) -> int:
+        """How long its rows are stored at least. Clocks may differ, and a restore takes time."""
+        return self.kept_ms if self.kept_ms == KEPT_FOR_EVER else 2 * self.kept_ms
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+
+def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:
+    """What became of the commands to the table's aggregates."""
+    return Table(f"{table.name}-outcomes", source=table.source, keyed_by_id=False, kept_ms=hours * HOUR_MS)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What a service owns on the brokers.
+
+    partitions: of all its topics and all that it reads, so that one worker owns everything of a key. It never changes,
+    because keys would move.
+    version: of how the tables are computed. A new version has its own changelogs and positions, which `rebuild` fills
+    from history; those of the old version stay as they are.
+    history: the aggregate's own events, if its workers answer requests about its past, too.
+    idempotency_hours: how long a command that is sent again has its outcome again, and no second effect, whatever comes
+    between. The same for all workers, as the log decides it; it may be raised at any time.
+    """
+
+    service: str
+    topics: tuple[Topic, ...]
+    tables: tuple[Table, ...] = ()
+    partitions: int = 8
+    version: int = 1
+    history: Topic | None = None
+    idempotency_hours: int = IDEMPOTENCY_HOURS_MIN
+
+    def __post_init__(self) -> None:
+        _check_name(self.service)
+        if not 1 <= self.partitions <= PARTITIONS_MAX:
+            raise ValueError(f"{self.service}: {self.partitions} partitions; fix: 1 to {PARTITIONS_MAX}")
+        if self.version < 1:
+            raise ValueError(f"{self.service}: version {self.version}")
+        if self.idempotency_hours < IDEMPOTENCY_HOURS_MIN:
+            least = f"callers repeat for as long; fix: at least {IDEMPOTENCY_HOURS_MIN}"
+            raise ValueError(f"{self.service}: idempotency_hours={self.idempotency_hours}: {least}")
+        for topic in self.topics:
+            _check_parts(topic.name)
+        names = Counter(topic.name for topic in self.all_topics())
+        if repeated := [name for name, times in names.items() if times > 1]:
+            raise ValueError(f"{self.service}: declared more than once: {repeated}")
+
+    @property
+    def group(self) -> str:
+        """The consumer group of the workers of this version, and Faust's app id."""
+        return self.service if self.version == 1 else f"{self.service}-v{self.version}"
+
+    @property
+    def next_version(self) -> Topology:
+        """The same service with its `version` raised by one."""
+        return replace(self, version=self.version + 1)
+
+    @property
+    def previous_version(self) -> Topology | None:
+        """The same service before its `version` was raised; None for the first."""
+        return None if self.version == 1 else replace(self, version=self.version - 1)
+
+    @cached_property
+    def dead_letters(self) -> Topic:
+        """The records that could not be handled, with the reason; shared by all versions."""
+        return Topic(f"{self.service}.dead.v1")
+
+    @cached_property
+    def parking(self) -> Topic:
+        """What operators want done with parked records, in those records' partition."""
+        return Topic(f"{self.group}.parking.v1")
+
+    @cached_property
+    def parked(self) -> Table:
+        """The records that could not be handled, and those of the same key behind them."""
+        return Table(PARKED, source=self.parking, keyed_by_id=False)
+
+    @property
+    def chapters(self) -> Table | None:
+        """Where in `history` the events of each aggregate are; see shared.domain.chapters."""
+        return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
+
+    @cached_property
+    def outcomes(self) -> Table | None:
+        """What became of the commands to this service's aggregates; see shared.domain.outcomes."""
+        return next((outcomes_of(each, self.idempotency_hours) for each in self.tables if each.is_of_commands), None)
+
+    def needs_every_record(self, processor: str) -> bool:
+        """Whether the processor's records can't be discarded: after a missing event, no later one can follow."""
+        return self.chapters is not None and processor == self.chapters.name
+
+    def all_tables(self) -> tuple[Table, ...]:
+        """The declared tables and those of the engine."""
+        return (*self.tables, *filter(None, [self.outcomes, self.chapters]), self.parked)
+
+    @property
+    def shown_tables(self) -> tuple[Table, ...]:
+        """What operators see of who owns what: the declared tables, or that of parked records without any."""
+        return self.tables or (self.parked,)
+
+    def changelog(self, table: Table) -> Topic:
+        """The compacted topic that holds the table's latest rows, named as Faust names it."""
+        cleanup: Cleanup = "compact" if table.stored_ms == KEPT_FOR_EVER else "compact,delete"
+        return Topic(f"{self.group}-{table.name}-changelog", cleanup, table.stored_ms)
+
+    def is_changelog(self, name: str, table: Table) -> bool:
+        """Whether this is the name of the table's changelog, in this version or another."""
+        changelog = rf"{re.escape(self.service)}(-v\d+)?-{re.escape(table.name)}-changelog"
+        return re.fullmatch(changelog, name) is not None
+
+    def all_topics(self) -> tuple[Topic, ...]:
+        """The declared topics, those that every service has, and the tables' changelogs."""
+        return (*self.topics, self.dead_letters, self.parking, *(self.changelog(table) for table in self.all_tables()))
+
+
+def _check_name(name: str) -> None:
+    # no underscore: Kafka's metric names cannot tell it from a dot, so brokers warn about it
+    if not _LEGAL_NAME.fullmatch(name):
+        legal = "use only lower-case letters, digits, dots and hyphens, at most 249, the first a letter or a digit"
+        raise ValueError(f"not a legal name: {name!r}; fix: {legal}")
+
+
+def _check_parts(name: str) -> None:
+    if not _PARTS.fullmatch(name):
+        raise ValueError(f"{name} does not say its service, kind and version; fix: name it `<service>.<kind>.v<major>`")
