@@ -10,7 +10,7 @@ from shared.engine.batch import Batch
 from shared.runtime.positions import Committed, Partition
 
 
-class Waiting:
+class Answers:
     """Used on one loop."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode import Service
 
-from shared.engine.engine import Assignment
+from shared.engine.membership import Assignment
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import group_metadata

@@ -14,6 +14,7 @@ from aiokafka import TopicPartition
 from shared.domain.errors import NotReady
 from shared.domain.row import Row
 from shared.engine.guards import Told
+from shared.engine.holdings import Holdings
 from shared.engine.sources import Source
 from shared.group.app import WorkerApp
 from shared.group.internals import members, owners
@@ -50,6 +51,10 @@ class WorkerNode:
     def settings(self) -> Settings:
         return self._app.settings
 
+    @property
+    def _held(self) -> Holdings:
+        return self._app.engine.holdings
+
     def partition(self, key: bytes) -> int:
         return partition_of(key, self.topology.partitions)
 
@@ -63,41 +68,41 @@ class WorkerNode:
         return self._app.engine.serves(table, partition)
 
     def state_type(self, table: Table) -> Any:
-        return self._app.engine.replicas.codec(table).state_type
+        return self._held.replicas.codec(table).state_type
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
-        return self._app.engine.replicas.read(table, partition, key)
+        return self._held.replicas.read(table, partition, key)
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        return self._app.engine.waiting.expect(aggregate_id, command_id)
+        return self._held.answers.expect(aggregate_id, command_id)
 
     def position(self, table: Table, partition: int) -> int:
-        return self._app.engine.position(table, partition)
+        return self._held.position(table, partition)
 
     def facts(self, partition: int) -> Mapping[Partition, int]:
-        return self._app.engine.facts(partition)
+        return self._held.facts(partition)
 
     async def progress(self) -> None:
-        await self._app.engine.waiting.progress()
+        await self._held.answers.progress()
 
     def watch(self, table: Table, key: bytes) -> AbstractContextManager[asyncio.Event]:
-        return self._app.engine.waiting.watch(self.topology.changelog(table).name, key)
+        return self._held.answers.watch(self.topology.changelog(table).name, key)
 
     async def standby_lag(self, table: Table, partition: int) -> int | None:
-        return await self._app.engine.standby_lag(table, partition)
+        return await self._app.engine.lags.of(table, partition)
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
-        return self._app.engine.replicas.keys(table, partition, after)
+        return self._held.replicas.keys(table, partition, after)
 
     def keys_by(
         self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        return self._app.engine.replicas.keys_by(table, partition, field, start, descending)
+        return self._held.replicas.keys_by(table, partition, field, start, descending)
 
     def changes(
         self, table: Table, after: Mapping[int, int | None], key: bytes | None = None
     ) -> AbstractAsyncContextManager[Feed]:
-        changelog, codec = self.topology.changelog(table).name, self._app.engine.replicas.codec(table)
+        changelog, codec = self.topology.changelog(table).name, self._held.replicas.codec(table)
         return self._changelogs.read(changelog, self.topology.partitions, codec, after, key)
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
@@ -121,11 +126,13 @@ class WorkerNode:
     def ready(self) -> bool:
         engine = self._app.engine
         return (
-            engine.assignment is not None and engine.in_lease and engine.replicas.serves_all(engine.assignment.active)
+            engine.assignment is not None
+            and engine.membership.in_lease
+            and self._held.replicas.serves_all(engine.assignment.active)
         )
 
     def status(self) -> Status:
-        engine, now = self._app.engine, brokers_clock.now()
+        engine, held, now = self._app.engine, self._held, brokers_clock.now()
         return Status(
             service=self.topology.service,
             instance=self.settings.instance,
@@ -133,14 +140,14 @@ class WorkerNode:
             ready=self.ready(),
             idle=engine.assignment is not None and not engine.assignment.active,
             owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.shown_tables},
-            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(engine.replicas.held.items())],
-            sources=[self._source(tp, source, now) for tp, source in sorted(engine.sources.items())],
+            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(held.replicas.held.items())],
+            sources=[self._source(tp, source, now) for tp, source in sorted(held.sources.items())],
             parked=self._parked(),
-            troubles=[_trouble(each) for each in engine.troubles],
-            handled=engine.handled,
-            commits=engine.commits,
+            troubles=[_trouble(each) for each in engine.watch.troubles],
+            handled=held.handled,
+            commits=held.commits,
             aborts=engine.aborts,
-            waiting=engine.waiting.for_rows,
+            waiting=held.answers.for_rows,
             clock_ahead_s=round(brokers_clock.ahead_s, 3),
         )
 
@@ -161,7 +168,7 @@ class WorkerNode:
         )
 
     def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
-        lag = self._app.engine.source_lag(source)
+        lag = self._app.engine.reading.lag(source)
         return SourceStatus(
             topic=tp.topic,
             partition=tp.partition,
@@ -172,11 +179,11 @@ class WorkerNode:
 
     def _parked(self) -> dict[int, int]:
         """Parked keys by partition; a partition that can't be read at the moment is left out."""
-        engine, found = self._app.engine, {}
-        for tp, replica in sorted(engine.replicas.held.items()):
+        held, found = self._held, {}
+        for tp, replica in sorted(held.replicas.held.items()):
             if self._tables[tp.topic] == PARKED and replica.ours:
                 with suppress(NotReady):
-                    found[tp.partition] = engine.parked_keys(tp.partition)
+                    found[tp.partition] = held.parked_keys(tp.partition)
         return found
 
     def _owners(self, table: Table) -> Mapping[int, str]:

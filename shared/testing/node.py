@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from shared.domain.chapters import LogBegins
 from shared.domain.row import Row
-from shared.engine.answers import Waiting
+from shared.engine.answers import Answers
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.wiring import by_source, codecs_of, wired
@@ -71,7 +71,7 @@ class MemoryNode:
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }
         self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
-        self._waiting = Waiting()
+        self._waiting = Answers()
         self._handled = 0
 
     def partition(self, key: bytes) -> int:

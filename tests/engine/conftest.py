@@ -2,11 +2,12 @@
 
 import pytest
 
-from shared.engine import engine
+from shared.engine import asking, engine, pace
 
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "POLL_WAIT_MS", 0)
-    monkeypatch.setattr(engine, "PAUSE", 0.0)
-    monkeypatch.setattr(engine, "RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr(pace, "PAUSE", 0.0)
+    for module in (asking, engine, pace):
+        monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.0)

@@ -208,7 +208,7 @@ def test_batches_that_cannot_be_committed_are_told_with_the_copies_that_miss_and
         async with asyncio.timeout(DEADLINE_S), running(Going, producer) as (worker, _):
             for _ in range(5):
                 await asyncio.to_thread(asked.acquire, timeout=DEADLINE_S)
-            assert [(each.place, each.reason) for each in worker.troubles] == [
+            assert [(each.place, each.reason) for each in worker.watch.troubles] == [
                 (TAKEN, "batches can't be committed: timed out"),
                 (
                     ("shop.events.v1", 3),

@@ -93,7 +93,7 @@ def test_the_others_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
             await worker.go_on()
 
     asyncio.run(work())
-    stores = worker.engine.replicas._stores
+    stores = worker.engine.holdings.replicas._stores
     lengths = {key.decode(): len(RowCodec(Notes).decode(raw).state.text) for key, raw in stores[NOTES.name].scan(0)}
     fitting = lengths.pop("c")
     assert 500 < fitting < LIMIT_BYTES

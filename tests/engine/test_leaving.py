@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 from aiokafka import TopicPartition
 
-from shared.engine.answers import Waiting
-from shared.engine.engine import Assignment, Engine
+from shared.engine.answers import Answers
+from shared.engine.engine import Engine
+from shared.engine.membership import Assignment
 from shared.engine.sources import SourceGone, first_position
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import TransactionAborted
@@ -155,7 +156,7 @@ def test_releasing_partitions_does_not_wait_for_a_worker_that_stops() -> None:
 
 def test_a_cancelled_wait_for_an_outcome_does_not_keep_a_worker_from_stopping() -> None:
     async def end() -> None:
-        waiting = Waiting()
+        waiting = Answers()
         waiting.expect("account-1", "command-1").cancel()
         waiting.end()
 

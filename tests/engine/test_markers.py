@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from aiokafka import TopicPartition
 
-from shared.engine.engine import Assignment, Engine
+from shared.engine.engine import Engine
 from shared.engine.guards import STANDSTILL_S, Watchdog
+from shared.engine.membership import Assignment
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import Record
 from shared.runtime.positions import Partition
@@ -55,14 +56,14 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
             SHOP, [Noting()], {parked: store}, reader, nothing, producer, offsets, lambda: None, broker.sign, 1.0
         )
         engine.assignment = Assignment(places, frozenset(), b"member", 1, "member")
-        await engine._take_over(engine.assignment)
+        await engine._begin()
         for place in (IDLE, BUSY):
             append(broker, place, None)
         while set(broker.committed.values()) != {1}:
             await turn(engine)
-        await engine._await_commit()
+        await engine._settle()
         await act(engine, broker)
-        await engine._await_commit()
+        await engine._settle()
 
     asyncio.run(run())
 
@@ -72,9 +73,9 @@ def append(broker: Broker, place: TopicPartition, state: str | None) -> None:
 
 
 async def turn(engine: Engine) -> None:
-    await engine._turn_or_heal()
-    if engine._committing is not None:
-        await asyncio.wait([engine._committing])
+    await engine.step()
+    if engine._committer.task is not None:
+        await asyncio.wait([engine._committer.task])
 
 
 async def busy_turns(engine: Engine, broker: Broker) -> None:
@@ -87,8 +88,8 @@ def test_the_last_marker_of_an_idle_partition_is_committed_with_other_partitions
     async def go_idle(engine: Engine, broker: Broker) -> None:
         append(broker, IDLE, "committed")
         await busy_turns(engine, broker)
-        await engine._await_commit()
-        assert (broker.committed[IDLE], engine.source_lag(engine.sources[IDLE])) == (3, 0)
+        await engine._settle()
+        assert (broker.committed[IDLE], engine.reading.lag(engine.holdings.sources[IDLE])) == (3, 0)
 
     with_engine(go_idle)
 
@@ -101,8 +102,8 @@ def test_a_partition_that_gets_only_aborted_records_is_no_standstill() -> None:
             await busy_turns(engine, broker)
             watchdog.check(
                 attempt,
-                engine._reached,
-                {place: len(broker.slots[place]) for place in engine._reached},
+                engine.holdings.reached,
+                {place: len(broker.slots[place]) for place in engine.holdings.reached},
                 attempt * STANDSTILL_S / 2.5,
             )
 
@@ -111,10 +112,10 @@ def test_a_partition_that_gets_only_aborted_records_is_no_standstill() -> None:
 
 def test_a_wait_for_the_position_of_a_marker_ends_at_once() -> None:
     async def wait(engine: Engine, broker: Broker) -> None:
-        told = asyncio.create_task(engine.waiting.progress())
+        told = asyncio.create_task(engine.holdings.answers.progress())
         await asyncio.sleep(0)
         append(broker, IDLE, "aborted")
-        while engine.position(cast(Any, SimpleNamespace(source=FACTS)), IDLE.partition) < 2:
+        while engine.holdings.position(cast(Any, SimpleNamespace(source=FACTS)), IDLE.partition) < 2:
             await turn(engine)
         await asyncio.sleep(0)
         assert told.done()

@@ -16,7 +16,8 @@ from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
 from shared.domain.row import Row
-from shared.engine.engine import Assignment, Engine
+from shared.engine.engine import Engine
+from shared.engine.membership import Assignment
 from shared.engine.processors import Aggregate, Delay, Processor, Projection, Rekey
 from shared.engine.versions import (
     MixedReleases,
@@ -112,14 +113,13 @@ class Worker:
         self.engine.assignment = Assignment(frozenset(places), frozenset(), membership(broker, name), 0, name)
 
     async def start(self) -> None:
-        assert self.engine.assignment is not None
-        await self.engine._take_over(self.engine.assignment)
+        await self.engine._begin()
 
     async def begin(self) -> None:
         """Without a record."""
         await self.start()
-        await self.engine._turn_or_heal()
-        await self.engine._await_commit()
+        await self.engine.step()
+        await self.engine._settle()
 
     async def work(self) -> None:
         await self.start()
@@ -127,8 +127,8 @@ class Worker:
 
     async def go_on(self) -> None:
         for _ in range(30):
-            await self.engine._turn_or_heal()
-            await self.engine._await_commit()
+            await self.engine.step()
+            await self.engine._settle()
 
 
 def events(broker: Broker, topic: Topic = EVENTS) -> int:
@@ -401,7 +401,7 @@ def test_rows_of_a_former_topic_of_the_same_name_skip_none_of_the_records_of_its
     with pytest.raises(TopicMadeAgain, match=r"accounts/accounts has rows of the former one .* `rebuild accounts`"):
         asyncio.run(later.work())
     noted = {COMMANDS.name: "former"}  # by a view that has no rows, as after `reprocess`
-    later.engine._version.refuse_by_notes(0, noted, made_again, set(), filled=lambda _: False)
+    later.engine._beginning._version.refuse_by_notes(0, noted, made_again, set(), filled=lambda _: False)
 
 
 def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:

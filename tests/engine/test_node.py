@@ -15,8 +15,11 @@ import pytest
 from aiokafka import TopicPartition
 from confluent_kafka import KafkaError
 
-from shared.engine import engine as engine_module
-from shared.engine.engine import LAG_OF_S, Assignment, Engine
+from shared.engine import lags
+from shared.engine.committer import Committer
+from shared.engine.engine import Engine
+from shared.engine.lags import LAG_OF_S
+from shared.engine.membership import Assignment
 from shared.group import node as node_module
 from shared.group.node import LOG_READERS, WorkerNode
 from shared.kafka.producer import ProducerFailed
@@ -56,7 +59,7 @@ def engine() -> Engine:
     nothing: Any = None
     reader = cast(Any, FakeReader(Broker((), 1, Random(0)), Random(0)))
     engine = Engine(SHOP, [], {TABLE.name: nothing}, reader, nothing, nothing, nothing, print, nothing, LEASE_S)
-    engine._ends = cast(Any, Ends(None))
+    engine.lags.leaders = cast(Any, Ends(None))
     return engine
 
 
@@ -67,13 +70,13 @@ def node(engine: Engine) -> WorkerNode:
 
 def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
     """Gives the engine a replica of partition 0, whose changelog ends at 10."""
-    tp = TopicPartition(engine.replicas.changelog(TABLE), 0)
+    tp = TopicPartition(engine.holdings.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
-    engine.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
+    engine.holdings.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
 
 
 def learn_end(engine: Engine, end: int, since_s: float = 0.0) -> None:
-    (replica,) = engine.replicas.held.values()
+    (replica,) = engine.holdings.replicas.held.values()
     replica.learn_end(end, elapsed_s() - since_s)
 
 
@@ -121,20 +124,20 @@ def test_an_owner_that_a_hypervisor_stopped_for_its_lease_does_not_serve(
     hold(engine, active=True, position=10)
     engine.extend_lease(elapsed_s())
     woken = time.time() + LEASE_S
-    monkeypatch.setattr(engine._lease, "_real", lambda: woken)
+    monkeypatch.setattr(engine.membership.lease, "_real", lambda: woken)
     assert not node.serves(TABLE, 0)
 
 
 def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bool = True) -> Assignment:
     """An assignment of partition 0 of the table, or of nothing."""
-    own = {TopicPartition(engine.replicas.changelog(TABLE), 0)} if active else set()
+    own = {TopicPartition(engine.holdings.replicas.changelog(TABLE), 0)} if active else set()
     return Assignment(frozenset(own), frozenset(), b"", generation, member_id)
 
 
 def release(engine: Engine) -> None:
     async def obey() -> None:
         engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
-        await engine._handle_rebalance()
+        await engine.step()
 
     asyncio.run(obey())
 
@@ -163,7 +166,7 @@ def test_a_lease_begins_only_with_an_assignment_of_a_new_generation(
     """A superseded coordinator gives the present one from memory to a member that joins again."""
     engine.joined(assigned(engine, 7), elapsed_s() - LEASE_S)
     engine.joined(assigned(engine, generation), elapsed_s())
-    assert engine.in_lease is holds
+    assert engine.membership.in_lease is holds
 
 
 def test_an_owner_that_was_expelled_serves_no_more_until_it_has_joined_and_restored_again(
@@ -210,7 +213,7 @@ def test_readers_of_a_standby_have_the_brokers_asked_where_its_changelog_ends_un
     engine: Engine, node: WorkerNode, since_s: float, end: int | None, lag: int | None, asked: int
 ) -> None:
     """Once for all of them. While a take-over or a commit waits, it reads nothing that would tell."""
-    engine._ends = ends = cast(Any, Ends(end))
+    engine.lags.leaders = ends = cast(Any, Ends(end))
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
     learn_end(engine, 12, since_s)
@@ -221,7 +224,7 @@ def test_a_question_that_a_reader_finds_under_way_does_not_count_if_it_was_asked
     engine: Engine, node: WorkerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a busy machine, where an answer takes seconds."""
-    engine._ends = ends = cast(Any, Ends(11))
+    engine.lags.leaders = ends = cast(Any, Ends(11))
     hold(engine, active=False, position=10)
     engine.extend_lease(elapsed_s())
 
@@ -230,7 +233,7 @@ def test_a_question_that_a_reader_finds_under_way_does_not_count_if_it_was_asked
         first = asyncio.ensure_future(node.standby_lag(TABLE, 0))
         await asyncio.to_thread(ends.hears.wait)
         later = elapsed_s() + LAG_OF_S
-        monkeypatch.setattr(engine_module, "elapsed_s", lambda: later)
+        monkeypatch.setattr(lags, "elapsed_s", lambda: later)
         second = asyncio.ensure_future(node.standby_lag(TABLE, 0))
         await asyncio.sleep(0)
         ends.may_answer.set()
@@ -246,7 +249,7 @@ def test_an_owner_restores_all_that_its_changelog_turns_out_to_hold(
 ) -> None:
     """A broker that does not know yet that it leads no more tells where it ended then; a standby is always behind."""
     hold(engine, active, position=0, restored=False)
-    (replica,) = engine.replicas.held.values()
+    (replica,) = engine.holdings.replicas.held.values()
     assert replica.advance(position=10, end=12) is restored
     assert replica.advance(position=12, end=12) is not restored
     assert replica.restored
@@ -255,11 +258,13 @@ def test_an_owner_restores_all_that_its_changelog_turns_out_to_hold(
 def test_a_position_is_known_before_the_rows_that_tell_of_its_events(engine: Engine) -> None:
     events, changelog = ("shop.events.v1", 0), ("shop-changelog", 0)
     seen: list[Any] = []
-    store = SimpleNamespace(apply=lambda *_: seen.append(engine.facts(0)))
+    store = SimpleNamespace(apply=lambda *_: seen.append(engine.holdings.facts(0)))
     batch: Any = SimpleNamespace(offsets={}, rows={changelog: SimpleNamespace(store=store)})
-    engine._producer = cast(Any, SimpleNamespace(commit=lambda *_: {events: 7, changelog: 9}))
-    engine._facts = {events: 3}
-    engine._finish(batch, {changelog: {}}, b"")
+    engine.holdings._facts = {events: 3}
+    producer = cast(Any, SimpleNamespace(commit=lambda *_: {events: 7, changelog: 9}))
+    Committer(producer, cast(Any, None), engine.holdings.events_written, cast(Any, None))._finish(
+        batch, {changelog: {}}, b""
+    )
     assert seen == [{events: 7}]
 
 

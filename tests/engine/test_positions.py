@@ -32,9 +32,9 @@ def test_a_worker_that_reads_its_own_events_answers_with_those_it_writes(seed: i
         expected = {}
         for number in range(40):
             id_, kind, data = f"c{number}", "account.charge" if number else "account.open", {"amount_cents": 1}
-            expected[id_] = worker.engine.waiting.expect("a-1", id_)
+            expected[id_] = worker.engine.holdings.answers.expect("a-1", id_)
             broker.append(COMMANDS.name, (b"a-1", command("a-1", id_, kind, data if number else {})), None)
-            await worker.engine._turn_or_heal()
+            await worker.engine.step()
         await worker.go_on()
         return expected
 
@@ -51,7 +51,7 @@ def test_a_repeat_is_answered_with_the_position_of_the_events_too() -> None:
     broker = Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
     async def ask(worker: Worker) -> int:
-        answer = worker.engine.waiting.expect("a-1", "c1")
+        answer = worker.engine.holdings.answers.expect("a-1", "c1")
         broker.append(COMMANDS.name, OPEN, None)
         await worker.go_on()
         return answer.result().positions[PLACE]
@@ -62,7 +62,7 @@ def test_a_repeat_is_answered_with_the_position_of_the_events_too() -> None:
             worker = Worker(broker, name, 0, 1, topology=COPYING, processors=[AGGREGATE])
             await worker.start()
             answers += [await ask(worker), await ask(worker)]
-            assert worker.engine.facts(PLACE[1])[PLACE] >= answers[0]
+            assert worker.engine.holdings.facts(PLACE[1])[PLACE] >= answers[0]
         return answers
 
     answers = asyncio.run(work())

@@ -12,9 +12,10 @@ import pytest
 from aiokafka import TopicPartition
 
 from shared.domain.errors import NotReady
-from shared.engine.engine import Assignment, Engine
+from shared.engine.committer import Aborted
+from shared.engine.engine import Engine
+from shared.engine.membership import Assignment
 from shared.engine.processors import Aggregate
-from shared.kafka.transactions import TransactionAborted
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
 from shared.topology.topics import Topology
@@ -34,7 +35,7 @@ SOURCES = [TOPOLOGY.parking.name, COMMANDS.name]
 def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
     async def lose(engine: Engine, stores: dict[str, FakeStore]) -> None:
         assert [store.opened for store in stores.values()] == [{0, 1}] * len(CHANGELOGS)
-        await engine._roll_back(TransactionAborted("another generation", lost_membership=True))
+        await engine._roll_back(Aborted("another generation", lost_membership=True))
 
     assert [store.opened for store in _with_engine(lose).values()] == [set()] * len(CHANGELOGS)
 
@@ -42,15 +43,15 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
 def test_a_key_released_while_others_owned_it_is_not_parked_again() -> None:
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
         changelog = TopicPartition(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
+        engine.holdings.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         parked = stores[TOPOLOGY.parked.name]
         parked.apply(0, {b"released": b"row", b"parked": b"row"}, 1)
-        brokers = cast(Any, engine)._offsets.broker.slots[changelog]
+        brokers = cast(Any, engine)._take_over._offsets.broker.slots[changelog]
         brokers += [None, Slot(b"parked", b"row", None), None, Slot(b"parked", b"more", None)]  # compacted
         assert engine.assignment is not None
-        await engine._take_over(engine.assignment)
-        while not engine.replicas.held[changelog].restored:
-            await engine._turn_or_heal()
+        await engine._begin()
+        while not engine.holdings.replicas.held[changelog].restored:
+            await engine.step()
         assert parked.rows(0) == {b"parked": b"more"}
 
     _with_engine(return_home)
@@ -71,10 +72,12 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
 
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
         changelog = TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
+        engine.holdings.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, last)
-        engine.replicas.hold([changelog], standby=(), starts={changelog: 5}, ends={changelog: 10}, topic_ids=IDS)
-        replica = engine.replicas.held[changelog]
+        engine.holdings.replicas.hold(
+            [changelog], standby=(), starts={changelog: 5}, ends={changelog: 10}, topic_ids=IDS
+        )
+        replica = engine.holdings.replicas.held[changelog]
         assert (stores[ACCOUNTS.name].rows(0), replica.position) == (({b"a-1": b"row"}, last + 1) if keeps else ({}, 5))
         assert replica.restored is (last == 9)
 
@@ -92,8 +95,8 @@ def test_a_replica_that_a_read_finds_broken_is_restored(read: Callable[[Replicas
     async def heal(engine: Engine, stores: dict[str, FakeStore]) -> None:
         stores[ACCOUNTS.name].broken.add(0)
         with pytest.raises(NotReady):
-            read(engine.replicas)
-        await engine._turn_or_heal()
+            read(engine.holdings.replicas)
+        await engine.step()
 
     assert not _with_engine(heal)[ACCOUNTS.name].broken
 
@@ -102,9 +105,9 @@ def test_a_broken_replica_of_the_parked_table_is_restored_before_a_record_is_han
     async def process(engine: Engine, stores: dict[str, FakeStore]) -> None:
         broken = stores[TOPOLOGY.parked.name].broken
         broken |= {0, 1}
-        cast(Any, engine)._offsets.broker.append(COMMANDS.name, (b"a-1", b"charge!"), None)
+        cast(Any, engine)._take_over._offsets.broker.append(COMMANDS.name, (b"a-1", b"charge!"), None)
         while broken == {0, 1}:
-            await engine._turn_or_heal()
+            await engine.step()
 
     assert len(_with_engine(process)[TOPOLOGY.parked.name].broken) == 1
 
@@ -114,17 +117,17 @@ def test_a_replica_that_breaks_while_restoring_is_wiped_if_it_was_kept_and_else_
     kept: bool, stops: bool
 ) -> None:
     async def restore(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        engine.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
+        engine.holdings.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         changelog = [Slot(b"a-1", b"row", None), Slot(b"a-2", b"row", None)]
-        cast(Any, engine)._offsets.broker.slots[CHANGELOGS[0], 0] += changelog
+        cast(Any, engine)._take_over._offsets.broker.slots[CHANGELOGS[0], 0] += changelog
         if kept:
             stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, 0)
         assert engine.assignment is not None
         for _ in range(2):  # each healed replica causes another take-over, which must change nothing
-            await engine._take_over(engine.assignment)
+            await engine._begin()
         _read_broken(engine, stores)
         with pytest.raises(StoreFailed) if stops else nullcontext():
-            await engine._turn_or_heal()
+            await engine.step()
 
     assert bool(_with_engine(restore)[ACCOUNTS.name].broken) == stops
 
@@ -132,15 +135,16 @@ def test_a_replica_that_breaks_while_restoring_is_wiped_if_it_was_kept_and_else_
 def test_a_broken_replica_that_moved_away_is_not_restored() -> None:
     async def move(engine: Engine, stores: dict[str, FakeStore]) -> None:
         _read_broken(engine, stores)
-        await engine._take_over(_assignment(1))
-        await engine._turn_or_heal()
+        engine.assignment = _assignment(1)
+        await engine._begin()
+        await engine.step()
 
     assert _with_engine(move)[ACCOUNTS.name].opened == {1}
 
 
 def test_a_read_that_outlasts_its_replica_does_not_mark_the_next_one_broken() -> None:
     async def read(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        replicas, store = engine.replicas, stores[ACCOUNTS.name]
+        replicas, store = engine.holdings.replicas, stores[ACCOUNTS.name]
         first, get = replicas.held[TopicPartition(CHANGELOGS[0], 0)], store.get
 
         def slow(partition: int, key: bytes) -> bytes | None:
@@ -180,7 +184,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
             lease_s=10.0,
         )
         engine.assignment = _assignment(0, 1)
-        await engine._take_over(engine.assignment)
+        await engine._begin()
         await act(engine, stores)
 
     asyncio.run(run())
@@ -195,4 +199,4 @@ def _assignment(*partitions: int) -> Assignment:
 def _read_broken(engine: Engine, stores: dict[str, FakeStore]) -> None:
     stores[ACCOUNTS.name].broken.add(0)
     with pytest.raises(NotReady):
-        engine.replicas.read(ACCOUNTS, 0, b"a-1")
+        engine.holdings.replicas.read(ACCOUNTS, 0, b"a-1")

@@ -76,7 +76,7 @@ def test_positions_from_before_the_worker_joined_are_asked_again(broker: Broker,
     asyncio.run(Worker(broker, "w", 0, 1, **working).work())  # type: ignore[arg-type]
     past.committed = dict.fromkeys(broker.committed, 0)
     next_owner = Worker(broker, "v", 0, 1, **working)  # type: ignore[arg-type]
-    next_owner.engine._offsets = cast(Any, FromThePast(broker, past, answers))
+    next_owner.engine._take_over._offsets = cast(Any, FromThePast(broker, past, answers))
     asyncio.run(next_owner.work())
     assert (events(broker), events(broker, COPIED)) == (1, 1)
 
@@ -109,8 +109,8 @@ def test_rows_behind_the_end_that_a_broker_tells_are_restored(broker: Broker, be
     broker.append(COMMANDS.name, charge, None)
     asyncio.run(Worker(broker, "other", 0, 1).work())
     broker.append(COMMANDS.name, charge, None)
-    first.engine._drop_replicas()
-    first.engine._offsets = cast(Any, OldEnds(broker, last))
+    first.engine.holdings.drop()
+    first.engine._take_over._offsets = cast(Any, OldEnds(broker, last))
     asyncio.run(first.work())
     assert events(broker) == 2
 

@@ -15,12 +15,16 @@ import pytest
 from aiokafka import TopicPartition
 
 from shared.engine import batch as batch_module
-from shared.engine import engine as engine_module
+from shared.engine import filling
+from shared.engine import pace as pace_module
 from shared.engine.batch import Batch
-from shared.engine.engine import SLICE_RECORDS, Assignment, Engine
+from shared.engine.engine import Engine
+from shared.engine.filling import SLICE_RECORDS
+from shared.engine.membership import Assignment
+from shared.engine.pace import MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, Pace
 from shared.engine.processors import Delay, Processor
 from shared.engine.sources import Source
-from shared.kafka.transactions import Record, TransactionAborted
+from shared.kafka.transactions import Record
 from shared.parking.parked import Wish
 from shared.runtime.positions import Partition
 from shared.tables.rows import Rows
@@ -71,7 +75,7 @@ async def turns_of(records: int) -> str:
             noting.turns.append("other")
             await asyncio.sleep(0)
 
-    await asyncio.gather(engine._process(Source(place, [noting], 0, records), fetched), other())
+    await asyncio.gather(engine._filling.process(Source(place, [noting], 0, records), fetched), other())
     return "".join(turn[0] for turn in noting.turns)
 
 
@@ -91,7 +95,7 @@ def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
     said: list[str] = []
     processors = [Answering("a", said), Answering("b", said)]
     source = Source(TopicPartition(FACTS.name, 0), processors, 0, 2)
-    asyncio.run(_engine(*processors)._process(source, [_record(0), _record(1)]))
+    asyncio.run(_engine(*processors)._filling.process(source, [_record(0), _record(1)]))
     assert said == ["a0", "b0", "a1", "b1"]
 
 
@@ -99,8 +103,8 @@ def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
 def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
     monkeypatch: pytest.MonkeyPatch, slice_s: float, turns: str
 ) -> None:
-    monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
-    monkeypatch.setattr(engine_module, "SLICE_S", slice_s)
+    monkeypatch.setattr(filling, "SLICE_RECORDS", 2)
+    monkeypatch.setattr(pace_module, "SLICE_S", slice_s)
     assert asyncio.run(turns_of(6)) == turns
 
 
@@ -123,8 +127,8 @@ def test_partitions_move_between_two_retries_of_an_operator() -> None:
             engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
 
     engine, source, fetched = _asked(3, still_alive)
-    assert asyncio.run(engine._process(source, fetched)) == 2
-    assert (source.position, engine._batch.offsets, len(alive)) == (2, {source.partition: 2}, 2)
+    assert asyncio.run(engine._filling.process(source, fetched)) == 2
+    assert (source.position, engine._filling.batch.offsets, len(alive)) == (2, {source.partition: 2}, 2)
 
 
 def test_partitions_move_between_two_slices_of_a_fetch() -> None:
@@ -138,9 +142,9 @@ def test_partitions_move_between_two_slices_of_a_fetch() -> None:
 
     noting = Noting()
     engine, source = _engine(noting, alive=still_alive), Source(TopicPartition(FACTS.name, 0), [noting], 0, 500)
-    handled = asyncio.run(engine._process(source, [_record(offset) for offset in range(500)]))
+    handled = asyncio.run(engine._filling.process(source, [_record(offset) for offset in range(500)]))
     assert alive == [0, SLICE_RECORDS]
-    assert handled == source.position == engine._batch.offsets[source.partition] == 2 * SLICE_RECORDS
+    assert handled == source.position == engine._filling.batch.offsets[source.partition] == 2 * SLICE_RECORDS
 
 
 def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +152,8 @@ def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch:
     monkeypatch.setattr(batch_module, "FULL_AGE_S", 0.0)
     sought: list[int] = []
     engine, source, fetched = _asked(3, lambda: None, SimpleNamespace(seek=lambda _, offset: sought.append(offset)))
-    assert asyncio.run(engine._process(source, fetched)) == 1
-    assert (source.position, engine._batch.offsets, sought) == (1, {source.partition: 1}, [1])
+    assert asyncio.run(engine._filling.process(source, fetched)) == 1
+    assert (source.position, engine._filling.batch.offsets, sought) == (1, {source.partition: 1}, [1])
 
 
 class Seekable:
@@ -158,6 +162,7 @@ class Seekable:
     def __init__(self, end: int) -> None:
         self.sought: list[int] = []
         self.position = lambda _: end
+        self.getmany = AsyncMock()
         self.pause = lambda *_: None
 
     def seek(self, _: object, offset: int) -> None:
@@ -166,7 +171,7 @@ class Seekable:
 
 async def _goes_back_to_a_wish(reader: Seekable) -> tuple[Engine, Source]:
     engine, source, fetched = _asked(4, lambda: None, reader)
-    await engine._process(source, fetched)
+    await engine._filling.process(source, fetched)
     return engine, source
 
 
@@ -175,7 +180,7 @@ async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
     engine, source = _engine(reader=reader), Source(TopicPartition(FACTS.name, 0), [delay], 0, 4)
     due, later = _record(0), _record(1)
     later.timestamp = inf
-    assert engine._due(source, [due, later]) == [due]
+    assert engine._filling._due(source, [due, later]) == [due]
     return engine, source
 
 
@@ -188,9 +193,9 @@ def test_a_batch_that_is_dropped_after_a_seek_is_read_again(
 
     async def read() -> None:
         engine, source = await goes_back(reader)
-        fetched = {source.partition: [_record(3)]}
-        engine._reread_gaps(fetched)
-        assert (reader.sought, fetched) == ([1, 1], {})
+        reader.getmany = AsyncMock(return_value={source.partition: [_record(3)]})
+        assert await engine.reading.fetch(0, 1) == {}
+        assert reader.sought == [1, 1]
 
     reader = Seekable(end=4)
     asyncio.run(read())
@@ -227,16 +232,16 @@ async def _asked_for(restoring: bool, paused: bool, settled: str) -> list[int]:
         paused=lambda: {place} if paused else set(),
     )
     engine = _engine(reader=reader)
-    engine.sources = {place: Source(place, [], 0, 0)}
+    engine.holdings.sources = {place: Source(place, [], 0, 0)}
     if restoring:
-        engine.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9}, {changelog.topic: "id"})
-    await engine._turn()
+        engine.holdings.replicas.hold([], [changelog], {changelog: 0}, {changelog: 9}, {changelog.topic: "id"})
+    await engine._work()
     for end in settled:
         if end == "f":
-            await engine._roll_back(TransactionAborted("once more"))
+            engine._pace.failed()
         else:
-            engine._after_commit(Batch(""), {})
-        await engine._turn()
+            engine._pace.succeeded()
+        await engine._work()
     return asked
 
 
@@ -265,17 +270,17 @@ async def commits_of(arrivals: str) -> list[int]:
 
     reader = SimpleNamespace(getmany=getmany, position=lambda tp: 0, paused=lambda: set(), stop=AsyncMock())
     engine = _engine(Noting(), reader=reader, producer=producer)
-    engine.sources = {place: Source(place, [Noting()], 0, 0)}
+    engine.holdings.sources = {place: Source(place, [Noting()], 0, 0)}
     engine.assignment = Assignment(frozenset({place}), frozenset(), b"", 1, "m")
-    await engine._turn()
+    await engine._work()
     for arrival in arrivals:
         if arrival == "a":
             producer.may_commit.set()
-            await engine._await_commit()
+            await engine._settle()
             producer.may_commit.clear()
-        await engine._turn()
+        await engine._work()
     producer.may_commit.set()
-    await engine._await_commit()
+    await engine._settle()
     await engine.on_stop()
     return producer.committed
 
@@ -291,14 +296,12 @@ async def commits_of(arrivals: str) -> list[int]:
 def test_records_that_come_during_a_commit_are_committed_together(
     monkeypatch: pytest.MonkeyPatch, pause: float, arrivals: str, committed: list[int]
 ) -> None:
-    monkeypatch.setattr(engine_module, "PAUSE", pause)
+    monkeypatch.setattr(pace_module, "PAUSE", pause)
     monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
     assert asyncio.run(commits_of(arrivals)) == committed
 
 
-def test_any_number_of_failures_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "MAX_RETRY_PAUSE_S", 0.0)
-    engine = _engine()
-    engine._failures, engine._limit = 5_000, 1
-    asyncio.run(engine._roll_back(TransactionAborted("once more")))
-    assert engine._limit == 1
+def test_any_number_of_failures_is_survived() -> None:
+    pace = Pace()
+    pauses_s = [pace.failed() for _ in range(5_000)]
+    assert (pauses_s[0], pauses_s[-1], pace.limit) == (RETRY_PAUSE_S, MAX_RETRY_PAUSE_S, 1)

@@ -122,7 +122,7 @@ def test_its_record_is_parked_and_the_others_are_handled(
         await worker.go_on()
 
     asyncio.run(work())
-    stores = worker.engine.replicas._stores
+    stores = worker.engine.holdings.replicas._stores
     litres = {key: _state(Tank, raw).litres for key, raw in stores[table.name].scan(0)}
     assert litres == {b"a": LARGEST, b"b": 2.0}
     parked = [_state(Parked, raw) for _, raw in stores[topology.parked.name].scan(0)]
@@ -149,11 +149,11 @@ def test_it_is_parked_although_other_partitions_commit_before_it_is_tried_again(
             pour(poisoned, number, LARGEST)
         for number in range(3, 40):
             pour(healthy, number, 1.0)
-            worker.engine._failures = 0  # as after a commit of the others
-            await worker.engine._turn_or_heal()
-            await worker.engine._await_commit()
+            worker.engine._pace.failures = 0  # as after a commit of the others
+            await worker.engine.step()
+            await worker.engine._settle()
 
     asyncio.run(work())
-    parked = [_state(Parked, raw) for _, raw in worker.engine.replicas._stores[topology.parked.name].scan(0)]
+    parked = [_state(Parked, raw) for _, raw in worker.engine.holdings.replicas._stores[topology.parked.name].scan(0)]
     assert [(each.offset, each.code) for each in parked] == [(1, "command.failed")]
     assert worker.engine.aborts == 1

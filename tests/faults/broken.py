@@ -30,6 +30,7 @@ from shared.dev.worker import faust_command
 from shared.engine import engine as engine_module
 from shared.engine import guards
 from shared.engine.batch import Batch
+from shared.engine.committer import Committer
 from shared.engine.engine import Engine
 from shared.engine.guards import GapGuard
 from shared.engine.processors import Projection
@@ -212,14 +213,14 @@ def commits_offsets_before_its_records() -> None:
 
 
 def stores_before_it_commits() -> None:
-    send = Engine._send
+    send = Committer._send
 
-    def early(self: Engine, batch: Batch) -> Any:
+    def early(self: Committer, batch: Batch) -> Any:
         for (_, partition), rows in batch.rows.items():
             rows.store.apply(partition, rows.encoded(), None)
         return send(self, batch)
 
-    Engine._send = early  # type: ignore[method-assign]
+    Committer._send = early  # type: ignore[method-assign]
 
 
 def decides_before_it_is_restored() -> None:
@@ -237,8 +238,8 @@ def counts_what_it_fetched_as_done() -> None:
     flush = Engine._flush
 
     async def ahead(self: Engine) -> None:
-        for tp in self.sources if self._batch else ():
-            self._batch.offsets[tp] = self._reader.position(tp)
+        for tp in self.holdings.sources if self._filling.batch else ():
+            self._filling.batch.offsets[tp] = self.reading.position(tp)
         await flush(self)
 
     Engine._flush = ahead  # type: ignore[method-assign]

@@ -30,16 +30,25 @@ from shared.domain.envelope import CommandEnvelope
 from shared.domain.message import Event
 from shared.domain.outcomes import Get, known
 from shared.domain.row import Outcome
+from shared.engine import asking as asking_module
 from shared.engine import batch as batch_module
 from shared.engine import engine as engine_module
+from shared.engine import filling as filling_module
 from shared.engine import lease as lease_module
+from shared.engine import pace as pace_module
 from shared.engine import processors as processors_module
+from shared.engine import take_over as take_over_module
 from shared.engine.batch import Batch
-from shared.engine.engine import Assignment, Engine
+from shared.engine.committer import Committer
+from shared.engine.engine import Engine, Phase
+from shared.engine.filling import Filling
 from shared.engine.guards import GapGuard
+from shared.engine.holdings import Holdings
 from shared.engine.lease import Lease
+from shared.engine.membership import Assignment
 from shared.engine.processors import Aggregate, Delay, Rekey
 from shared.engine.sources import Source, SourceGone
+from shared.engine.take_over import TakeOver
 from shared.engine.versions import TableChanged, VersionGuard
 from shared.group import internals
 from shared.group.app import LEASE_SHARE
@@ -161,11 +170,7 @@ class Worker:
 
     @property
     def is_told(self) -> bool:
-        return self.engine is not None and not self.engine._inbox.empty()
-
-    @property
-    def next_step(self) -> Callable[[Engine], Awaitable[None]]:
-        return Engine._handle_rebalance if self.is_told else Engine._turn_or_heal
+        return self.engine is not None and self.engine.has_rebalance
 
     @property
     def held_up(self) -> bool:
@@ -173,14 +178,14 @@ class Worker:
 
     @property
     def is_committing(self) -> bool:
-        return self.engine is not None and (self.engine._committing is not None or self.flight is not None)
+        return self.engine is not None and (self.engine._committer.task is not None or self.flight is not None)
 
     @property
     def is_settled(self) -> bool:
         """Whether it owns partitions, has restored them, and is not committing."""
-        if self.engine is None or self.engine.assignment is None or self.engine._committing is not None:
+        if self.engine is None or self.engine.phase is not Phase.RUNNING or self.engine._committer.task is not None:
             return False
-        replicas = self.engine.replicas.held.values()
+        replicas = self.engine.holdings.replicas.held.values()
         return bool(replicas) and all(replica.restored for replica in replicas)
 
     def start(self) -> None:
@@ -201,10 +206,10 @@ class Worker:
             alive=lambda: None,
             sign=broker.sign,
             lease_s=LEASE_S,
+            clock=clock,
+            in_thread=self._in_thread,
         )
-        self.engine._in_thread = self._in_thread  # type: ignore[method-assign]
-        self.engine._clock = clock
-        self.engine._lease = Lease(LEASE_S, self.machine.elapsed, self.machine.real)
+        self.engine.membership.lease = Lease(LEASE_S, self.machine.elapsed, self.machine.real)
         self.group = FakeMember(broker, self.member)
         internals.note_proofs(self.group, "", LEASE_S / internals.PROOFS, self._extend_lease)
         internals.note_expulsion(self.group, self._hear_of_expulsion)
@@ -232,7 +237,7 @@ class Worker:
         assert self.engine is not None
         self.producer.doom()
         self.group.end()
-        for task in (self.flight, self.engine._committing):
+        for task in (self.flight, self.engine._committer.task):
             if task is not None:
                 task.cancel()
         self.engine = None
@@ -266,7 +271,7 @@ class Worker:
         try:
             if flight is not None:
                 await flight
-            committing = self.engine._committing
+            committing = self.engine._committer.task
             if committing is not None and committing.done() and isinstance(committing.exception(), Crash):
                 raise Crash
         except (Crash, TransactionRefused, StoreFailed):
@@ -326,7 +331,7 @@ class World:
             name, command_id = key.decode(), json.loads(value)["command_id"]
             for worker in self.workers:
                 if worker.engine is not None:
-                    self.answers.append((name, command_id, worker.engine.waiting.expect(name, command_id)))
+                    self.answers.append((name, command_id, worker.engine.holdings.answers.expect(name, command_id)))
             poison = self.chance.choice(POISONS) if self.chance.random() < POISONED else lambda good: good
             state = self.chance.choice([None, None, "committed", "aborted"])
             if self.chance.random() < LEFT_OPEN:
@@ -346,14 +351,14 @@ class World:
     async def turn(self) -> None:
         worker = self._one_of(lambda worker: worker.idle and worker.engine.assignment is not None)
         if worker:
-            await worker.fly(worker.next_step)
+            await worker.fly(Engine.step)
             self.untrue += self._untrue_positions(worker.engine)
         if self.broker.open and self.chance.random() < 0.2:
             self.broker.settle()
 
     def _untrue_positions(self, engine: Engine | None) -> Iterator[str]:
         """Readers at a position rely on the rows to include every record before it."""
-        for place, position in engine._reached.items() if engine else ():
+        for place, position in engine.holdings.reached.items() if engine else ():
             first = next(self.broker.visible(place, self.broker.committed.get(place, 0)), None)
             if first is not None and first.offset < position:
                 yield f"{place} is said to be at {position}, but {first.offset} is not committed"
@@ -450,7 +455,7 @@ class World:
             worker.producer.fault = Fault("after_offsets", "freeze")
             for _ in range(TURNS_TO_COMMIT):
                 if worker.idle:
-                    await worker.fly(worker.next_step)
+                    await worker.fly(Engine.step)
         return worker
 
     async def _lose_power(self) -> None:
@@ -520,12 +525,12 @@ class World:
     async def _tell(self, worker: Worker, wish: Assignment | None) -> None:
         """Often in the middle of a turn, which then must not handle the records it fetched."""
         assert worker.engine is not None
-        in_a_turn = not worker.is_told and worker.engine.assignment is not None and self.chance.random() < 0.5
+        in_a_turn = not worker.is_told and worker.engine.phase is Phase.RUNNING and self.chance.random() < 0.5
         worker.engine._inbox.put_nowait((wish, asyncio.get_running_loop().create_future()))
         if in_a_turn:
-            await worker.fly(Engine._turn_or_heal)
+            await worker.fly(Engine._turn)
         while worker.idle and worker.is_told:
-            await worker.fly(Engine._handle_rebalance)
+            await worker.fly(Engine.step)
 
     async def settle(self) -> None:
         """All workers end; one that starts on what they left finishes the work.
@@ -557,7 +562,7 @@ class World:
             elif last.engine.assignment is None:
                 await self.rebalance()
             else:
-                await last.fly(Engine._turn_or_heal)
+                await last.fly(Engine.step)
         raise Unfinished(f"{last.name} does not finish")
 
     def _is_done(self) -> bool:
@@ -627,16 +632,18 @@ def _is_copied(event: Read) -> bool:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small batches, no pauses, no log."""
     monkeypatch.setattr(internals, "elapsed_s", CLOCK)
-    monkeypatch.setattr(engine_module, "elapsed_s", CLOCK)
-    monkeypatch.setattr(engine_module, "RETRY_PAUSE_S", 0.0)
+    for module in (engine_module, filling_module, take_over_module):
+        monkeypatch.setattr(module, "elapsed_s", CLOCK)
+    for module in (asking_module, engine_module, pace_module):
+        monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(engine_module, "POLL_WAIT_MS", 0)
-    monkeypatch.setattr(engine_module, "PAUSE", 0.0)
+    monkeypatch.setattr(pace_module, "PAUSE", 0.0)
     monkeypatch.setattr(engine_module, "QUIET_S", 0.0)
-    monkeypatch.setattr(engine_module, "POLL_RECORDS", 3)
+    monkeypatch.setattr(pace_module, "POLL_RECORDS", 3)
     monkeypatch.setattr(batch_module, "FULL_RECORDS", 6)
     monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
-    monkeypatch.setattr(engine_module, "SLICE_RECORDS", 2)
-    monkeypatch.setattr(engine_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(filling_module, "SLICE_RECORDS", 2)
+    monkeypatch.setattr(pace_module, "SLICE_S", 0.0)
     monkeypatch.setattr(parking_module, "PAGE_RECORDS", 2)
     configured = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -694,7 +701,7 @@ def test_a_worker_that_has_written_nothing_learns_the_brokers_time_before_a_time
         world.broker.append(TIMERS.name, (b"a-1", b"a timer"), None)
         CLOCK.now_s += passed_s
         for _ in range(10):
-            await worker.fly(worker.next_step)
+            await worker.fly(Engine.step)
         return sum(len(world._read(RINGS, partition)) for partition in range(PARTITIONS))
 
     assert [asyncio.run(rings(passed_s)) for passed_s in (0.0, DELAY_S - 0.1, DELAY_S + 0.1)] == [0, 0, 1]
@@ -744,12 +751,12 @@ def _the_batch_before_not_seen(patch: pytest.MonkeyPatch) -> None:
 
 def _filled_on_after_a_failed_commit(patch: pytest.MonkeyPatch) -> None:
     async def ends(self: Engine) -> bool:
-        committing, self._committing = self._committing, None
+        committing, self._committer.task = self._committer.task, None
         if committing is not None:
             await asyncio.wait([committing])
         return True
 
-    patch.setattr(Engine, "_await_commit", ends)
+    patch.setattr(Engine, "_settle", ends)
     patch.setattr(VersionGuard, "refuse_if_it_would_repeat", _nothing)  # it would refuse rows without a position
 
 
@@ -758,18 +765,18 @@ def _generations_missed_without_noticing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_served_whose_commit_is_in_doubt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_drop_uncertain", lambda self: None)
+    patch.setattr(Holdings, "drop_changed", lambda *_: None)
 
 
 def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> None:
-    advance = Engine._advance_sources
+    advance = Filling.pass_empty
 
-    def at_once(self: Engine) -> None:
-        batch, self._batch, pending, self._pending = self._batch, Batch(""), self._pending, Batch("")
-        advance(self)
-        self._batch, self._pending = batch, pending
+    def at_once(self: Filling, is_quiet: bool) -> None:
+        batch, self.batch, pending, self.pending = self.batch, Batch(""), self.pending, Batch("")
+        advance(self, is_quiet)
+        self.batch, self.pending = batch, pending
 
-    patch.setattr(Engine, "_advance_sources", at_once)
+    patch.setattr(Filling, "pass_empty", at_once)
 
 
 def _keys_parked_under_the_ids_of_others(patch: pytest.MonkeyPatch) -> None:
@@ -785,11 +792,11 @@ def _records_read_past_an_open_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_coordinator_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine_module, "uuid4", lambda: SimpleNamespace(hex="the same each time"))
+    patch.setattr(take_over_module, "uuid4", lambda: SimpleNamespace(hex="the same each time"))
 
 
 def _any_end_of_a_changelog_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_written_ends", lambda *_: {})
+    patch.setattr(TakeOver, "_written_ends", lambda *_: {})
 
 
 def _any_answer_to_a_heartbeat_believed(patch: pytest.MonkeyPatch) -> None:
@@ -846,17 +853,17 @@ def _outcomes_known_by_the_time_of_handling(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_record_blamed_for_its_batch(patch: pytest.MonkeyPatch) -> None:
-    note = Engine._note
+    note = Filling.refused
 
-    def at_once(self: Engine, refusal: RecordTooLarge) -> None:
-        self._pending.count = 1
+    def at_once(self: Filling, refusal: RecordTooLarge) -> None:
+        self.pending.count = 1
         note(self, refusal)
 
-    patch.setattr(Engine, "_note", at_once)
+    patch.setattr(Filling, "refused", at_once)
 
 
 def _refused_records_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "_note", lambda *_: None)
+    patch.setattr(Filling, "refused", lambda *_: None)
 
 
 def _as_by(fault: Callable[[], None], owner: type, name: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -874,7 +881,7 @@ MUTATIONS = (
     _no_check_of_the_generation,
     _pending_offsets_taken_for_none,
     pytest.param(_aborted_offsets_left_pending, marks=pytest.mark.long),  # in short, test_take_over notices
-    _as_by(broken.stores_before_it_commits, Engine, "_send"),
+    _as_by(broken.stores_before_it_commits, Committer, "_send"),
     _as_by(broken.decides_before_it_is_restored, Replicas, "_open"),
     _as_by(broken.believes_any_beginning, GapGuard, "must_reread"),
     _as_by(broken.counts_what_it_fetched_as_done, Engine, "_flush"),

@@ -225,7 +225,9 @@ def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
 ) -> None:
     """It has applied all that it has heard of; and it knows at once how much it has missed when it hears again."""
     engine, tp = worker.engine, TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
-    engine.replicas.held[tp] = Replica(tp, cast(Any, None), active=False, position=0, target=0, end=0, restored=True)
+    engine.holdings.replicas.held[tp] = Replica(
+        tp, cast(Any, None), active=False, position=0, target=0, end=0, restored=True
+    )
 
     async def test() -> None:
         assert await lag() == 0
@@ -235,11 +237,11 @@ def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
         deadline = Deadline(DEADLINE_S)
         while await lag() != 0:
             deadline.check("the leader is back")
-        await engine._ends.stop()
+        await engine.lags.leaders.stop()
 
     async def lag() -> int | None:
-        engine.replicas.held[tp].end_known_at = -inf
+        engine.holdings.replicas.held[tp].end_known_at = -inf
         engine.extend_lease(elapsed_s())
-        return await engine.standby_lag(ACCOUNTS, 0)
+        return await engine.lags.of(ACCOUNTS, 0)
 
     asyncio.run(test())

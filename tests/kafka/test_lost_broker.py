@@ -54,13 +54,13 @@ def test_a_silent_leader_hides_no_lag_but_that_of_what_it_leads(kafka: EmbeddedK
 
     async def lags() -> list[int | None]:
         for tp in places:
-            engine.replicas.held[tp] = Replica(tp, cast(Any, None), False, 0, target=0, end=0, restored=True)
+            engine.holdings.replicas.held[tp] = Replica(tp, cast(Any, None), False, 0, target=0, end=0, restored=True)
         engine.extend_lease(elapsed_s())
-        return await asyncio.gather(*(engine.standby_lag(TOPOLOGY.parked, tp.partition) for tp in places))
+        return await asyncio.gather(*(engine.lags.of(TOPOLOGY.parked, tp.partition) for tp in places))
 
     async def ask() -> None:
         deadline = Deadline(DEADLINE_S)
-        while await lags() != [0] * len(places) or [engine._ends.leader(tp) for tp in places] != leaders:
+        while await lags() != [0] * len(places) or [engine.lags.leaders.leader(tp) for tp in places] != leaders:
             deadline.check("all lags and leaders are known")
         kafka.pause(silent)
         while None not in (found := await lags()):
@@ -71,7 +71,7 @@ def test_a_silent_leader_hides_no_lag_but_that_of_what_it_leads(kafka: EmbeddedK
         kafka.kill(silent)
         while await lags() != [0] * len(places):
             deadline.check("others lead what it led")
-        await engine._ends.stop()
+        await engine.lags.leaders.stop()
 
     asyncio.run(ask())
 

@@ -1,0 +1,55 @@
+"""Each partition, once its rows are restored and before its first record is handled."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aiokafka import TopicPartition
+
+from shared.engine.filling import Filling
+from shared.engine.holdings import Holdings, Plan
+from shared.engine.versions import VersionGuard
+from shared.parking.parking import Parking
+from shared.topology.topics import Table
+
+
+class Beginning:
+    def __init__(self, holdings: Holdings, version: VersionGuard) -> None:
+        self._holdings = holdings
+        self._version = version
+        self._new: dict[int, list[TopicPartition]] = {}  # sources without a position, by partition
+
+    def expect(self, plan: Plan) -> None:
+        self._new = {tp.partition: [] for tp in plan.positions}
+        for tp in sorted(plan.new):
+            self._new[tp.partition].append(tp)
+
+    def drop(self) -> None:
+        self._new.clear()
+
+    def begin(self, filling: Filling) -> bool:
+        """Check what is noted beside the rows of each partition that has been restored, and put into the batch where
+        its sources without a position begin. So a later owner sees that this version has begun, and no row is without a
+        position. Returns whether the batch has to be committed before any record. Raises VersionRefused.
+        """
+        if not self._new:
+            return False
+        restored = {tp.partition for tp in self._holdings.sources.keys() - self._holdings.unread()}
+        begun = [tp for number in restored & self._new.keys() for tp in self._checked(number, filling)]
+        for tp in begun:
+            filling.batch.advance(tp, self._holdings.sources[tp].position, 0)
+        return bool(begun)
+
+    def _checked(self, number: int, filling: Filling) -> list[TopicPartition]:
+        parking = Parking(filling.rows(self._holdings.topology.parked, number), set())
+        if parking.superseded:
+            self._version.refuse_successor()
+        noted, unread = parking.topics, {tp.topic for tp in self._new[number]}
+        has_rows = partial(self._has_rows, number, filling)
+        self._version.refuse_by_notes(number, noted, self._holdings.topic_ids, unread, has_rows)
+        if noted and unread:
+            filling.parking(number)  # notes which topics these positions are in
+        return self._new.pop(number)
+
+    def _has_rows(self, number: int, filling: Filling, table: Table) -> bool:
+        return any(True for _ in filling.rows(table, number).store.scan(number))

@@ -1,0 +1,235 @@
+"""The batch that is being filled: each waiting record goes to the processors of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from shared.domain.errors import REASON_MAX_CHARS
+from shared.domain.row import TOO_LARGE
+from shared.engine.batch import FULL_RECORDS, Batch, Handling, Refusal
+from shared.engine.holdings import Holdings
+from shared.engine.pace import Pace
+from shared.engine.processors import Processor
+from shared.engine.reading import Reading
+from shared.engine.retries import Wishes
+from shared.engine.sources import Source
+from shared.kafka.reader import ReadRecord
+from shared.kafka.transactions import RecordTooLarge
+from shared.parking.parked import Failure, Wish
+from shared.parking.parking import Parking
+from shared.runtime.clock import BrokersClock, elapsed_s
+from shared.runtime.positions import Partition
+from shared.tables.rows import Rows
+from shared.topology.topics import Table
+
+SLICE_RECORDS = 50  # handled without a break: about a millisecond's work
+TIMES_REFUSED = 2  # of a command with an outcome that says so, and without; of a retry with many records, and with one
+WISHES = ""  # in the place of a processor's name
+
+
+class Filling:
+    """batch: is being filled. pending: the one before, while it is being committed. careful: changelogs for which a row
+    could not be written.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        reading: Reading,
+        wishes: Wishes,
+        pace: Pace,
+        clock: BrokersClock,
+        is_interrupted: Callable[[], bool],
+        alive: Callable[[], None],
+    ) -> None:
+        """is_interrupted: whether a rebalance waits. alive: called between slices, that work goes on."""
+        self._clock = clock
+        self.careful: set[Partition] = set()
+        self._holdings = holdings
+        self._reading = reading
+        self._wishes = wishes
+        self._pace = pace
+        self._is_interrupted = is_interrupted
+        self._alive = alive
+        self._dead_letters = holdings.topology.dead_letters.name
+        self._refused: dict[Handling, Refusal] = {}  # what leads to records that are too large
+        self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
+        self.batch = Batch(self._dead_letters, self._refused)
+        self.pending = Batch(self._dead_letters)
+
+    def drop(self) -> None:
+        """All that is not committed will be read again."""
+        self.batch = Batch(self._dead_letters, self._refused)
+        self.pending = Batch(self._dead_letters)
+        self._skipped.clear()
+
+    def hand_over(self) -> Batch:
+        """The batch, to be committed; the next one begins."""
+        batch, self.batch = self.batch, Batch(self._dead_letters, self._refused)
+        if batch:
+            self.pending = batch
+        return batch
+
+    def committed(self, batch: Batch) -> None:
+        self.pending = Batch(self._dead_letters)
+        self.careful -= {place for place, rows in batch.rows.items() if rows.changed}
+        for handling in [each for each in self._refused if each[3] < batch.offsets.get(each[1:3], 0)]:
+            del self._refused[handling]
+
+    def refused(self, refusal: RecordTooLarge) -> None:
+        """Remember which record can't be handled, once a batch of one record was refused. Raises the refusal.
+
+        Only brokers know what they take. So after a refusal, records are tried alone, then in batches that grow.
+        """
+        if self.pending.count > 1 or not refusal.topic:  # without it, the next refusal will name it
+            return
+        if self.pending.last is None:
+            raise refusal
+        place, offset = self.pending.last
+        handlings = [(name, *place, offset) for name in self._writers(place[0], refusal.topic)]
+        times = {each: self._refused[each].times if each in self._refused else 0 for each in handlings}
+        handling = min(handlings, key=times.__getitem__, default=None)
+        if handling is None or times[handling] == TIMES_REFUSED:
+            raise refusal
+        self._refused[handling] = Refusal(str(refusal), times[handling] + 1)
+
+    def _writers(self, source: str, topic: str) -> Sequence[str]:
+        """The names of the processors of `source` that write to `topic`."""
+        if source == self._holdings.topology.parking.name:
+            return [WISHES]
+        changelog = self._holdings.replicas.changelog
+        return [
+            each.name
+            for each in self._holdings.processors[source]
+            if topic in [to.name for to in each.writes] or topic in map(changelog, each.tables)
+        ]
+
+    async def process(self, source: Source, records: Sequence[ReadRecord]) -> int:
+        """Handle the records, up to a rebalance. Returns how many it handled."""
+        partition = source.partition
+        if partition.topic == self._holdings.topology.parking.name:
+            return await self._fulfil_wishes(source, records)
+        if source.delay_s:
+            records = self._due(source, records)
+        parking = self.parking(partition.partition)
+        writers = sum(bool(processor.writes) for processor in source.processors)
+        size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
+        for start in range(0, len(records), size):
+            if self._is_interrupted():
+                return start  # the others are read again after the take-over
+            self._alive()
+            part = records[start : start + size]
+            for processor in source.processors:
+                processor.process(part, self._rows_of(processor, partition.partition), self.batch, parking)
+            source.handled(part)
+            self.batch.advance(partition, source.position, len(part))
+            await self._pace.yield_to_http()
+        return len(records)
+
+    def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
+        """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
+        due = source.due(records, self._clock.now(), elapsed_s())
+        if len(due) < len(records):
+            self._reading.go_back(records[len(due)])
+            self._reading.pause(source)
+        return due
+
+    async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> int:
+        """Do what operators want done with parked records. Returns how many it handled.
+
+        Stops early for a rebalance, and for the batch: a retry may take seconds, and other work waits for its commit.
+        """
+        for done, record in enumerate(records):
+            if self._is_interrupted():
+                return done
+            if done and self.batch.full:
+                self._reading.go_back(record)
+                return done
+            self._alive()
+            try:
+                wish = Wish.model_validate_json(record.value or b"")
+            except ValueError as error:
+                self.batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
+            else:
+                await self._fulfil(wish, record)
+            source.position = record.offset + 1
+            self.batch.advance(source.partition, source.position, 1)
+        return len(records)
+
+    async def _fulfil(self, wish: Wish, record: ReadRecord) -> None:
+        refusal = self._refused.get((WISHES, record.topic, record.partition, record.offset))
+        note = await self._wishes.fulfil(
+            wish,
+            self.parking(record.partition),
+            partial(self._retry, refusal, record.timestamp),
+            self.batch.bury,
+            FULL_RECORDS if refusal is None else 1,
+        )
+        if note is not None:
+            self.batch.write(record.topic, *note.record, record.partition)
+
+    def _retry(
+        self, refusal: Refusal | None, asked_ms: int, processor: Processor, record: ReadRecord
+    ) -> Failure | None:
+        """refusal: of what the retry of more than this record leads to, and the second time of what this one does.
+
+        asked_ms: when an operator asked for it, by the broker.
+        """
+        if refusal is not None and refusal.times == TIMES_REFUSED:
+            return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
+        rows = self._rows_of(processor, record.partition)
+        return processor.attempt(record, rows, self.batch, retried_ms=asked_ms)
+
+    def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
+        if processor.table is None:
+            return None
+        rows = self.rows(processor.table, partition)
+        if processor.outcomes is not None:
+            rows.outcomes = self.rows(processor.outcomes, partition)
+        return rows
+
+    def rows(self, table: Table, partition: int) -> Rows[Any]:
+        """The partition of the table as the batch sees it."""
+        place = (self._holdings.replicas.changelog(table), partition)
+        if place not in self.batch.rows:
+            pending = self.pending.rows.get(place)
+            self.batch.rows[place] = self._holdings.replicas.rows(
+                table,
+                partition,
+                pending.changed if pending else {},
+                careful=self._pace.failures > 0 or place in self.careful,
+            )
+        return self.batch.rows[place]
+
+    def parking(self, partition: int) -> Parking:
+        rows, parked = self.rows(self._holdings.topology.parked, partition), self._holdings.parked
+        if partition not in parked:
+            parked[partition] = {key.decode() for key, _ in rows.store.scan(partition)}
+            self._note_topics(Parking(rows, set()), partition)
+        return Parking(rows, parked[partition])
+
+    def _note_topics(self, parking: Parking, partition: int) -> None:
+        """Beside the rows: of which topics records are handled from now on."""
+        read = {topic: id_ for topic, id_ in self._holdings.topic_ids.items() if topic in self._holdings.processors}
+        topics = parking.topics | read
+        if topics != parking.topics:
+            parking.note_topics(partition, topics)
+
+    def pass_empty(self, is_quiet: bool) -> None:
+        """Follow the reader past offsets that hold no record: everything that was fetched is handled.
+
+        These positions are committed, too, with the next batch or in a quiet moment. So when retention removes those
+        offsets, no record seems to be lost.
+        """
+        sources = self._holdings.sources
+        busy = self._reading.paused | self.batch.offsets.keys() | self.pending.offsets.keys()
+        for tp in sources.keys() - busy:
+            position = self._reading.position(tp)
+            if position > sources[tp].position:
+                sources[tp].position = self._holdings.reached[tp] = self._skipped[tp] = position
+                self._holdings.answers.tell_progress()
+        if self.batch or is_quiet:
+            self.batch.offsets = self._skipped | self.batch.offsets
+            self._skipped = {}

@@ -1,0 +1,154 @@
+"""What this worker holds: the sources that it reads, the rows that it keeps, and how far both are.
+
+Changed by the engine and read by the HTTP side, both on the worker's loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from aiokafka import TopicPartition
+
+from shared.engine.answers import Answers
+from shared.engine.batch import Batch
+from shared.engine.processors import Processor
+from shared.engine.sources import Source
+from shared.engine.wiring import by_source, codecs_of
+from shared.runtime.positions import Partition
+from shared.tables.replicas import Replicas
+from shared.tables.store import RowStore
+from shared.topology.topics import Table, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a take-over has found out.
+
+    positions: where to read each source from. new: the sources in which the group has no position. starts, ends: of all
+    of them, of the changelogs and of the topics of our own events, as of `asked_at` (`elapsed_s`). written: the offset
+    of a record of ours, aborted since, in changelogs that nobody else can write now. topic_ids: as of now, by name.
+    """
+
+    positions: Mapping[TopicPartition, int]
+    new: Set[TopicPartition]
+    actives: Sequence[TopicPartition]
+    standbys: Sequence[TopicPartition]
+    facts: Set[Partition]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    asked_at: float
+    written: Mapping[Partition, int]
+    topic_ids: Mapping[str, str]
+
+
+class Holdings:
+    """sources, replicas: by partition. processors: by source. answers: whoever waits for a commit here.
+
+    parked: the ids of the parked keys, by partition, once a record of it was handled. handled, commits: since the
+    worker has started.
+    """
+
+    def __init__(self, topology: Topology, processors: Sequence[Processor], stores: Mapping[str, RowStore]) -> None:
+        self.topology = topology
+        self.processors = by_source(topology, processors)
+        self.sources: dict[TopicPartition, Source] = {}
+        self.replicas = Replicas(topology, stores, codecs_of(topology, processors))
+        self.answers = Answers()
+        self.parked: dict[int, set[str]] = {}
+        self.topic_ids: Mapping[str, str] = {}
+        self.reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
+        self.committed_at = 0.0
+        self.handled = 0
+        self.commits = 0
+        self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
+
+    # Asked by the HTTP side.
+
+    def position(self, table: Table, partition: int) -> int:
+        """Offset of the last source record that rows read here include; -1 while there is none."""
+        return self.reached.get((table.source.name, partition), 0) - 1
+
+    def facts(self, partition: int) -> Mapping[Partition, int]:
+        """The last offset of this service's events in `partition`: rows read here include no later ones."""
+        return {place: offset for place, offset in self._facts.items() if place[1] == partition}
+
+    def parked_keys(self, partition: int) -> int:
+        """How many keys are parked. Raises NotReady if the partition is not held here."""
+        known = self.parked.get(partition)
+        return len(known) if known is not None else sum(1 for _ in self.replicas.keys(self.topology.parked, partition))
+
+    # What follows from the topology.
+
+    @property
+    def own_topics(self) -> set[str]:
+        """All that this service reads, and its changelogs."""
+        return {*self.processors, *map(self.replicas.changelog, self.topology.all_tables())}
+
+    def facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
+        """Where the events go that records of these sources lead to."""
+        processors = ((each, tp.partition) for tp in sources for each in self.processors[tp.topic])
+        return {(each.facts.name, partition) for each, partition in processors if each.facts is not None}
+
+    def followed(self) -> Iterator[TopicPartition]:
+        """The changelogs that are read here, because others write them or they are being restored."""
+        return (tp for tp, replica in self.replicas.held.items() if not replica.ours)
+
+    def unread(self) -> set[TopicPartition]:
+        """Sources that wait for a restore or a due time, and changelogs that only this worker writes now."""
+        held = self.replicas.held.items()
+        restoring = {tp.partition for tp, replica in held if replica.active and not replica.restored}
+        sources = {tp for tp, source in self.sources.items() if tp.partition in restoring or source.due_at}
+        return sources | {tp for tp, replica in held if replica.ours}
+
+    # Changed by the engine.
+
+    def suspend(self) -> None:
+        """Process nothing. Restored rows stay readable: nobody writes them before the group assigns again."""
+        self.sources.clear()
+        self.parked.clear()
+
+    def drop(self) -> None:
+        """Hold no rows any more: another worker may own our partitions now."""
+        self.replicas.drop(self.replicas.held)
+        self.answers.wake_all()
+
+    def drop_changed(self, batch: Batch) -> None:
+        """Drop the rows that the batch wrote: whether it took effect, only their changelogs can tell."""
+        self.replicas.drop(TopicPartition(*place) for place, rows in batch.rows.items() if rows.changed)
+
+    def serve_only(self, active: Set[TopicPartition]) -> None:
+        """Stop serving all other partitions at once: their new owners may write."""
+        for tp, replica in self.replicas.held.items():
+            replica.active = replica.active and tp in active
+        self.answers.wake_all()
+
+    def take(self, plan: Plan) -> None:
+        for tp, position in plan.positions.items():
+            self.sources[tp] = Source(tp, self.processors[tp.topic], position, plan.ends[tp])
+        ends = {**plan.ends, **self.replicas.pass_written(plan.written)}
+        self.replicas.hold(plan.actives, plan.standbys, plan.starts, ends, plan.topic_ids)
+        for tp, replica in self.replicas.held.items():
+            replica.learn_end(ends[tp], plan.asked_at)
+        self.topic_ids = plan.topic_ids
+        self.reached = dict(plan.positions)
+        self._facts = {place: ends[TopicPartition(*place)] - 1 for place in plan.facts}
+        self.answers.tell_progress()
+
+    def events_written(self, written: Mapping[Partition, int]) -> None:
+        """Before rows tell of these events: a position must not lie before them. written: the last offset, by place."""
+        self._facts = self._facts | {place: written[place] for place in self._facts.keys() & written.keys()}
+
+    def committed(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+        """written: the offset of its last record, by place."""
+        self.commits += 1
+        self.handled += batch.count
+        self.reached |= batch.offsets
+        self.committed_at = time.monotonic()
+        for place, rows in batch.rows.items():
+            if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
+                self.replicas.held[TopicPartition(*place)].position = written[place] + 2
+        handled = {place: position - 1 for place, position in batch.offsets.items()}
+        # the events last: they may be handled here, too, but not in the batch that writes them
+        self.answers.committed(batch, {**handled, **written, **self._facts})

@@ -1,0 +1,94 @@
+"""The reader of what is held: none of it is left out, and nothing is fetched that can't be handled yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shared.engine.guards import GapGuard
+from shared.engine.holdings import Holdings
+from shared.engine.sources import Source
+from shared.kafka.reader import Reader, ReadRecord
+from shared.runtime.positions import Partition
+
+
+class Reading:
+    def __init__(self, reader: Reader, holdings: Holdings) -> None:
+        self._reader = reader
+        self._holdings = holdings
+        self._gap_guard = GapGuard({})
+
+    @property
+    def paused(self) -> set[Partition]:
+        return self._reader.paused()
+
+    @property
+    def fills_batch(self) -> bool:
+        """Whether records of sources are fetched, not only those of changelogs."""
+        return not self._holdings.sources.keys() <= self._reader.paused()
+
+    def position(self, partition: Partition) -> int:
+        return self._reader.position(partition)
+
+    def lag(self, source: Source) -> int:
+        """How many records of the source, transaction markers included, are not handled yet."""
+        if source.partition in self._reader.assignment():
+            source.end = max(source.end, self._reader.highwater(source.partition))
+        return max(0, source.end - source.position)
+
+    def begin(self) -> None:
+        """Read all that is held; sources wait until the tables of their partition are restored."""
+        positions: dict[Partition, int] = {tp: source.position for tp, source in self._holdings.sources.items()}
+        positions |= {tp: replica.position for tp, replica in self._holdings.replicas.held.items()}
+        if positions:
+            self._reader.assign(positions)
+            self._gap_guard = GapGuard(positions)
+            self._reader.pause(*self._holdings.unread())
+
+    def end(self) -> None:
+        self._reader.assign({})
+        self._gap_guard = GapGuard({})
+
+    async def learn(self, topics: Iterable[str]) -> None:
+        """Returns once the reader knows these topics. Raises ReadRefused for one that was made again."""
+        await self._reader.learn({*topics})
+
+    async def fetch(self, wait_ms: int, at_most: int) -> dict[Partition, list[ReadRecord]]:
+        """What is there within the time, by partition."""
+        fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=at_most)
+        for place, asked in list(self._gap_guard.unseen.items()):
+            position = self._reader.position(place)
+            if position == asked:
+                continue
+            first = fetched[place][0].offset if place in fetched else position
+            if self._gap_guard.must_reread(place, first):
+                self._reader.seek(place, asked)
+                fetched.pop(place, None)
+        return fetched
+
+    def go_back(self, record: ReadRecord) -> None:
+        """Read from this record on. What is fetched then could be dropped, as after an assignment."""
+        place = record.topic, record.partition
+        self._reader.seek(place, record.offset)
+        self._gap_guard.expect(place, record.offset)
+
+    def pause(self, source: Source) -> None:
+        self._reader.pause(source.partition)
+
+    def resume_due(self, now: float, elapsed: float) -> None:
+        """Delayed sources whose next record is old enough. now: by the brokers; elapsed: `elapsed_s`."""
+        for tp, source in self._holdings.sources.items():
+            if source.due_at and source.is_due(now, elapsed):
+                source.due_at = 0.0
+                self._reader.resume(tp)
+
+    def follow_changelogs(self) -> None:
+        """Past offsets without a record, too: markers, aborted and compacted records."""
+        reader, held = self._reader, self._holdings.replicas.held.items()
+        if [tp for tp, r in held if not r.ours and r.advance(reader.position(tp), reader.highwater(tp))]:
+            unread = self._holdings.unread()
+            reader.pause(*unread)
+            reader.resume(*(reader.assignment() - unread))
+        self._holdings.replicas.tell_of_restore()
+
+    async def stop(self) -> None:
+        await self._reader.stop()
