@@ -23,10 +23,13 @@ class HiddenStore(SerializedStore[bytes, bytes]):
         """Faust asks at every assignment: to open the stores for an answer would leave some open."""
 
     def reset_state(self) -> None:
-        """Local rows are an exact prefix of the changelog, or wiped when they are opened."""
+        self.rows.remove()
 
     def _refused(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a table is written by its decider or projection; fix: send a command or an event instead")
+        raise TypeError(
+            "Faust does not see the rows of a table; fix: read them by `shared.http`, or as another service does; to "
+            "change them, send a command or an event"
+        )
 
     _get = _set = _del = _contains = _size = _clear = _iterkeys = _itervalues = _iteritems = _refused
     set_persisted_offset = apply_changelog_batch = backup_partition = restore_backup = _refused

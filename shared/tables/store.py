@@ -118,6 +118,10 @@ class RowStore:
         for partition in list(self._dbs):
             self.close(partition)
 
+    def remove(self) -> None:
+        """Delete all local rows of all tables; the changelogs still have them."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
     def wipe(self, partition: int) -> None:
         """Delete the local rows of `partition`; the changelog still has them."""
         self.close(partition)
