@@ -121,6 +121,16 @@ def test_before_any_customer_returned_the_chart_has_no_share(rows: list[Row], tm
     assert {file.name for file in tmp_path.iterdir()} >= {"revenue.svg", "retention.svg"}
 
 
+def test_a_charge_of_the_year_1_does_not_hide_those_of_the_last_ten(tmp_path: Path) -> None:
+    days = [Row(day=day, cents=100) for day in (date(1, 1, 1), date(1997, 1, 1))]
+    draw_revenue(days, tmp_path)
+    draw_revenue(days[:1], tmp_path / "alone")
+    returned = [(date(1, 1, 1), 0), (date(1, 1, 1), 1996 * 12), (date(1997, 1, 1), 0)]
+    draw_retention([Row(cohort=cohort, months=months, share=1.0) for cohort, months in returned], tmp_path)
+    assert "<!-- 1 days are older than 10 years, and not drawn -->" in (tmp_path / "revenue.svg").read_text()
+    assert "<!-- 1 cohorts are older than 10 years, and not drawn -->" in (tmp_path / "retention.svg").read_text()
+
+
 def test_a_stream_does_not_accept_an_archive(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.cli, ["insights", "--stream", "--archive", str(tmp_path)])
     assert run.exit_code == 2
