@@ -31,7 +31,10 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 def as_batches(rows: Iterable[tuple[Any, ...]], columns: str) -> Iterator[pa.RecordBatch]:
     """columns: as in `schema_of`, in the order of a row."""
-    schema = schema_of(columns)
+    return in_batches(rows, schema_of(columns))
+
+
+def in_batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     waiting = iter(rows)
     while chunk := list(islice(waiting, _ROWS_A_BATCH)):
         by_column = zip(*chunk, strict=True)

@@ -3,14 +3,18 @@
 An aggregate is imported whole or not at all: if one of its rows cannot be an event, all are rejected with the reasons.
 Ids and bytes of the events follow from the rows, so that a second run finds the events of the first in the topic and
 goes on after them. Rows of the table come last, for each aggregate that has none, or one that is behind its events.
+
+An expression of the mapping that fails for a row, as ANSI SQL has it, rejects the row: no number is wrapped to fit.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, MINYEAR, datetime
 from decimal import Decimal
 from functools import partial
@@ -23,15 +27,19 @@ import pyarrow as pa
 from msgspec import structs
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.errors import AnalysisException, PySparkTypeError
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.classic.column import Column
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DoubleType, FloatType
 
 from pipelines import folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, reactions_in, table_in
 from pipelines.events import records_below
+from pipelines.files import PROBLEM, BadSource, Reading, Source
 from pipelines.folds import Folded, advance_of
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
@@ -47,10 +55,17 @@ from shared.kafka.murmur2 import partition_of
 _EVENTS = "partition int, key binary, sequence long, value binary, reason string"
 _REASONS = "key binary, sequence long, reason string"
 _RECORDS = "partition int, key binary, value binary"
-_KEY, _AT, _SOURCE, _NTH = "__key", "__at", "__source", "nth"  # beside the columns of the source
-_MALFORMED = "__malformed"
-_SHOWN = 200  # characters
+_KEY, _AT, _SOURCE, _NTH, _WRONG, _PLACE = "__key", "__at", "__source", "nth", "__wrong", "__place"  # own columns
+_VALUE = "value"  # of what was tried
+_DESCENDS = re.compile(r"(.+?)((?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?)\s*", re.IGNORECASE | re.DOTALL)
+_SHOWN = 10  # events of a trial, and reasons
 _DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
+_STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
+_APART = {
+    # what two expressions share would be computed before both of them, and fail outside of both
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # too many digits fail, too, instead of being rounded
+}
 _TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]"}  # Spark's own ends with milliseconds
 
 
@@ -58,13 +73,6 @@ class BadMapping(OnefoldError):
     """The mapping is not valid.
 
     Operator action: correct what the message names; docs/spark.md shows a valid mapping.
-    """
-
-
-class BadSource(OnefoldError):
-    """A row of the CSV has not as many fields as its header: nothing says which of them are whose.
-
-    Operator action: correct the row.
     """
 
 
@@ -88,14 +96,12 @@ class Rule(BaseModel):
     data: dict[str, str] = {}
 
 
-class RowMapping(BaseModel):
+class RowMapping(Reading):
     """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows to take.
     All of them Spark SQL.
 
     A row's events are those of the rules that hold for it, in their order.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str
     at: str
@@ -107,33 +113,80 @@ class RowMapping(BaseModel):
 def read_mapping(file: Path) -> RowMapping:
     """Raises BadMapping."""
     try:
-        return RowMapping.model_validate(tomllib.loads(file.read_text("utf-8")))
+        return RowMapping.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
     except ValidationError as error:
         raise BadMapping(f"{file}: {first_problem(error)}") from error
     except (OSError, ValueError) as error:  # also of a file that is not UTF-8
         raise BadMapping(f"{file}: {error}") from error
 
 
-def read_rows(spark: SparkSession, source: str) -> DataFrame:
-    """A Parquet file or folder, or CSV with a header, as in RFC 4180: then every column is text. Raises BadSource."""
-    if source.rstrip("/").endswith(".parquet"):
-        return spark.read.parquet(source)
-    csv = spark.read.options(header=True, escape='"', multiLine=True)
-    header = csv.csv(source).schema.fields
-    marked = StructType([*header, StructField(_MALFORMED, StringType())])
-    rows = csv.schema(marked).option("columnNameOfCorruptRecord", _MALFORMED).csv(source).cache()
-    if (bad := rows.where(F.col(_MALFORMED).isNotNull()).first()) is not None:
-        raise BadSource(f"{source}: not {len(header)} fields, as in the header: {bad[_MALFORMED][:_SHOWN]}")
-    return rows.drop(_MALFORMED)
+def read_rows(spark: SparkSession, found: Source) -> DataFrame:
+    """The columns of the source, and PROBLEM. Raises BadSource, when it is read, too."""
+    try:
+        schema = from_arrow_schema(found.schema)
+    except PySparkTypeError as unknown:
+        raise BadSource(f"{found.parts[0].file}: {unknown}; fix: write that column as another type") from None
+    tasks = spark.range(0, len(found.parts), 1, max(1, len(found.parts)))
+    return tasks.mapInArrow(partial(_read, found), schema)
+
+
+def _read(found: Source, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for (number,) in rows_of(numbers):
+        yield from found.read(found.parts[number])
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """How many events were written, how many were there before, and how many rows of the source were rejected."""
+    """How many events were written, how many were there before, how many rows of the source were rejected, and how many
+    `where` left out. reasons: the most frequent ones."""
 
     written: int
     known: int
     rejected: int
+    left_out: int = 0
+    reasons: tuple[Reason, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why so many rows are rejected, and one of them."""
+
+    rows: int
+    reason: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """events: the first that would be written, as JSON. unused: the source's columns that the mapping does not name."""
+
+    entered: Entered
+    events: list[str]
+    unused: list[str]
+
+
+def _reasons_in(rejected: DataFrame) -> tuple[Reason, ...]:
+    counted = rejected.groupBy("reason").agg(F.count(F.lit(1)).alias("rows"), F.min("source").alias("example"))
+    found = counted.orderBy(F.desc("rows"), "reason").limit(_SHOWN).collect()
+    return tuple(Reason(each.rows, each.reason, each.example) for each in found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """numbered: the rows that are taken. good: their events, but those of rejected aggregates."""
+
+    numbered: DataFrame
+    good: DataFrame
+    rejected: DataFrame
+
+    @property
+    def missing(self) -> DataFrame:
+        return self.good.where("known IS NULL").select("partition", "key", "value", "sequence")
+
+    def entered(self, rows: DataFrame) -> Entered:
+        written, left_out = self.missing.count(), rows.count() - self.numbered.count()
+        known = self.good.count() - written
+        return Entered(written, known, self.rejected.count(), left_out, _reasons_in(self.rejected))
 
 
 class Backfill:
@@ -161,33 +214,68 @@ class Backfill:
 
         Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
-        _refuse_own_names(rows.columns)
-        _refuse_fields(self._mapping.events, self._table.pure.events)
+        self._refuse_mapping(rows)
         self._refuse_workers()
         group = self._table.topology.group
         before = self._brokers.positions(group)
         refuse_unshared(self._spark, rejects)
-        numbered = self._numbered(rows).cache()
-        events = self._events(numbered).join(self._known(), ["key", "sequence"], "left").cache()
+        with _set(self._spark, _APART):
+            judged = self._judged(rows)
+            judged.rejected.write.format("delta").mode("overwrite").save(rejects)
+            entered = judged.entered(rows)
+            self._refuse_workers()  # again: some time has passed
+            try:
+                _write_in_order(judged.missing, self._brokers.bootstrap, self._table.events.name)
+                self._refuse_workers()
+                _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog)
+                self._refuse_workers()
+                if self._brokers.positions(group) != before:
+                    raise GroupIsLive(f"workers of {group} ran meanwhile, and may have numbered events anew")
+            except BaseException as error:
+                fix = "keep the workers stopped, then run this again"
+                error.add_note(f"events may be there without their rows; fix: {fix}")
+                raise
+        return entered
+
+    def try_out(self, rows: DataFrame) -> Trial:
+        """What `run` would do; writes nothing, and workers may run. Raises BadMapping or HistoryIncomplete."""
+        self._refuse_mapping(rows)
+        with _set(self._spark, _APART):
+            judged = self._judged(rows)
+            first = judged.missing.orderBy("key", "sequence").limit(_SHOWN).collect()
+            events = [bytes(event.value).decode() for event in first]
+            return Trial(judged.entered(rows), events, self._unused(rows))
+
+    def _judged(self, rows: DataFrame) -> _Judged:
+        with _set(self._spark, _STRICT):
+            numbered = self._numbered(rows).cache()
+            encoded = self._events(numbered)
+        events = encoded.join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events, self._unfoldable(events)).cache()
         keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
         rejected = keyed.join(reasons, "key").select("key", "source", "reason")
-        rejected.write.format("delta").mode("overwrite").save(rejects)
-        good = events.join(reasons.select("key"), "key", "left_anti")
-        missing = good.where("known IS NULL").select("partition", "key", "value", "sequence")
-        written = missing.count()
-        self._refuse_workers()  # again: some time has passed
-        try:
-            _write_in_order(missing, self._brokers.bootstrap, self._table.events.name)
-            self._refuse_workers()
-            _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog)
-            self._refuse_workers()
-            if self._brokers.positions(group) != before:
-                raise GroupIsLive(f"workers of {group} ran meanwhile, and may have numbered events anew")
-        except BaseException as error:
-            error.add_note("events may be there without their rows; fix: keep the workers stopped, then run this again")
-            raise
-        return Entered(written, good.count() - written, rejected.count())
+        return _Judged(numbered, events.join(reasons.select("key"), "key", "left_anti"), rejected)
+
+    def _unused(self, rows: DataFrame) -> list[str]:
+        mapping = self._mapping
+        of_rules = (value for rule in mapping.events for value in (rule.where, *rule.data.values()))
+        of_rows = mapping.key, mapping.at, mapping.where, *map(_without_direction, mapping.order)
+        used = [F.expr(value) for value in (*of_rows, *of_rules)]
+
+        def is_used(name: str) -> bool:
+            try:
+                rows.drop(name).withColumn(_NTH, F.lit(1)).select(used)
+            except AnalysisException:
+                return True
+            return False
+
+        with _set(self._spark, _STRICT):
+            return [name for name in rows.columns if name != PROBLEM and not is_used(name)]
+
+    def _refuse_mapping(self, rows: DataFrame) -> None:
+        _refuse_own_names(rows.columns)
+        _refuse_fields(self._mapping.events, self._table.pure.events)
+        _refuse_float(rows, self._mapping.key)
 
     def _refuse_workers(self) -> None:
         """Those of former versions, too: they have no rows of the imported keys, and would number events from 1."""
@@ -200,28 +288,37 @@ class Backfill:
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
-        """The source's columns, and: key, at, the row as JSON, its number within the key's rows."""
-        source = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)), _TIME)
-        key, at = F.expr(self._mapping.key).cast("string"), F.expr(self._mapping.at).cast("timestamp")
-        # ties are ordered by the row itself: a later run has to number them alike
-        order = ",\n".join((*self._mapping.order, _SOURCE))
+        """The source's columns, and: key, at, the row as JSON, what is wrong, its number within the key's rows."""
+        names = [name for name in rows.columns if name != PROBLEM]
+        source = F.to_json(F.struct(*map(_column, names)), _TIME)
+        mapping = self._mapping
+        key, at = _tried(F.expr(mapping.key).cast("string")), _tried(F.expr(mapping.at).cast("timestamp"))[_VALUE]
+        taken = _tried(F.expr(mapping.where))
+        places = {f"{_PLACE}{n}": _tried(F.expr(_without_direction(order))) for n, order in enumerate(mapping.order)}
         readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
-        own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key, F.lit("")).cast("binary")}
-        taken = F.coalesce(F.expr(self._mapping.where), F.lit(True))
-        chosen = rows.where(taken).withColumns(own)
-        # as text: `F.expr` takes the DESC of `day DESC` for the column's new name
-        return chosen.withColumn(_NTH, F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})"))
+        wrong = F.coalesce(
+            F.col(PROBLEM) if PROBLEM in rows.columns else F.lit(None).cast("string"),
+            _failure(key, "`key`"),
+            *_doubts(taken, "`where`"),
+            *(_failure(place, "`order`") for place in places.values()),
+        )
+        own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key[_VALUE], F.lit("")).cast("binary"), _WRONG: wrong}
+        chosen = rows.where(F.coalesce(taken[_VALUE], F.lit(True))).withColumns(own | places)
+        directions = (_DESCENDS.fullmatch(order)[2] for order in mapping.order)  # type: ignore[index]
+        ordered = [f"{place}.{_VALUE}{direction}" for place, direction in zip(places, directions, strict=True)]
+        # ties are ordered by the row itself: a later run has to number them alike
+        order = ", ".join((*ordered, _SOURCE))
+        number = F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})")
+        return chosen.withColumn(_NTH, number).drop(*places)
 
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
         rules = F.array_compact(F.array(*map(_event, self._mapping.events)))
-        wheres = [("`where`", self._mapping.where)]
-        wheres += [(f"`where` of {rule.type}", rule.where) for rule in self._mapping.events]
-        unclear = F.coalesce(*(F.when(F.expr(where).isNull(), F.lit(name)) for name, where in wheres))
-        each = rows.select(_KEY, _AT, _NTH, unclear.alias("unclear"), F.posexplode_outer(rules).alias("rule", "event"))
+        each = rows.select(_KEY, _AT, _NTH, _WRONG, F.posexplode_outer(rules).alias("rule", "event"))
         number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
-        return each.select(_KEY, _AT, number, "event.type", "event.version", "event.data", "unclear").mapInArrow(
+        wrong = F.coalesce(_WRONG, "event.wrong").alias("wrong")
+        return each.select(_KEY, wrong, _AT, number, "event.type", "event.version", "event.data").mapInArrow(
             encode, _EVENTS
         )
 
@@ -254,10 +351,59 @@ class Backfill:
         )
 
 
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def _tried(value: Column) -> Column:
+    """A struct of the value, which may be null; null if the value cannot be computed."""
+    # no SQL does this for any expression; both are private to Spark, whose version is pinned
+    jvm = SparkSession.active()._jvm.org.apache.spark.sql
+    expression = jvm.classic.ExpressionUtils.expression(F.struct(value.alias(_VALUE))._jc)
+    return Column(jvm.classic.ExpressionUtils.column(jvm.catalyst.expressions.TryEval(expression)))
+
+
+def _failure(tried: Column, what: str) -> Column:
+    return F.when(
+        tried.isNull(), F.lit(f"{what} cannot be computed: a number does not fit, or a text is no such value")
+    )
+
+
+def _doubts(condition: Column, what: str) -> tuple[Column, Column]:
+    unclear = F.when(condition[_VALUE].isNull(), F.lit(f"{what} is null, neither true nor false"))
+    return _failure(condition, what), unclear
+
+
+def _without_direction(order: str) -> str:
+    """order: an expression, and perhaps `DESC` and `NULLS LAST`."""
+    return _DESCENDS.fullmatch(order)[1]  # type: ignore[index]
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
 def _refuse_own_names(columns: Iterable[str]) -> None:
     """Raises BadMapping: an expression that names such a column would get backfill's own."""
-    if taken := [name for name in columns if name.lower() in (_KEY, _AT, _SOURCE, _NTH)]:
+    own = (_KEY, _AT, _SOURCE, _NTH, _WRONG)
+    if taken := [name for name in columns if name.lower() in own or name.lower().startswith(_PLACE)]:
         raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
+
+
+def _refuse_float(rows: DataFrame, key: str) -> None:
+    """Raises BadMapping: 12345678 would be the aggregate 1.2345678E7, as whole numbers are where some are missing."""
+    if rows.select(F.expr(key)).schema[0].dataType in (FloatType(), DoubleType()):
+        raise BadMapping(
+            f"`key` is a {DoubleType().simpleString()}, whose digits are no id; fix: CAST({key} AS BIGINT)"
+        )
 
 
 def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:
@@ -281,18 +427,25 @@ def _is_personal(type_: str, field: str) -> str:
 
 def _names_read(event: type[Event]) -> Iterator[tuple[Any, str]]:
     """Each name that a field is read by, and the field."""
-    for field, info in event.model_fields.items():
+    for own, info in event.model_fields.items():
         alias = info.validation_alias
-        for name in (field, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
-            yield name, field
+        for name in (own, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
+            yield name, own
 
 
 def _event(rule: Rule) -> Column:
-    fields = [F.expr(value).alias(name) for name, value in rule.data.items()]
-    # without the nulls, a value that could not be cast would become its field's default
+    """Null where the rule does not hold. wrong: why its event cannot be known."""
+    holds = _tried(F.expr(rule.where))
+    values = {name: _tried(F.expr(value)) for name, value in rule.data.items()}
+    fields = [value[_VALUE].alias(name) for name, value in values.items()]
+    # without the nulls, a value that is null would become its field's default
     data = F.to_json(F.struct(*fields), _TIME | {"ignoreNullFields": "false"}) if fields else F.lit("{}")
-    message = F.struct(F.lit(rule.type).alias("type"), F.lit(rule.version).alias("version"), data.alias("data"))
-    return F.when(F.expr(rule.where), message)
+    wrong = F.coalesce(
+        *_doubts(holds, f"`where` of {rule.type}"),
+        *(_failure(value, f"`data.{name}` of {rule.type}") for name, value in values.items()),
+    )
+    said = {"type": F.lit(rule.type), "version": F.lit(rule.version), "data": data, "wrong": wrong}
+    return F.when(F.coalesce(holds[_VALUE], F.lit(True)), F.struct(*(part.alias(name) for name, part in said.items())))
 
 
 def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:
@@ -310,9 +463,11 @@ def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.Recor
     codec = table_in(package, name).pure.event_codec
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for key, *fields in rows_of(batches):
+        for key, wrong, *fields in rows_of(batches):
             sequence = fields[1]
             try:
+                if wrong is not None:
+                    raise ValueError(wrong)
                 value = _envelope(codec, check_aggregate_id(key.decode()), *fields)
                 yield partition_of(key, partitions), key, sequence, value, None
             except ValueError as error:
@@ -335,13 +490,10 @@ def _envelope(
     type_: str | None,
     version: int | None,
     data: str | None,
-    unclear: str | None = None,
 ) -> bytes:
     """An event that the service can read. Raises ValueError."""
     if at is None:
         raise ValueError("`at` is not a timestamp")
-    if unclear is not None:
-        raise ValueError(f"{unclear} is null, neither true nor false")
     if type_ is None:
         raise ValueError("no rule holds for the row")
     event_id = derived_id(key, "backfill", str(sequence))

@@ -22,6 +22,7 @@ from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
 from pipelines.events import HistoryIncomplete, records_below
 from pipelines.facts import facts
+from pipelines.files import find
 from pipelines.insights import (
     baskets,
     by_segment,
@@ -159,7 +160,8 @@ def rebuild(
 def backfill(
     service: Annotated[str, typer.Argument(help="A folder of services/ that has an aggregate.")],
     mapping: Annotated[Path, typer.Argument(help="How rows become events: a TOML file.")],
-    source: Annotated[str, typer.Argument(help="CSV with a header, or .parquet.")],
+    source: Annotated[str, typer.Argument(help="A file or a folder: CSV with a header, or Parquet.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     rejects: Annotated[Path, typer.Option(help="Folder of a table: the rejected rows, and why.")] = Path(
         ".onefold/rejects"
     ),
@@ -172,11 +174,17 @@ def backfill(
     table = next((table for table in tables(service) if not table.is_view), None)
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
-    rules, brokers = filling.read_mapping(mapping), _brokers(bootstrap, [table.events.name])
+    rules = filling.read_mapping(mapping)
+    found, brokers = find(source, rules), _brokers(bootstrap, [table.events.name])
     with _spark("backfill", master, memory) as spark:
+        rows = filling.read_rows(spark, found)
         fill = filling.Backfill(spark, brokers, table, rules, _archive(spark, archive, table))
-        done = fill.run(filling.read_rows(spark, source), str(rejects.resolve()))
+        if dry_run:
+            _show_trial(fill.try_out(rows), table.events.name)
+            return
+        done = fill.run(rows, str(rejects.resolve()))
     typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
+    _show_others(done)
     if done.rejected:
         typer.echo(f"{done.rejected:,} rows were rejected: the reasons are in {rejects}")
         raise typer.Exit(1)
@@ -223,6 +231,28 @@ def insights(
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
+
+
+def _show_trial(trial: filling.Trial, topic: str) -> None:
+    """Raises Exit if rows would be rejected."""
+    done = trial.entered
+    for event in trial.events:
+        typer.echo(event)
+    typer.echo(f"{done.written:,} events would be written to {topic}, {done.known:,} are there")
+    if trial.unused:
+        typer.echo(f"columns not used: {', '.join(trial.unused)}")
+    _show_others(done)
+    if done.rejected:
+        typer.echo(f"{done.rejected:,} rows would be rejected")
+        raise typer.Exit(1)
+
+
+def _show_others(done: filling.Entered) -> None:
+    """What became of the rows that have no event."""
+    if done.left_out:
+        typer.echo(f"{done.left_out:,} rows left out by `where`")
+    for each in done.reasons:
+        typer.echo(f"{each.rows:,} rows rejected: {each.reason}; such as {each.example}")
 
 
 @contextmanager

@@ -1,0 +1,459 @@
+"""Files of rows as people have them: read as what they say they are, or refused with the line and the fix.
+
+All files of a source are checked before Spark starts; its tasks then read what was checked, with the same code. One
+file, or one row group of Parquet, is read by one task, which holds a batch of it in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from pipelines.arrow import in_batches
+from shared.domain.errors import OnefoldError
+
+PROBLEM = "__problem"  # the column beside those of the source: why the row cannot be read as the mapping says
+
+_GZIP, _PARQUET, _DELTA = b"\x1f\x8b", b"PAR1", "_delta_log"
+_UNREAD = {
+    b"PK\x03\x04": "a ZIP archive or an Excel workbook; fix: unpack it, or save it as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; fix: save it as CSV",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; fix: unpack it",
+    b"\xfd7zXZ": "packed by xz; fix: unpack it",
+}
+_NO_DATA = re.compile(r"\.|_SUCCESS$|_(common_)?metadata$|_temporary$|_(started|committed)_\d+$")  # of other tools
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_LONGEST_LINE = 1 << 20  # characters; a field may have 131,072, as Python's reader of CSV has it
+_LOST = {
+    "\0": "a NUL byte, which no text has; fix: name the file's encoding in `csv.encoding`, or write it anew",
+    "\ufffd": "U+FFFD, which stands for a character that was lost; fix: export it again, in UTF-8",
+}
+_DIGITS = 38  # of a decimal, in Arrow and in Spark
+_SHOWN = 200  # characters
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
+_WIDER[pa.float16()] = pa.float32()
+_LOCAL = re.compile(r"timestamp\[\w+\]")  # of a type's name: without an offset
+
+
+class BadSource(OnefoldError):
+    """A file is not what it says it is, or not what the mapping says: nothing of the source is taken.
+
+    Operator action: correct the line that the message names, or what the mapping says of such files.
+    """
+
+
+class Csv(BaseModel):
+    """How CSV is written: by default as RFC 4180 has it, in UTF-8, each row on one line.
+
+    quote: none if it is empty. numbers: columns of decimals, and how many digits they have at most behind the decimal
+    sign. Every other column is text, and an empty field is null.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoding: str = "utf-8"
+    separator: str = Field(",", min_length=1, max_length=1)
+    quote: str = Field('"', max_length=1)
+    line_breaks: bool = False
+    decimal: Literal[".", ","] = "."
+    thousands: str = Field("", max_length=1)
+    numbers: dict[str, int] = {}
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, encoding: str) -> str:
+        try:
+            io.TextIOWrapper(io.BytesIO(), encoding)
+            name = codecs.lookup(encoding).name
+        except LookupError as unknown:
+            raise ValueError(str(unknown)) from None
+        return name
+
+    @model_validator(mode="after")
+    def _signs_differ(self) -> Csv:
+        if self.separator in {self.quote, "\r", "\n"}:
+            raise ValueError(f"{self.separator!r} cannot separate fields")
+        if self.thousands and (self.thousands == self.decimal or self.thousands.isalnum()):
+            raise ValueError(f"{self.thousands} cannot separate thousands")
+        if bad := [name for name, digits in self.numbers.items() if not 0 <= digits < _DIGITS]:
+            raise ValueError(f"numbers.{bad[0]}: 0 to {_DIGITS - 1} digits")
+        return self
+
+
+class Times(BaseModel):
+    """What times that state no offset mean. formats: of a CSV's columns of times, as Python's `strptime` has them.
+
+    zone: whose local times they are. twice: which one it is when clocks were set back and showed a time twice.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    zone: str = "UTC"
+    twice: Literal["earlier", "later"] | None = None
+    formats: dict[str, str] = {}
+
+    @field_validator("zone")
+    @classmethod
+    def _is_known(cls, zone: str) -> str:
+        try:
+            return ZoneInfo(zone).key
+        except (OSError, LookupError, ValueError):
+            raise ValueError(f"no time zone is named {zone}") from None
+
+
+class Reading(BaseModel):
+    """How the files of a source are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    csv: Csv = Csv()
+    times: Times = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task reads: a file of CSV, or a row group of Parquet. folders: values that folders' names give it."""
+
+    file: str
+    group: int | None
+    folders: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """schema: the columns of every part, then PROBLEM."""
+
+    parts: list[Part]
+    schema: pa.Schema
+    reading: Reading
+
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Raises BadSource, for what only reading shows of Parquet, and for files that changed since they were checked.
+
+        A value that its column cannot take is null, and PROBLEM says so.
+        """
+        batches = _csv_batches if part.group is None else _parquet_batches
+        yield from batches(part, self.schema, self.reading)
+
+
+def find(source: str, reading: Reading | None = None) -> Source:
+    """Reads all CSV, and the schemas of Parquet. Raises BadSource.
+
+    source: a file, or a folder with the files of all its subfolders. Those have the same columns, in any order; the
+    name `day=1997-01-01` of a subfolder gives its files the column `day`, as text.
+    """
+    reading = reading or Reading()
+    schemas, parts = dict[str, pa.Schema](), list[Part]()
+    for file in _files(source):
+        parquet = _is_parquet(file)
+        schema, groups = (_parquet_schema if parquet else _csv_schema)(file, reading)
+        folders = tuple(_of_folders(file, Path(source)))
+        schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name, _ in folders)])
+        _refuse_names(file, schema.names)
+        schemas[str(file)] = schema
+        parts += [Part(str(file), group if parquet else None, folders) for group in range(groups)]
+    (first, schema), *others = schemas.items()
+    for other, its in others:
+        _refuse_difference(first, schema, other, its)
+    return Source(parts, schema.append(pa.field(PROBLEM, pa.string())), reading)
+
+
+def _files(source: str) -> list[Path]:
+    """In the order of their paths; at least one."""
+    path = Path(source)
+    if path.is_file():
+        return [path.absolute()]
+    if not path.is_dir():
+        fix = "name a file or a folder on this machine's disk; a pattern is not expanded"
+        raise BadSource(f"{source}: there is no such file or folder; fix: {fix}")
+    if any(path.rglob(_DELTA)):
+        raise BadSource(f"{source}: a Delta table, whose files are partly of its past; fix: write it as Parquet")
+    below = (file for file in path.absolute().rglob("*") if file.is_file())
+    found = sorted(file for file in below if not any(map(_NO_DATA.match, file.relative_to(path.absolute()).parts)))
+    if not found:
+        raise BadSource(f"{source}: no files are in it; fix: name another folder")
+    return found
+
+
+def _is_parquet(file: Path) -> bool:
+    """By its first bytes: a suffix may be wrong. Raises BadSource."""
+    with file.open("rb") as opened:
+        start = opened.read(8)
+    for magic, what in _UNREAD.items():
+        if start.startswith(magic):
+            raise BadSource(f"{file}: {what}")
+    return start.startswith(_PARQUET)
+
+
+def _of_folders(file: Path, source: Path) -> Iterator[tuple[str, str | None]]:
+    for folder in file.relative_to(source.absolute()).parent.parts if source.is_dir() else ():
+        name, equals, value = folder.partition("=")
+        if equals:
+            yield unquote(name), None if value == _NULL_FOLDER else unquote(value)
+
+
+def _refuse_names(file: Path, names: list[str]) -> None:
+    """Names that SQL could not tell apart, or nobody could write."""
+    seen = {PROBLEM: "backfill's own"}
+    for number, name in enumerate(names, 1):
+        if not name.strip() or not name.isprintable():
+            raise BadSource(
+                f"{file}: column {number} is named {name!r}; fix: give it a name without line breaks and such"
+            )
+        if other := seen.get(name.lower()):
+            raise BadSource(f"{file}: two columns, {other} and {name}, are one to SQL; fix: rename one of them")
+        seen[name.lower()] = name
+
+
+def _refuse_difference(first: str, schema: pa.Schema, other: str, its: pa.Schema) -> None:
+    if differ := set(schema) ^ set(its):
+        name = min(field.name for field in differ)
+        told = [f"{each.field(name).type}" if name in each.names else "none" for each in (schema, its)]
+        raise BadSource(f"{other}: column {name} is {told[1]}, and {told[0]} in {first}; fix: load them one by one")
+
+
+# CSV
+
+
+def _csv_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
+    rows = _csv_rows(file, reading.csv)
+    line, header = next(rows, (1, None))
+    if header is None:
+        raise BadSource(f"{file}: empty, without a header; fix: remove it, or write the header")
+    _refuse_names(file, header)
+    for line, row in rows:
+        _refuse_ragged(file, line, header, row)
+    typed = {name: pa.decimal128(_DIGITS, digits) for name, digits in reading.csv.numbers.items()}
+    typed |= dict.fromkeys(reading.times.formats, pa.timestamp("us", "UTC"))
+    if missing := typed.keys() - set(header):
+        raise BadSource(f"{file}: no column {min(missing)}, which the mapping describes; fix: correct either")
+    return pa.schema([(name, typed.get(name, pa.string())) for name in header]), 1
+
+
+def _refuse_ragged(file: Path, line: int, header: list[str], row: list[str]) -> None:
+    if len(row) != len(header):
+        told = repr(row)[1 : _SHOWN + 1]
+        fix = "correct the line, or name the separator in `csv.separator`"
+        raise BadSource(f"{file}, line {line}: {len(row)} fields, and {len(header)} in the header: {told}; fix: {fix}")
+
+
+def _csv_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
+    file = Path(part.file)
+    rows = _csv_rows(file, reading.csv)
+    _, header = next(rows)
+    readers = _readers(reading)
+    given, folders = [name for name in schema.names if name in header], dict(part.folders)
+    places = [(header.index(name), name, readers.get(name)) for name in given]
+    rest = tuple(folders[name] for name in schema.names[len(given) : -1])
+
+    def values() -> Iterator[tuple[Any, ...]]:
+        for line, row in rows:
+            _refuse_ragged(file, line, header, row)
+            problems = list[str]()
+            yield *(_value(row[place], name, read, problems) for place, name, read in places), *rest, _first(problems)
+
+    return in_batches(values(), schema)
+
+
+def _first(problems: list[str]) -> str | None:
+    return problems[0] if problems else None
+
+
+def _value(text: str, name: str, read: Callable[[str], Any] | None, problems: list[str]) -> Any:
+    if not text or read is None:
+        return text or None
+    try:
+        return read(text)
+    except (ValueError, OverflowError) as error:
+        problems.append(f"{name}: {error}")
+        return None
+
+
+def _readers(reading: Reading) -> dict[str, Callable[[str], Any]]:
+    numbers = {name: _number_reader(reading.csv, digits) for name, digits in reading.csv.numbers.items()}
+    return numbers | {name: partial(_time, reading.times, format_) for name, format_ in reading.times.formats.items()}
+
+
+def _number_reader(how: Csv, digits: int) -> Callable[[str], Decimal]:
+    whole = rf"[0-9]{{1,3}}(?:{re.escape(how.thousands)}[0-9]{{3}})+|[0-9]+" if how.thousands else "[0-9]+"
+    fraction = rf"(?:{re.escape(how.decimal)}([0-9]{{1,{digits}}}))?" if digits else "()"
+    pattern = re.compile(f"([+-]?)({whole}){fraction}")
+
+    def number(text: str) -> Decimal:
+        if (found := pattern.fullmatch(text)) is None:
+            raise ValueError(f"{text[:_SHOWN]!r} is no number with at most {digits} digits behind the {how.decimal!r}")
+        sign, units, parts = found.groups()
+        units = units.replace(how.thousands, "") if how.thousands else units
+        if len(units.lstrip("0")) > _DIGITS - digits:
+            raise ValueError(f"{text[:_SHOWN]!r} has more than {_DIGITS} digits")
+        return Decimal(f"{sign}{units}.{parts or '0'}")
+
+    return number
+
+
+def _time(times: Times, format_: str, text: str) -> datetime:
+    return instant(datetime.strptime(text, format_), times)  # noqa: DTZ007
+
+
+def instant(at: datetime, times: Times) -> datetime:
+    """In UTC. Raises ValueError for a local time that clocks skipped, or showed twice, and OverflowError."""
+    if at.tzinfo is not None:
+        return at.astimezone(UTC)
+    earlier, later = (at.replace(tzinfo=ZoneInfo(times.zone), fold=fold).astimezone(UTC) for fold in (0, 1))
+    if earlier == later:
+        return earlier
+    if later < earlier:
+        raise ValueError(f"{at} was skipped by the clocks of {times.zone}")
+    if times.twice is None:
+        raise ValueError(f"{at} was twice in {times.zone}; fix: say `times.twice`")
+    return earlier if times.twice == "earlier" else later
+
+
+def _csv_rows(file: Path, how: Csv) -> Iterator[tuple[int, list[str]]]:
+    """The header and each row, with the line it begins at. Raises BadSource."""
+    quotes: Any = {"quotechar": how.quote} if how.quote else {"quoting": csv.QUOTE_NONE}
+    reader = csv.reader(_lines(file, how.encoding), delimiter=how.separator, strict=True, **quotes)
+    first, empty = 1, 0
+    try:
+        for row in reader:
+            if reader.line_num > first and not how.line_breaks:
+                raise csv.Error(f"a quoted field goes on to line {reader.line_num}")
+            if row and empty:
+                raise BadSource(f"{file}, line {empty}: empty; fix: remove it")
+            if row:
+                yield first, row
+            else:
+                empty = empty or first  # at the end of a file it means nothing
+            first = reader.line_num + 1
+    except csv.Error as error:
+        fix = (
+            "correct the line; `csv.quote` names other quotes than RFC 4180's, or none, `csv.line_breaks` allows those"
+        )
+        raise BadSource(f"{file}, line {first}: {error}; fix: {fix}") from None
+
+
+def _lines(file: Path, encoding: str) -> Iterator[str]:
+    """Up to each LF: Python's own reader of CSV knows which CR before it is the line's end, and refuses others."""
+    number = 0
+    marked = "utf-8-sig" if encoding == "utf-8" else encoding  # a byte order mark repeats what is known
+    with _opened(file) as binary, io.TextIOWrapper(binary, marked, newline="\n") as text:
+        try:
+            while line := text.readline(_LONGEST_LINE):
+                number += 1
+                if len(line) == _LONGEST_LINE:
+                    raise BadSource(f"{file}, line {number}: longer than {_LONGEST_LINE:,} characters; fix: correct it")
+                for lost, what in _LOST.items():
+                    if lost in line:
+                        raise BadSource(f"{file}, line {number}: {what}")
+                yield line
+        except UnicodeError as error:
+            read = error.object[: error.start].decode(encoding) if isinstance(error, UnicodeDecodeError) else ""
+            where, fix = number + read.count("\n") + 1, "name the file's encoding in `csv.encoding`"
+            why = getattr(error, "reason", error)
+            raise BadSource(f"{file}, line {where}: not {encoding}: {why}; fix: {fix}") from None
+        except (EOFError, OSError, zlib.error) as error:
+            raise BadSource(f"{file}, after line {number}: {error}; fix: copy it again, and whole") from None
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Unpacked if its first bytes say gzip, whatever its suffix says."""
+    with file.open("rb") as packed:
+        if packed.peek(2)[:2] != _GZIP:
+            yield packed
+        else:
+            with gzip.open(packed) as unpacked:
+                yield unpacked
+
+
+# Parquet
+
+
+def _parquet_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
+    """As Spark can have it, and the number of row groups."""
+    if described := reading.csv.numbers.keys() | reading.times.formats.keys():
+        raise BadSource(f"{file}: Parquet, whose columns have types; fix: remove {min(described)} from the mapping")
+    try:
+        with pq.ParquetFile(file) as parquet:
+            given, groups = parquet.schema_arrow, parquet.num_row_groups
+    except (pa.ArrowException, OSError) as error:
+        raise BadSource(f"{file}: broken Parquet: {error}; fix: copy it again, and whole") from None
+    for field in given:
+        if pa.types.is_nested(field.type) and _LOCAL.search(str(field.type)) and reading.times.zone != "UTC":
+            raise BadSource(f"{file}: {field.name} has local times within; fix: write them with an offset")
+    return pa.schema([(field.name, _plain(field.type)) for field in given]), groups
+
+
+def _plain(kind: Any) -> Any:
+    """The type that Spark has for all values of `kind`, or `kind`. Local times of a column are instants: see Times."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if types.is_null(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and kind.precision <= _DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([(each.name, _plain(each.type)) for each in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    return _WIDER.get(kind, kind)
+
+
+def _parquet_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
+    folders = dict(part.folders)
+    with pq.ParquetFile(part.file) as parquet:
+        for batch in parquet.iter_batches(batch_size=10_000, row_groups=[part.group]):
+            problems: list[str | None] = [None] * batch.num_rows
+            columns = [
+                pa.array([folders[field.name]] * batch.num_rows, field.type)
+                if field.name in folders
+                else _column(part.file, field, batch.column(field.name), reading.times, problems)
+                for field in list(schema)[:-1]
+            ]
+            yield pa.RecordBatch.from_arrays([*columns, pa.array(problems, pa.string())], schema=schema)
+
+
+def _column(file: str, field: pa.Field, values: Any, times: Times, problems: list[str | None]) -> Any:
+    local = pa.types.is_timestamp(values.type) and values.type.tz is None and times.zone != "UTC"
+    try:
+        values.validate(full=True)  # text that is not UTF-8 would be mended by Java: two keys might become one
+        if not local:
+            return values.cast(field.type)
+        return pa.array(_instants(field.name, values.cast(pa.timestamp("us")), times, problems), field.type)
+    except pa.ArrowException as error:
+        fix = "write the column as another type, or without those values"
+        raise BadSource(f"{file}: column {field.name}: {error}; fix: {fix}") from None
+
+
+def _instants(name: str, local: Any, times: Times, problems: list[str | None]) -> Iterable[datetime | None]:
+    for number, value in enumerate(local):
+        try:
+            yield None if not value.is_valid else instant(value.as_py(), times)
+        except (ValueError, OverflowError) as error:
+            problems[number] = problems[number] or f"{name}: {error}"
+            yield None

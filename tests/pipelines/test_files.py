@@ -1,0 +1,262 @@
+"""A file is read as what it says it is, or refused with line and fix: nothing is guessed, merged or left out."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from pipelines.files import PROBLEM, BadSource, Csv, Reading, Times, find
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def rows(source: Path, **reading: Any) -> list[dict[str, Any]]:
+    found = find(str(source), Reading(**reading))
+    return [row for part in found.parts for batch in found.read(part) for row in batch.to_pylist()]
+
+
+def told(source: Path, **reading: Any) -> str:
+    """Why it is refused, in one line that says how it is mended."""
+    with pytest.raises(BadSource) as refused:
+        rows(source, **reading)
+    text = str(refused.value)
+    assert text.startswith(str(source))
+    assert "\n" not in text
+    assert "; fix: " in text
+    return text.removeprefix(str(source))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "sales.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "refusal"),
+    [
+        (b"who,cents\nK\xf6ln,100\nK\xe4ln,200\n", ", line 2: not utf-8"),
+        (b"who,note\n" + b"x" * 20_000 + b",\n" * 2 + b"K\xf6ln,\n", ", line 4: not utf-8"),
+        ("who,cents\nK\ufffdln,100\n".encode(), ", line 2: U+FFFD"),
+        ("who,cents\nann,1\n".encode("utf-16"), ", line 1: not utf-8"),
+        ("who,cents\nann,1\n".encode("utf-16-le"), ", line 1: a NUL byte"),
+        (b"who,cents\nann,1\0\n", ", line 2: a NUL byte"),
+        (b'who,cents,note\nann,1,"5 inch\nbob,2,\neve,3,\n', ", line 2: "),
+        (b'who,cents,note\nann,1,"5 inch\nbob,2,6 inch"\neve,3,\n', ", line 2: a quoted field goes on to line 3"),
+        (b'who,cents,note\nann,1,"5 inch\nbob,2,"wide"\n', ", line 2: "),
+        (b'who,note\nann,"said \\"hi\\""\n', ", line 2: "),
+        (b"who,cents\nann,1\rbob,2\n", ", line 2: new-line character"),
+        (b"who,cents\nann,1,234.50\n", ", line 2: 3 fields, and 2 in the header"),
+        (b"who,cents\nann,1\nbob\n", ", line 3: 1 fields, and 2 in the header"),
+        (b"who,cents\nann,1\n\nbob,2\n", ", line 3: empty"),
+        (b"", ": empty, without a header"),
+        (b"\nwho,cents\nann,1\n", ", line 1: empty"),
+        (b"who,cents,who\nann,1,bob\n", ": two columns, who and who, are one to SQL"),
+        (b"who,cents,Who\nann,1,bob\n", ": two columns, who and Who, are one to SQL"),
+        (b"who,cents,\nann,1,\n", ": column 3 is named ''"),
+        (b'who,"cents\n(net)"\nann,1\n', ", line 1: a quoted field goes on to line 2"),
+        (b"who,__problem\nann,1\n", ": two columns, backfill's own and __problem"),
+        (b"who,note\nann," + b"x" * 200_000 + b"\n", ", line 2: field larger than field limit"),
+        (b"who\n" + b"x" * 1_100_000, ", line 2: longer than 1,048,576 characters"),
+        (b"PK\x03\x04 sheet1.xml", ": a ZIP archive or an Excel workbook"),
+        (b"\xd0\xcf\x11\xe0 sheet", ": an Excel workbook"),
+        (gzip.compress(b"who,cents\nann,1\n", mtime=0)[:-9], ", after line "),
+        (gzip.compress(b"who,cents\nann,1\n", mtime=0) + b"more", ", after line "),
+        (b"PAR1 and no more", ": broken Parquet"),
+    ],
+)
+def test_what_says_two_things_is_refused_with_line_and_fix(content: bytes, refusal: str, file: Path) -> None:
+    file.write_bytes(content)
+    assert told(file).startswith(refusal)
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (b"who,note\nann,paid\n", "paid"),
+        (b"\xef\xbb\xbfwho,note\nann,paid\n", "paid"),
+        (b"who,note\r\nann,paid\r\n", "paid"),
+        (b"who,note\nann,paid\r\n", "paid"),  # the header of a tool, above the rows of another
+        (b"who,note\nann,paid", "paid"),
+        (b"who,note\nann,paid\n\n\n", "paid"),
+        (b'who,note\nann,"said ""hi"", \\"\n', 'said "hi", \\'),
+        (b"who,note\nann, paid \n", " paid "),
+        (b'who,note\nann,5" pipe\n', '5" pipe'),
+        (b'who,note\nann,""\n', None),
+        (b"who,note\nann,NULL\n", "NULL"),
+        (gzip.compress(b"who,note\nann,paid\n", mtime=0), "paid"),
+    ],
+)
+def test_what_is_clear_is_read_as_it_stands(content: bytes, note: str | None, file: Path) -> None:
+    file.write_bytes(content)
+    assert rows(file) == [{"who": "ann", "note": note, PROBLEM: None}]
+
+
+def test_how_csv_is_written_can_be_named(file: Path) -> None:
+    file.write_bytes("Kunde;Betrag;Notiz\r\nKöln;1.234,50;'zwei\nZeilen'\r\nKäln;-7;\r\n".encode("cp1252"))
+    how = Csv(encoding="cp1252", separator=";", quote="'", line_breaks=True, decimal=",", thousands=".")
+    named = how.model_copy(update={"numbers": {"Betrag": 2}})
+    assert [tuple(row.values()) for row in rows(file, csv=named)] == [
+        ("Köln", Decimal("1234.50"), "zwei\nZeilen", None),
+        ("Käln", Decimal("-7.00"), None, None),
+    ]
+    file.write_bytes('size\tnote\n5"\t"\n'.encode("utf-16"))
+    assert rows(file, csv=Csv(encoding="UTF-16", separator="\t", quote="")) == [
+        {"size": '5"', "note": '"', PROBLEM: None}
+    ]
+    file.write_bytes(b'"cents\n(net)",who\n1,ann\n')
+    assert "column 1 is named 'cents\\n(net)'" in told(file, csv=Csv(line_breaks=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e3", "NaN", "Infinity", "1,234.50", "1.005", "1.", ".5", " 1", "0x1F", "١", "$5", "(5)", "1_000", "9" * 37],
+)
+def test_a_text_that_is_not_exactly_such_a_number_is_a_problem_of_its_row(text: str, file: Path) -> None:
+    file.write_text(f'who,dollars\nann,"{text}"\nbob,1.5\neve,\n')
+    ann, bob, eve = rows(file, csv=Csv(numbers={"dollars": 2}))
+    assert ann["dollars"] is None
+    assert re.match(rf"dollars: {re.escape(repr(text))} ", ann[PROBLEM])
+    assert (bob["dollars"], bob[PROBLEM]) == (Decimal("1.50"), None)
+    assert (eve["dollars"], eve[PROBLEM]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "twice", "instant"),
+    [
+        ("01.01.2026 13:00", None, "2026-01-01 12:00"),
+        ("01.07.2026 13:00", None, "2026-07-01 11:00"),
+        ("29.03.2026 02:30", "earlier", "was skipped by the clocks of Europe/Berlin"),
+        ("25.10.2026 02:30", None, "was twice in Europe/Berlin; fix: say `times.twice`"),
+        ("25.10.2026 02:30", "earlier", "2026-10-25 00:30"),
+        ("25.10.2026 02:30", "later", "2026-10-25 01:30"),
+        ("30.02.2026 12:00", None, "day"),
+        ("2026-01-01", None, "does not match format"),
+        ("01.01.2026 13:00:59", None, "unconverted data remains"),
+        ("01.01.0001 00:30", None, "date value out of range"),
+    ],
+)
+def test_a_local_time_is_an_instant_of_its_zone_or_a_problem_of_its_row(
+    text: str, twice: Any, instant: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "sales.csv"
+    file.write_text(f"at\n{text}\n")
+    times = Times(zone="Europe/Berlin", twice=twice, formats={"at": "%d.%m.%Y %H:%M"})
+    (row,) = rows(file, times=times)
+    found = f"{row['at']:%Y-%m-%d %H:%M}" if row["at"] else row[PROBLEM]
+    assert instant in found
+    if text.startswith("2") and "." in text and text[3:5] != "02":  # the same in Parquet, whose times are no text
+        file = tmp_path / "sales.parquet"
+        pq.write_table(pa.table({"at": [datetime.strptime(text, "%d.%m.%Y %H:%M")]}), file)  # noqa: DTZ007
+        assert rows(file, times=times.model_copy(update={"formats": {}})) == [row]
+
+
+def test_the_files_of_a_folder_are_read_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,cents,points\nann,1,2\n")
+    (tmp_path / "b [2026] *.csv").write_text("who,points,cents\nbob,3,4\n")
+    (tmp_path / "day=2026-01-01").mkdir()
+    for no_data in ("_SUCCESS", ".a.csv.crc", "_temporary/0/c.csv"):
+        (tmp_path / no_data).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / no_data).write_text("?")
+    assert [(row["who"], row["cents"], row["points"]) for row in rows(tmp_path)] == [
+        ("ann", "1", "2"),
+        ("bob", "4", "3"),
+    ]
+    assert len(rows(tmp_path / "b [2026] *.csv")) == 1
+    for content, refusal in [
+        ("who,cents\n", "column points is none, and string in "),
+        ("who,cents,points,more\n", "column more is string, and none in "),
+        ("who,Cents,points\n", "column Cents is string, and none in "),
+        ("", "empty, without a header"),
+    ]:
+        (tmp_path / "c.csv").write_text(content)
+        assert f"c.csv: {refusal}" in told(tmp_path)
+    (tmp_path / "c.csv").unlink()
+    pq.write_table(pa.table({"who": ["eve"], "cents": [5], "points": [6]}), tmp_path / "d")
+    assert "column cents is int64, and string in " in told(tmp_path)
+
+
+def test_what_the_names_of_folders_tell_is_text_of_each_row(tmp_path: Path) -> None:
+    for number, folder in enumerate(("shop=007", "shop=a%2Fb", "shop=__HIVE_DEFAULT_PARTITION__")):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"cents": [number]}), tmp_path / folder / "part-0")
+    assert [(row["cents"], row["shop"]) for row in rows(tmp_path)] == [(0, "007"), (2, None), (1, "a/b")]
+    (tmp_path / "_delta_log").mkdir()
+    assert "a Delta table" in told(tmp_path)
+
+
+def test_a_source_without_files_is_refused(tmp_path: Path) -> None:
+    assert "no files are in it" in told(tmp_path)
+    (tmp_path / "sales-1.csv").write_text("who\nann\n")
+    assert "no such file or folder" in told(tmp_path / "sales-*.csv")
+
+
+def test_parquet_is_read_with_the_values_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "no suffix"
+    nanos = pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ns"))
+    table = {
+        "at": nanos,
+        "ordered": nanos.cast(pa.timestamp("ms")),
+        "sent": pa.array([NOON], pa.timestamp("ns", "Europe/Berlin")),
+        "of": pa.array(["web"]).dictionary_encode(),
+        "nothing": pa.nulls(1),
+        "units": pa.array([2**64 - 1], pa.uint64()),
+        "lines": pa.array([[{"sku": "a", "at": NOON.replace(tzinfo=None)}]]).cast(
+            pa.large_list(pa.struct([("sku", pa.large_string()), ("at", pa.timestamp("ns"))]))
+        ),
+        "day": pa.array([datetime(1200, 2, 28).date()]),  # noqa: DTZ001
+    }
+    pq.write_table(pa.table(table), file)
+    assert rows(file) == [
+        {
+            "at": NOON,
+            "ordered": NOON,
+            "sent": NOON,
+            "of": "web",
+            "nothing": None,
+            "units": Decimal(2**64 - 1),
+            "lines": [{"sku": "a", "at": NOON}],
+            "day": datetime(1200, 2, 28).date(),  # noqa: DTZ001
+            PROBLEM: None,
+        }
+    ]
+    assert "lines has local times within" in told(file, times=Times(zone="Europe/Berlin"))
+    assert "remove units from the mapping" in told(file, csv=Csv(numbers={"units": 2}))
+    pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), file)
+    assert "column at: " in told(file)
+    pq.write_table(pa.table({"who": pa.array([b"K\xf6ln"]).view(pa.string())}), file)
+    assert "column who: " in told(file)
+    pq.write_table(pa.table({"at": nanos, "AT": nanos}), file)
+    assert "two columns, at and AT, are one to SQL" in told(file)
+
+
+def test_a_column_that_the_mapping_describes_has_to_be_there(file: Path) -> None:
+    file.write_text("who\nann\n")
+    assert "no column cents, which the mapping describes" in told(file, csv=Csv(numbers={"cents": 0}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"csv": {"encoding": "klingon"}},
+        {"csv": {"encoding": "rot13"}},
+        {"csv": {"separator": "||"}},
+        {"csv": {"separator": '"'}},
+        {"csv": {"decimal": ",", "thousands": ","}},
+        {"csv": {"numbers": {"cents": 39}}},
+        {"csv": {"seperator": ";"}},
+        {"times": {"zone": "Europe/Colonia"}},
+        {"times": {"twice": "both"}},
+    ],
+)
+def test_what_nothing_can_be_read_as_is_no_mapping(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Reading.model_validate(wrong)
