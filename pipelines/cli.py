@@ -24,9 +24,11 @@ from pipelines.events import HistoryIncomplete, records_below
 from pipelines.facts import facts
 from pipelines.files import find
 from pipelines.insights import (
+    AHEAD,
     baskets,
     by_segment,
     charges,
+    due,
     lines,
     retention,
     revenue_by_day,
@@ -215,11 +217,13 @@ def insights(
     with _spark("insights", master, memory) as spark:
         if stream:
             records = sources.stream(spark, brokers.bootstrap, table.events.name)
-            days = revenue_by_day(charges(facts(records, table)))
-            results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
+            days = revenue_by_day(due(charges(facts(records, table))))
+            seen = results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
+            _show_ahead(seen[AHEAD], "this stream never counts them, a run without --stream does once they are due")
             typer.echo(f"written to {results.RESULTS.name}; the next run goes on from {checkpoint}")
             return
-        charged = charges(_facts(spark, brokers, table, archive)).cache()
+        all_charges = charges(_facts(spark, brokers, table, archive)).cache()
+        charged = due(all_charges).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
         results.write(days, brokers.bootstrap, "revenue", "day")
         results.write(months, brokers.bootstrap, "retention", "cohort", "months")
@@ -228,6 +232,7 @@ def insights(
             bought = lines(_facts(spark, brokers, each, archive)).cache()
             results.write(revenue_by_sku_and_cohort(bought), brokers.bootstrap, "sku", "sku", "cohort")
             results.write(baskets(bought), brokers.bootstrap, "basket", "rank")
+        _show_ahead(all_charges.count() - charged.count(), "they are counted once they are due")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
@@ -259,6 +264,11 @@ def _show_others(done: filling.Entered) -> None:
 def _spark(verb: str, master: str | None, memory: str) -> Iterator[SparkSession]:
     with spark_session(verb, master=master, memory=memory) as spark, reporting_progress(spark, verb):
         yield spark
+
+
+def _show_ahead(charges: int, meaning: str) -> None:
+    if charges:
+        typer.echo(f"{charges:,} charges left out: they are dated ahead; {meaning}")
 
 
 def _refuse_cut(brokers: Brokers, topic: str) -> None:

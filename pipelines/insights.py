@@ -14,6 +14,7 @@ from shared.domain.times import CLOCKS_DIFFER
 
 TOP_BASKETS = 100
 SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")
+AHEAD = "ahead"  # how many charges of a stream's batch are dated ahead
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
 
 _CHARGED = ("account.charged", "account.order_settled")  # what is held for an order is charged when it ships
@@ -25,13 +26,19 @@ _ORDER = (
 
 
 def charges(facts: DataFrame) -> DataFrame:
-    """The charges among FACTS, but those dated ahead: to a stream, all that come after one would be late."""
+    """The charges among FACTS."""
     cents = F.get_json_object("data", "$.amount_cents").cast("long")
     charged = facts.where(F.col("type").isin(*_CHARGED))
-    found = charged.select(
+    return charged.select(
         F.col("aggregate_id").alias("customer"), F.col("occurred_at").alias("at"), cents.alias("cents")
     )
-    return found.where(F.col("at") <= F.current_timestamp() + F.lit(CLOCKS_DIFFER))
+
+
+def due(charges: DataFrame) -> DataFrame:
+    """All but those dated ahead: to a stream, what comes after one of those would be late. It observes AHEAD."""
+    ahead = F.col("at") > F.current_timestamp() + F.lit(CLOCKS_DIFFER)
+    observed = charges.observe(AHEAD, F.count_if(ahead).alias(AHEAD)) if charges.isStreaming else charges
+    return observed.where(~ahead)
 
 
 def revenue_by_day(charges: DataFrame) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -42,8 +44,13 @@ def write(results: DataFrame, bootstrap: str, kind: str, *key: str) -> None:
     to_topic(_as_records(results, kind, *key).write, bootstrap, RESULTS.name).save()
 
 
-def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> None:
-    """Appends what a stream changes, up to what its source holds now; resumes from `checkpoint`."""
+def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> Counter[str]:
+    """Appends what a stream changes, up to what its source holds now; resumes from `checkpoint`.
+
+    Returns the totals of what was observed on the way.
+    """
     stream = _as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
     query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()
+    found = (row.asDict() for done in query.recentProgress for row in done.observedMetrics.values())
+    return sum(map(Counter, found), Counter())
