@@ -31,7 +31,9 @@ python3 dev.py VERB [ARGUMENTS]
   demo     a shop of four services and 69,659 real purchases; a worker is killed midway; Ctrl-C ends it
   test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones,
            --compose runs those in containers instead
-  check    format, lint, types, doors and the fast tests that need no broker
+  check    format, lint, types, doors, schemas and the fast tests that need no broker; --accept writes schemas and
+           golden records first
+  schemas  what has changed in messages and states, and in which order to release it; --accept
   bench    measurements, such as `bench engine --json FILE`
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`

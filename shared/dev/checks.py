@@ -36,7 +36,13 @@ _STATIC = (
         ("lint-imports", "--no-logo"),
         "move the import to a room that has that door (pyproject.toml)",
     ),
+    Check(
+        "schemas",
+        ("python", "-P", "-m", "shared.dev.cli", "schemas"),
+        "release it as said above, and `python3 dev.py check --accept`, for review",
+    ),
 )
+_ACCEPT = "--accept"
 
 
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
@@ -57,6 +63,9 @@ def main(verb: str, *arguments: str) -> None:
     """Runs the static checks, then becomes pytest. Exits with 1 when a static check fails."""
     os.chdir(CHECKOUT)
     total = len(_STATIC) + 1
+    if _ACCEPT in arguments:
+        arguments = tuple(each for each in arguments if each != _ACCEPT)
+        _accept()
     failures = [check for number, check in enumerate(_STATIC, 1) if not _passes(check, f"[{number}/{total}]")]
     if failures:
         alone = shlex.join(("python", "-m", "pytest", *pytest_arguments(verb, arguments)))
@@ -68,6 +77,13 @@ def main(verb: str, *arguments: str) -> None:
     sys.stdout.flush()
     command = [sys.executable, "-m", "pytest", *pytest_arguments(verb, arguments)]
     os.execv(command[0], command)
+
+
+def _accept() -> None:
+    """Writes schemas and golden records. Exits when that is refused."""
+    accepted = subprocess.run([_BIN / "python", "-P", "-m", "shared.dev.cli", "schemas", _ACCEPT])
+    if accepted.returncode != 0:
+        sys.exit(accepted.returncode)
 
 
 def _passes(check: Check, mark: str) -> bool:

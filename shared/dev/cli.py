@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import dead_letters, remove_demo, scaffold
+from shared.dev import dead_letters, remove_demo, scaffold, schemas
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.environment import explain_os_error
@@ -302,6 +302,31 @@ def asyncapi(service: str) -> None:
     """Show the AsyncAPI 3 document of what SERVICE reads and writes on topics, as JSON."""
     _check_known(service)
     print(json.dumps(document_of(service), indent=2))
+
+
+@cli.command("schemas")
+def schemas_(
+    service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Write them, and the golden records that are missing, for review.")
+    ] = False,
+    breaking: Annotated[
+        bool, typer.Option("--breaking", help="Accept what can't be read, too: nothing that matters was written yet.")
+    ] = False,
+) -> None:
+    """Show what has changed in messages and states since it was accepted and since the last tag, and how to release it.
+
+    Exits with 1 if they are not as accepted.
+    """
+    if service is not None:
+        _check_known(service)
+    services = [service] if service else found_services()
+    if accept:
+        print("".join(f"{line}\n" for each in services for line in schemas.accept(CHECKOUT, each, breaking)), end="")
+    report = schemas.compared(CHECKOUT, services)
+    print("\n".join(report.lines))
+    if report.differ:
+        raise typer.Exit(1)
 
 
 @cli.command("reprocess")

@@ -24,7 +24,7 @@ from shared.dev.renaming import clashes, renamed, renaming
 from shared.dev.stages import StageFailed
 
 _TREE_LINE = re.compile(r"^( *[├└]── \w+) +(\S+)$", re.MULTILINE)
-_MADE = re.compile(r"\.|__pycache__$")
+_MADE = re.compile(r"\.|__pycache__$|schemas\.json$")  # what a team has accepted of its own messages, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,7 @@ class Projection(Listener):
         self.name = model.table.name
         self.source = model.table.source
         self.table = model.table
+        self.model = model
         self.codec = model.row_codec
         self._project = model.project
         self._initial: Row[Any] = Row(0, model.initial, {}, -1)

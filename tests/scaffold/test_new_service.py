@@ -166,6 +166,21 @@ def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout
         new_service(checkout.root, "ledgers", "accounts")
 
 
+def test_the_messages_of_a_copy_are_not_accepted_yet(checkout: Checkout) -> None:
+    """They are about to change; and a change of what a team has accepted is told."""
+    new_service(checkout.root, "wallets", "accounts")
+    assert "no schemas are accepted yet of wallets" in checkout.verb("schemas")
+    assert "wrote   services/wallets/schemas.json" in checkout.verb("schemas", "wallets", "--accept")
+    events = checkout.root / "services" / "wallets" / "domain" / "events.py"
+    events.write_text(events.read_text().replace("amount_cents: int", "amount_cents: int\n    note: str"))
+    said = checkout.verb("schemas", expect=1)
+    assert "wallets is not as in services/wallets/schemas.json:" in said
+    assert "forward     event wallet.payment_received, note: is new, and has no default" in said
+    refused = checkout.verb("schemas", "--accept", expect=1)
+    assert "wallets would not read what was written before" in refused
+    assert "Traceback" not in refused
+
+
 def test_an_unknown_kind_is_refused_with_the_list_of_services(untouched: Checkout) -> None:
     said = untouched.verb("new-service", "wallets", "--like", "nothing", expect=1)
     assert "no service is called nothing" in said

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.dev.compatibility import changes
 from shared.domain.message import Command, Event, Message
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.policy import Reaction
@@ -60,6 +61,7 @@ def test_a_foreign_event_is_what_its_owner_writes(foreign: type[Event]) -> None:
     assert foreign.VERSION == owner.VERSION
     assert foreign.model_fields.keys() <= owner.model_fields.keys()
     foreign.model_validate_json(data_of(owner))
+    assert [each for each in changes(owner.model_json_schema(), foreign.model_json_schema()) if not each.backward] == []
 
 
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Command)], ids=named)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -24,6 +25,30 @@ from shared.runtime.checkout import CHECKOUT
 )
 def test_what_pytest_is_told(verb: str, given: list[str], told: list[str]) -> None:
     assert pytest_arguments(verb, given) == told
+
+
+class Ran(Exception):
+    """It would have become pytest."""
+
+
+def test_what_is_accepted_is_written_before_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[object], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append([str(part) for part in command[1:]])
+        return subprocess.CompletedProcess(commands[-1], 0, "", "")
+
+    def become(_: str, command: list[str]) -> None:
+        raise Ran(*command[1:])
+
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(os, "execv", become)
+    with pytest.raises(Ran) as tests:
+        checks.main("check", "--accept", "tests/unit")
+    assert commands[0][-2:] == ["schemas", "--accept"]
+    assert commands[-1][-1] == "schemas"
+    assert tests.value.args == ("-m", "pytest", *pytest_arguments("check", ["tests/unit"]))
 
 
 def test_interrupted_checks_end_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

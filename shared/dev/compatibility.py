@@ -1,0 +1,351 @@
+"""What a change of messages or states means for those that read them, in Avro's words: a judgement of two documents.
+
+A document has, by kind (`commands`, `events`, `states`) and name, an entry: its version, the older versions that it is
+upcast from, and its JSON schema as pydantic makes it. What a validator of one's own refuses is in no schema, and what
+`evolve` makes of an event is not either: golden records and `parity` tell that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple
+
+from shared.domain.personal import IN_SCHEMA
+
+Json = Mapping[str, Any]
+
+COMMANDS, EVENTS, STATES = KINDS = ("commands", "events", "states")
+COMPATIBLE, BACKWARD, FORWARD, BREAKING = "compatible", "backward", "forward", "breaking"
+
+_NEW_VERSION = (
+    "not as it is: the log keeps what was written before; give a new field a default, keep what was there, or "
+)
+_AT_ONCE = (
+    "consumers first, on every worker, then producers: an older worker parks what it does not know. This service's own "
+    "workers are both: stop all of them before the first one of the new release starts"
+)
+_ANEW = (
+    "not as it is: rows are parked as row.unreadable, or read otherwise; raise `version` in topology.py, then "
+    "`rebuild SERVICE`. Of a view alone, stop all workers, `reprocess SERVICE/TABLE`, and accept with --breaking"
+)
+_ORDER = {
+    (COMMANDS, COMPATIBLE): "in any order",
+    (COMMANDS, BACKWARD): f"{_AT_ONCE}, or `dead-letters retry` what they have parked",
+    (COMMANDS, FORWARD): (
+        "producers first: clients and other services send it so that both releases read it; when nothing waits any "
+        "more (`status`), this service"
+    ),
+    (COMMANDS, BREAKING): f"{_NEW_VERSION}give the command its next VERSION and an upcaster",
+    (EVENTS, COMPATIBLE): (
+        "in any order; consumers first, if they need a new field from the first event on: without it they ignore it, "
+        "and their views lack it until they are computed again"
+    ),
+    (EVENTS, BACKWARD): (
+        f"{_AT_ONCE}, or `dead-letters retry` what they have parked. Other services pass over a type that they do not "
+        f"know"
+    ),
+    (EVENTS, FORWARD): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
+    (EVENTS, BREAKING): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
+    (STATES, COMPATIBLE): "in any order",
+    (STATES, BACKWARD): (
+        "stop all workers before the first one of the new release starts: an older one parks the keys of rows that it "
+        "does not know (row.unreadable), also after a way back. Rows that exist have the default, whatever past events "
+        "say: `reprocess SERVICE/TABLE`, or for an aggregate raise `version` in topology.py, then `rebuild SERVICE`"
+    ),
+    (STATES, FORWARD): _ANEW,
+    (STATES, BREAKING): _ANEW,
+}
+_GONE = {
+    COMMANDS: (False, True),  # it is no longer sent
+    EVENTS: (False, False),
+    STATES: (False, False),
+}
+_WHY_GONE = {
+    EVENTS: "not as it is: keep its class and its fold, as the log has it for ever",
+    STATES: (
+        "not as it is: a table of another name has no rows, and an aggregate would begin again; give it the name that "
+        "it had. A view that nobody reads may go: accept with --breaking, and delete its changelog"
+    ),
+}
+_NEW_TABLE = (
+    "`provision`, then stop all workers before the first one of the new release starts: Faust assigns the topics that "
+    "only some workers know apart from the others. A view lacks what was read before: `reprocess SERVICE/TABLE`"
+)
+_REBUILT = "stop all workers, `rebuild SERVICE`, then start those of the new release"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """backward: the new release reads what the old one wrote. forward: the other way. release: in which order, or why
+    not. field: its path, such as `lines[].sku`; empty for all of it.
+    """
+
+    kind: str
+    name: str
+    field: str
+    what: str
+    backward: bool
+    forward: bool
+    release: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return _verdict(self.backward, self.forward)
+
+    @property
+    def order(self) -> str:
+        return self.release or _ORDER[self.kind, self.verdict]
+
+    @property
+    def refused(self) -> bool:
+        """Whether no order of release makes it safe."""
+        return not self.backward and not (self.kind == COMMANDS and self.forward)
+
+    def __str__(self) -> str:
+        field = f", {self.field}" if self.field else ""
+        return f"{self.verdict:<10}  {self.kind.removesuffix('s')} {self.name}{field}: {self.what}"
+
+
+class Found(NamedTuple):
+    """A change inside a schema; see `Change`."""
+
+    field: str
+    what: str
+    backward: bool
+    forward: bool
+
+
+def judged(old: Json, new: Json) -> list[Change]:
+    """Every change from one document to the other."""
+    return [change for kind in KINDS for change in _of_kind(kind, old.get(kind, {}), new.get(kind, {}))]
+
+
+def _of_kind(kind: str, old: Json, new: Json) -> Iterator[Change]:
+    for name in sorted(old.keys() | new.keys()):
+        if name not in old:
+            yield Change(kind, name, "", "is new", True, False, _NEW_TABLE if kind == STATES else "")
+        elif name not in new:
+            yield Change(kind, name, "", "is gone", *_GONE[kind], _WHY_GONE.get(kind, ""))
+        else:
+            yield from _of_one(kind, name, old[name], new[name])
+
+
+def _of_one(kind: str, name: str, old: Json, new: Json) -> Iterator[Change]:
+    before, after = old["version"], new["version"]
+    found = changes(old["schema"], new["schema"], closed=kind == STATES)
+    if after == before:
+        for each in found:
+            yield Change(kind, name, *each)
+        return
+    what, fields = f"version {before} became {after}", "".join(f"; {each.field} {each.what}" for each in found)
+    missing = [version for version in range(before, after) if version not in new["upcast"]]
+    if after < before:
+        yield Change(
+            kind, name, "", what, False, False, "not as it is: a version never goes back; give it the next one"
+        )
+    elif kind == STATES:
+        yield Change(kind, name, "", what + fields, True, False, _REBUILT)
+    elif missing:
+        fix = f"not as it is: give it an upcaster from version {' and '.join(map(str, missing))}"
+        yield Change(kind, name, "", f"{what}, without an upcaster{fields}", False, False, fix)
+    else:
+        yield Change(kind, name, "", f"{what}, with an upcaster{fields}", True, False)
+
+
+def changes(old: Json, new: Json, *, closed: bool = False) -> list[Found]:
+    """Every change between two schemas. closed: whether readers refuse fields that they do not know, as in a row."""
+    return _Comparison(old.get("$defs", {}), new.get("$defs", {}), closed).of(old, new, "")
+
+
+def _verdict(backward: bool, forward: bool) -> str:
+    if backward:
+        return COMPATIBLE if forward else BACKWARD
+    return FORWARD if forward else BREAKING
+
+
+class _Comparison:
+    """old, new: the models that each side's schemas refer to."""
+
+    def __init__(self, old: Json, new: Json, closed: bool) -> None:
+        self._old = old
+        self._new = new
+        self._closed = closed
+        self._inside: list[tuple[Any, Any]] = []
+
+    def of(self, old: Json, new: Json, path: str) -> list[Found]:
+        place = (old.get("$ref"), new.get("$ref"))
+        if all(place) and place in self._inside:
+            return []  # a model that refers to itself
+        self._inside.append(place)
+        olds, news = alternatives(old, self._old), alternatives(new, self._new)
+        if len(olds) == len(news) == 1:
+            (was,), (is_,) = olds.values(), news.values()
+            found = self._pair(was, is_, path)
+        else:
+            found = self._unions(olds, news, path)
+        self._inside.pop()
+        return found
+
+    def _unions(self, olds: Mapping[str, Json], news: Mapping[str, Json], path: str) -> list[Found]:
+        found: list[Found] = []
+        for kind, old in olds.items():
+            if kind in news:
+                found += self._pair(old, news[kind], _joined(path, kind) if " " in kind else path)
+            else:
+                read = any(all(each.backward for each in self._pair(old, new, "")) for new in news.values())
+                found.append(Found(path, f"takes no {kind} any more", read, True))
+        for kind, new in news.items():
+            if kind not in olds:
+                read = any(all(each.forward for each in self._pair(old, new, "")) for old in olds.values())
+                found.append(Found(path, f"takes {kind}, too", True, read))
+        return found
+
+    def _pair(self, old: Json, new: Json, path: str) -> list[Found]:
+        """Of two that are no unions."""
+        if "properties" in old and "properties" in new:
+            return self._fields(old, new, path)
+        found = _leaf(old, new, path)
+        if "properties" in old or "properties" in new:
+            return [Found(path, f"{_shown(old)} became {_shown(new)}", False, False)]
+        for part, mark in (("items", "[]"), ("additionalProperties", ".*")):
+            inner, outer = old.get(part), new.get(part)
+            if isinstance(inner, Mapping) or isinstance(outer, Mapping):
+                found += self.of(_schema(inner), _schema(outer), path + mark)
+        for number, pair in enumerate(zip(old.get("prefixItems", ()), new.get("prefixItems", ()), strict=False)):
+            found += self.of(*pair, f"{path}[{number}]")
+        return found
+
+    def _fields(self, old: Json, new: Json, path: str) -> list[Found]:
+        before, after = old["properties"], new["properties"]
+        needed, needs = old.get("required", ()), new.get("required", ())
+        gone, added = [name for name in before if name not in after], [name for name in after if name not in before]
+        found: list[Found] = []
+        for name in gone:
+            field = _joined(path, name)
+            if other := next((each for each in added if not self.of(before[name], after[each], "")), None):
+                added.remove(other)
+                what = f"was renamed to {other}: what was written before has no such field"
+                found.append(Found(field, what, False, False))
+            else:
+                found.append(Found(field, "is gone", not self._is_closed(new), name not in needed))
+        for name in added:
+            what = "is new, and has no default" if name in needs else "is new"
+            found.append(Found(_joined(path, name), what, name not in needs, not self._is_closed(old)))
+        for name in before:
+            if name in after:
+                field = _joined(path, name)
+                found += self.of(before[name], after[name], field)
+                found += _of_default(before[name], after[name], name in needed, name in needs, field)
+        return found
+
+    def _is_closed(self, schema: Json) -> bool:
+        return self._closed or schema.get("additionalProperties") is False
+
+
+def _of_default(old: Json, new: Json, needed: bool, needs: bool, field: str) -> list[Found]:
+    if needed != needs:
+        return [Found(field, "has no default any more" if needs else "has a default now", not needs, True)]
+    if not needs and (was := old.get("default")) != (is_ := new.get("default")):
+        what = f"default {was!r} became {is_!r}: what was written without it is read otherwise"
+        return [Found(field, what, False, False)]
+    return []
+
+
+def alternatives(schema: Json, models: Json) -> dict[str, Json]:
+    """Those of a union, by what tells them apart: their type, or the value of a field, such as `phase open`."""
+    schema = resolved(schema, models)
+    found: dict[str, Json] = {}
+    for each in schema.get("anyOf", schema.get("oneOf", [schema])):
+        if each is schema:
+            return {_kind(schema): schema}
+        for kind, inner in alternatives(each, models).items():
+            found[f"{kind} {len(found)}" if kind in found else kind] = inner
+    return found
+
+
+def resolved(schema: Json, models: Json) -> Json:
+    """The schema itself, if it is a reference."""
+    while "$ref" in schema:
+        schema = models[schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def _kind(schema: Json) -> str:
+    tags = [f"{name} {each['const']}" for name, each in schema.get("properties", {}).items() if "const" in each]
+    return tags[0] if tags else str(schema.get("type", "value"))
+
+
+def _schema(part: Any) -> Json:
+    """That of a part that may be left out, or true."""
+    return part if isinstance(part, Mapping) else {}
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _leaf(old: Json, new: Json, path: str) -> list[Found]:
+    was, is_ = _rules(old), _rules(new)
+    if was == is_:
+        return []
+    if was.get(IN_SCHEMA) != is_.get(IN_SCHEMA):
+        now = "now: what was written before is not encrypted" if IN_SCHEMA in is_ else "no more: it stays encrypted"
+        return [Found(path, f"is personal {now}", False, False)]
+    return [Found(path, f"{_shown(old)} became {_shown(new)}", _covers(is_, was), _covers(was, is_))]
+
+
+_SAYS_NOTHING = {"title", "description", "default", "examples", "deprecated", "discriminator", "$defs"}
+_OF_PARTS = {"properties", "required", "items", "prefixItems", "additionalProperties"}
+
+
+def _rules(schema: Json) -> Json:
+    """What a value must be, without what its parts must be."""
+    return {rule: value for rule, value in schema.items() if rule not in _SAYS_NOTHING | _OF_PARTS}
+
+
+def _shown(schema: Json) -> str:
+    rules = [f"{name} {value}" for name, value in _rules(schema).items() if name != "type"]
+    return " ".join([str(schema.get("type", "any value")), *([f"({', '.join(rules)})"] if rules else [])])
+
+
+_BOUNDS = (
+    ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    ("minLength", "", "maxLength", ""),
+    ("minItems", "", "maxItems", ""),
+    ("minProperties", "", "maxProperties", ""),
+)
+_BOUND_RULES = {rule for rules in _BOUNDS for rule in rules}
+
+
+def _covers(reader: Json, written: Json) -> bool:
+    """Whether the reader takes every value that may have been written."""
+    if reader.get("type") not in (None, written.get("type")) and not (
+        reader["type"] == "number" and written.get("type") == "integer"
+    ):
+        return False
+    if (values := _values(reader)) is not None:
+        return all(value in values for value in _values(written) or [object()])
+    others = reader.keys() - _BOUND_RULES - {"type"}
+    return all(reader[rule] == written.get(rule) for rule in others) and all(
+        _within(_bounds(written, rules), _bounds(reader, rules)) for rules in _BOUNDS
+    )
+
+
+def _values(schema: Json) -> Sequence[Any] | None:
+    return [schema["const"]] if "const" in schema else schema.get("enum")
+
+
+_Bounds = tuple[tuple[float, int], tuple[float, int]]
+
+
+def _bounds(schema: Json, rules: tuple[str, str, str, str]) -> _Bounds:
+    """The lowest and the highest value, each so that an excluded one is nearer to the middle."""
+    low, above, high, below = rules
+    lowest = max((schema.get(low, -inf), 0), (schema.get(above, -inf), 1))
+    return lowest, min((schema.get(high, inf), 1), (schema.get(below, inf), 0))
+
+
+def _within(inner: _Bounds, outer: _Bounds) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]

@@ -1,0 +1,244 @@
+"""`dev.py schemas`: the JSON schemas of each service's messages and states, and what has changed in them.
+
+Those that its team has accepted are in the service's folder, so that a change of a message shows in a review.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from shared.dev.compatibility import COMMANDS, EVENTS, STATES, Change, judged
+from shared.dev.samples import sample
+from shared.dev.stages import StageFailed
+from shared.domain.message import Message
+from shared.domain.upcasting import Upcasters
+from shared.engine.processors import Aggregate, Processor, Projection
+from shared.topology.topics import Topology
+
+ACCEPTED = "schemas.json"
+Read = tuple[Sequence[type[Message]], Upcasters]
+_WIDTH = 100
+
+_PROSE = {"title", "description"}
+_NAMED = {"properties", "$defs", "mapping"}  # whose keys are names, such as `title`
+_VALUES = {"default", "const", "enum", "examples"}
+
+
+def document_of(service: str) -> dict[str, Any]:
+    """The document of one service of this checkout; see shared.dev.compatibility. Raises StageFailed."""
+    app = _app(service)
+    return described(app.topology, app.processors)
+
+
+def own_messages(service: str) -> list[type[Message]]:
+    """The commands and events in its document."""
+    app = _app(service)
+    commands, events = _commands(app.processors), _events(app.topology, app.processors)
+    return list({each.TYPE: each for messages, _ in [*commands, *events] for each in messages}.values())
+
+
+def _app(service: str) -> Any:
+    try:
+        return import_module(f"services.{service}.app").app
+    except ValueError as error:  # as for a new version without an upcaster
+        raise StageFailed(f"services/{service} does not start: {error}", "correct it") from None
+
+
+def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, Any]:
+    """Its aggregates' commands and events, what others write for its views, and the rows of its tables."""
+    return {
+        COMMANDS: _entries(_commands(processors)),
+        EVENTS: _entries(_events(topology, processors)),
+        STATES: {
+            each.table.name: {
+                "version": topology.version,
+                "upcast": [],
+                "schema": TypeAdapter(each.codec.state_type).json_schema(),
+            }
+            for each in processors
+            if each.table in topology.tables and each.codec
+        },
+    }
+
+
+def _commands(processors: Sequence[Processor]) -> list[Read]:
+    deciders = [each.decider for each in processors if isinstance(each, Aggregate)]
+    return [(each.commands, each.upcasters) for each in deciders]
+
+
+def _events(topology: Topology, processors: Sequence[Processor]) -> list[Read]:
+    """Of topics of its own that have no copies of other services' events."""
+    models = [each.model for each in processors if isinstance(each, Projection)]
+    deciders = [each.decider for each in processors if isinstance(each, Aggregate)]
+    own = {*topology.topics}.difference(*(each.copies for each in processors))
+    written = [(each.events, each.upcasters) for each in models if each.table.source in own]
+    return [*written, *((each.events, each.upcasters) for each in deciders)]
+
+
+def _entries(reads: Iterable[Read]) -> dict[str, Any]:
+    """The last one to read a type says what it is."""
+    return {
+        message.TYPE: {
+            "version": message.VERSION,
+            "upcast": sorted(version for type_, version in upcasters if type_ == message.TYPE),
+            "schema": message.model_json_schema(),
+        }
+        for messages, upcasters in reads
+        for message in messages
+    }
+
+
+def bare(schema: Any) -> Any:
+    """Without prose, which changes nothing for a reader."""
+    if isinstance(schema, list):
+        return [bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _inside(name, part) for name, part in schema.items() if name not in _PROSE}
+
+
+def _inside(name: str, part: Any) -> Any:
+    if name in _VALUES:
+        return part
+    return {each: bare(inner) for each, inner in part.items()} if name in _NAMED else bare(part)
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    return _laid_out(bare(document), "") + "\n"
+
+
+def _laid_out(part: Any, indent: str) -> str:
+    """As JSON, with what fits into a line in one, so that a change of a field shows as a line or two."""
+    line = json.dumps(part, ensure_ascii=False)
+    if not isinstance(part, dict) or len(indent) + len(line) <= _WIDTH:
+        return line
+    inner = indent + "  "
+    rows = [f"{inner}{json.dumps(name)}: {_laid_out(each, inner)}" for name, each in part.items()]
+    return ",\n".join(rows).join(("{\n", f"\n{indent}}}"))
+
+
+def file_of(root: Path, service: str) -> Path:
+    return root / "services" / service / ACCEPTED
+
+
+def accepted(root: Path, service: str) -> Any:
+    """The document that the service's team has accepted; None before the first."""
+    file = file_of(root, service)
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def last_tag(root: Path) -> str | None:
+    """The latest tag before the commit that is checked out, or at it."""
+    return (_git(root, "describe", "--tags", "--abbrev=0") or "").strip() or None
+
+
+def released(root: Path, service: str, tag: str | None) -> Any:
+    """The document that was accepted in that release; None if there was none."""
+    text = tag and _git(root, "show", f"{tag}:{file_of(Path(), service)}")
+    return json.loads(text) if text else None
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """None: it cannot say, or is not there."""
+    try:
+        run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return run.stdout if run.returncode == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """lines: what has changed. differ: the services that are not as accepted."""
+
+    lines: tuple[str, ...]
+    differ: tuple[str, ...]
+
+
+def compared(root: Path, services: Sequence[str]) -> Report:
+    """What has changed since the documents were accepted, and what a release since the last tag brings."""
+    tag, lines, differ, without = last_tag(root), list[str](), list[str](), list[str]()
+    for service in services:
+        present, known, before = document_of(service), accepted(root, service), released(root, service, tag)
+        since_accepted = judged(present if known is None else known, present)
+        lines += told(f"{service} is not as in {file_of(Path(), service)}:", since_accepted)
+        lines += told(f"{service} since {tag}:", judged(present if before is None else before, present))
+        edited = _edited_golden(root, service, tag)
+        lines += [f"{each} is not as a producer wrote it; fix: `git checkout {tag} -- {each}`" for each in edited]
+        if since_accepted or edited:
+            differ.append(service)
+        if known is None:
+            without.append(service)
+    if not differ:
+        none = f"; no schemas are accepted yet of {', '.join(without)}" if without else ""
+        lines.append(f"as accepted{none}")
+    return Report(tuple(lines), tuple(differ))
+
+
+def _edited_golden(root: Path, service: str, tag: str | None) -> list[str]:
+    """The golden records of the release that are no longer as they were."""
+    if tag is None:
+        return []
+    changed = ("diff", "--name-only", "--diff-filter=M", tag, "--", str(_golden_folder(Path(), service)))
+    return (_git(root, *changed) or "").splitlines()
+
+
+def _golden_folder(root: Path, service: str) -> Path:
+    return root / "tests" / "unit" / service / "golden"
+
+
+def told(heading: str, changes: Sequence[Change]) -> list[str]:
+    """Each change, followed by the order in which to release it and those like it."""
+    lines = [heading] if changes else []
+    for order in dict.fromkeys(change.order for change in changes):
+        lines += [f"  {change}" for change in changes if change.order == order]
+        lines.append(f"    release: {order}")
+    return lines
+
+
+def accept(root: Path, service: str, breaking: bool) -> list[str]:
+    """Writes the service's document and the golden records that it lacks; what was written, and what could not be.
+
+    Raises StageFailed, and writes nothing, for a change that no order of release makes safe, unless it may be breaking.
+    """
+    file, present = file_of(root, service), document_of(service)
+    refused = [change for change in judged(accepted(root, service) or {}, present) if change.refused]
+    if refused and not breaking:
+        raise StageFailed(
+            "\n".join(told(f"{service} would not read what was written before", refused)),
+            "correct it as said above, or `schemas --accept --breaking` if nothing that matters was ever written",
+        )
+    lines = []
+    if (text := as_text(present)) != (file.read_text() if file.exists() else None):
+        file.write_text(text)
+        lines.append(f"wrote   {file.relative_to(root)}")
+    return lines + _golden(root, service)
+
+
+def _golden(root: Path, service: str) -> list[str]:
+    """A sample of each message that has no golden record of its present version yet."""
+    folder, lines = _golden_folder(root, service), list[str]()
+    for message in own_messages(service):
+        file = folder / f"{message.TYPE}.v{message.VERSION}.json"
+        if not file.exists():
+            lines.append(_write_sample(message, file, root))
+    return lines
+
+
+def _write_sample(message: type[Message], file: Path, root: Path) -> str:
+    name = file.relative_to(root)
+    try:
+        text = sample(message)
+    except (RecursionError, ValidationError) as error:
+        return f"write   {name} by hand, as no sample can be made: {error}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return f"wrote   {name}: see that it is what a producer writes"

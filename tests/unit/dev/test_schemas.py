@@ -1,0 +1,162 @@
+"""What has changed in a service's messages is told with its release, and accepted by writing files for review."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.accounts.domain.decide import DECIDER
+from services.accounts.domain.events import PaymentReceived
+from services.accounts.domain.state import Account
+from services.accounts.topology import EVENTS, TOPOLOGY
+from shared.dev import schemas
+from shared.dev.schemas import accept, bare, compared, described, document_of
+from shared.dev.stages import StageFailed
+from shared.engine.processors import Projection
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.testing.golden import Golden
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table
+
+ACCEPTED = Path("services/accounts/schemas.json")
+PAID = "account.payment_received"
+
+Edit = Callable[[Any], object]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Of a checkout whose services are as they are here, and not yet accepted."""
+    (tmp_path / ACCEPTED).parent.mkdir(parents=True)
+    return tmp_path
+
+
+def accept_as_if(root: Path, before: Edit) -> None:
+    """Accounts as it was before a change: `before` takes the change back."""
+    document = bare(document_of("accounts"))
+    before(document)
+    (root / ACCEPTED).write_text(json.dumps(document))
+
+
+def without_amount(document: Any) -> None:
+    schema = document["events"][PAID]["schema"]
+    del schema["properties"]["amount_cents"]
+    del schema["required"]
+
+
+def without_closing(document: Any) -> None:
+    del document["events"]["account.closed"]
+
+
+def test_a_change_is_told_with_its_verdict_and_its_release(root: Path) -> None:
+    accept_as_if(root, without_closing)
+    report = compared(root, ["accounts"])
+    assert report.differ == ("accounts",)
+    heading, change, release = report.lines
+    assert heading == "accounts is not as in services/accounts/schemas.json:"
+    assert change == "  backward    event account.closed: is new"
+    assert release.startswith("    release: consumers first, on every worker, then producers")
+
+
+def test_what_is_accepted_is_told_no_more(root: Path) -> None:
+    accept_as_if(root, without_closing)
+    wrote = accept(root, "accounts", breaking=False)
+    assert f"wrote   {ACCEPTED}" in wrote
+    assert compared(root, ["accounts"]) == schemas.Report(("as accepted",), ())
+    assert accept(root, "accounts", breaking=False) == []
+
+
+def test_a_change_after_which_the_log_cannot_be_read_is_not_accepted_by_mistake(root: Path) -> None:
+    accept_as_if(root, without_amount)
+    before = (root / ACCEPTED).read_text()
+    with pytest.raises(StageFailed, match=f"forward     event {PAID}, amount_cents: is new, and has no default") as no:
+        accept(root, "accounts", breaking=False)
+    assert "not as it is: " in no.value.problem
+    assert "--accept --breaking" in no.value.fix
+    assert (root / ACCEPTED).read_text() == before
+    assert [*root.rglob("golden")] == []
+    accept(root, "accounts", breaking=True)
+    assert compared(root, ["accounts"]).differ == ()
+
+
+def test_a_service_that_was_never_accepted_is_free_to_change(root: Path) -> None:
+    report = compared(root, ["accounts"])
+    assert report == schemas.Report(("as accepted; no schemas are accepted yet of accounts",), ())
+
+
+def git(root: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=t", "-c", "user.email=t", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false")
+    subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def release(root: Path) -> None:
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "the first release")
+    git(root, "tag", "v1")
+
+
+def test_what_a_release_brings_is_told_since_the_last_tag(root: Path) -> None:
+    accept_as_if(root, without_closing)
+    release(root)
+    accept(root, "accounts", breaking=False)
+    report = compared(root, ["accounts"])
+    assert report.differ == ()
+    assert report.lines[:2] == ("accounts since v1:", "  backward    event account.closed: is new")
+    assert report.lines[-1] == "as accepted"
+
+
+def test_a_golden_record_that_was_edited_after_its_release_is_told(root: Path) -> None:
+    accept(root, "accounts", breaking=False)
+    release(root)
+    record = root / "tests" / "unit" / "accounts" / "golden" / f"{PAID}.v1.json"
+    record.write_text(record.read_text().replace('"amount_cents": 1', '"amount_cents": 2'))
+    report = compared(root, ["accounts"])
+    assert report.differ == ("accounts",)
+    assert report.lines[0].endswith(f"fix: `git checkout v1 -- {record.relative_to(root)}`")
+
+
+def test_the_golden_records_that_are_written_are_read(root: Path) -> None:
+    wrote = accept(root, "accounts", breaking=False)
+    golden = root / "tests" / "unit" / "accounts" / "golden"
+    assert f"wrote   {golden.relative_to(root)}/{PAID}.v1.json: see that it is what a producer writes" in wrote
+    assert json.loads((golden / f"{PAID}.v1.json").read_text())["data"] == {"amount_cents": 1}
+    earlier = "account.charged.v1.json"  # can't be made of the present version
+    shutil.copy(CHECKOUT / "tests" / "unit" / "accounts" / "golden" / earlier, golden)
+    Golden(golden, DECIDER).check()
+
+
+def test_a_golden_record_is_never_written_again(root: Path) -> None:
+    record = root / "tests" / "unit" / "accounts" / "golden" / f"{PAID}.v1.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("as a producer wrote it")
+    accept(root, "accounts", breaking=False)
+    assert record.read_text() == "as a producer wrote it"
+
+
+def test_what_others_write_for_a_view_is_in_its_document() -> None:
+    topology = replace(TOPOLOGY, tables=(Table("payments", source=EVENTS),), topics=(EVENTS,))
+    model = ReadModel(topology.tables[0], lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Account)
+    assert described(topology, [Projection(model)])["events"].keys() == {PAID}
+
+
+@pytest.mark.parametrize("service", found_services())
+def test_every_message_has_a_sample(service: str, root: Path) -> None:
+    (root / "services" / service).mkdir(exist_ok=True)
+    assert [line for line in accept(root, service, breaking=False) if "by hand" in line] == []
+
+
+def test_a_service_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_name: str) -> None:
+        raise ValueError("no upcaster for [('account.paid', 1)]: give it in upcasters=")
+
+    monkeypatch.setattr(schemas, "import_module", fails)
+    with pytest.raises(StageFailed, match=r"services/accounts does not start: no upcaster for .*account\.paid"):
+        document_of("accounts")
