@@ -33,7 +33,8 @@ python3 dev.py VERB [ARGUMENTS]
            --compose runs those in containers instead
   check    format, lint, types, doors, schemas and the fast tests that need no broker; --accept writes schemas and
            golden records first
-  schemas  what has changed in messages and states, and in which order to release it; --accept
+  schemas  what has changed in messages and states, and in which order to release it; --accept,
+           --format json|avro|proto
   bench    measurements, such as `bench engine --json FILE`
   parity   every live table against the fold of its events, on Spark
   archive  new events into Delta tables, such as `archive DIR accounts --verify`

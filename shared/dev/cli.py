@@ -20,6 +20,7 @@ from shared.dev import dead_letters, remove_demo, scaffold, schemas
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.environment import explain_os_error
+from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess
 from shared.dev.secured import make_secrets
@@ -313,6 +314,7 @@ def schemas_(
     breaking: Annotated[
         bool, typer.Option("--breaking", help="Accept what can't be read, too: nothing that matters was written yet.")
     ] = False,
+    as_: Annotated[Format | None, typer.Option("--format", help="Show those of SERVICE, for others.")] = None,
 ) -> None:
     """Show what has changed in messages and states since it was accepted and since the last tag, and how to release it.
 
@@ -321,6 +323,11 @@ def schemas_(
     if service is not None:
         _check_known(service)
     services = [service] if service else found_services()
+    if as_ is not None:
+        if service is None:
+            raise StageFailed("--format shows one service", f"name one of: {', '.join(services)}")
+        print(shown_as(as_, service, schemas.document_of(service)))
+        return
     if accept:
         print("".join(f"{line}\n" for each in services for line in schemas.accept(CHECKOUT, each, breaking)), end="")
     report = schemas.compared(CHECKOUT, services)
