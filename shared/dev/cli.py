@@ -24,6 +24,7 @@ from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess
 from shared.dev.secured import make_secrets
+from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
 from shared.dev.variables import variables
@@ -59,6 +60,7 @@ _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 cli.add_typer(dead_letters.cli, name="dead-letters")
+cli.add_typer(sink_cli(lambda: _join_up()), name="sink")
 
 
 @cli.command()

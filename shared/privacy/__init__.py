@@ -1,4 +1,4 @@
 """Keys of persons, and text that only they open.
 
-Enters: runtime and domain; the only room with a database.
+Enters: SQLAlchemy, with runtime and domain.
 """

@@ -104,6 +104,10 @@ class Settings(BaseSettings):
         SecretStr,
         Field(description="URL of the database with the keys of personal fields; in dev, a file in the data folder"),
     ] = SecretStr("")
+    sink_database: Annotated[
+        SecretStr,
+        Field(description="URL of the database that `sink` fills; in dev, a file in the data folder"),
+    ] = SecretStr("")
     standbys: Annotated[int, Field(ge=0, le=8, description="warm copies of every table, 0 to 8")] = 0
     session_timeout_s: Annotated[
         float,

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("shared/domain/**/*.py", "shared/topology/**/*.py", "shared/parking/parked.py"),
     *("services/*/domain/**/*.py", "services/*/topology.py", "services/*/policies.py", "services/*/projections.py"),
+    "services/*/sinks.py",
 )
 FORBIDDEN = {"now", "utcnow", "today", "uuid1", "uuid4", "open", "input", "print", "eval", "exec", "__import__"}
 

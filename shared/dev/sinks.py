@@ -1,0 +1,93 @@
+"""`sink`: fills the database tables of a service, says how far they are, and swaps their versions."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from shared.dev.stages import StageFailed
+from shared.kafka.brokers import Brokers
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import load_settings
+from shared.sinks.database import Database, Fenced, Positions
+from shared.sinks.process import database_of, run
+from shared.sinks.sink import Sink
+from shared.topology.topics import Topology
+
+Joins = Callable[[], object]
+"""Makes this process use the brokers of this checkout's `up`, if it runs."""
+
+Service = Annotated[str, typer.Argument(help="With a sinks.py.")]
+
+
+def sink_cli(join_up: Joins) -> typer.Typer:
+    cli = typer.Typer(no_args_is_help=True, help="Keep tables of a database like those of a service.")
+
+    @cli.command("run")
+    def run_(service: Service) -> None:
+        """Fill the tables of SERVICE's sinks until Ctrl-C. Any number of these may run; each sink is filled by one."""
+        topology, sinks = _declared(service)
+        join_up()
+        run(topology, sinks, load_settings())
+
+    @cli.command()
+    def status(service: Service) -> None:
+        """Show who fills each table, how many offsets it is behind, and which version the view shows."""
+        topology, sinks = _declared(service)
+        join_up()
+        settings = load_settings()
+        brokers = Brokers(settings.bootstrap)
+        with closing(database_of(settings)) as database:
+            for sink in sinks:
+                print(f"{sink.table.name}  {_told(database, brokers, sink, topology)}")
+
+    @cli.command()
+    def show(
+        service: Service, table: Annotated[str, typer.Argument(help="With its version, such as accounts_v2.")]
+    ) -> None:
+        """Let the view show this version of a table, newer or older, if it has all that is committed now."""
+        topology, sinks = _declared(service)
+        join_up()
+        settings = load_settings()
+        sink = _named(table, sinks)
+        with closing(database_of(settings)) as database:
+            if behind := _behind(Brokers(settings.bootstrap), sink, topology, database.state(sink).positions):
+                raise StageFailed(f"{table} is {behind} offsets behind", "let `sink run` fill it, then try again")
+            database.show(sink)
+        print(f"{sink.name} shows {table}")
+
+    return cli
+
+
+def _declared(service: str) -> tuple[Topology, Sequence[Sink]]:
+    """Raises StageFailed."""
+    if service not in (having := found_services(having="sinks.py")):
+        raise StageFailed(f"{service} has no sinks", f"name one of: {', '.join(having) or 'none has'}")
+    topology = importlib.import_module(f"services.{service}.topology").TOPOLOGY
+    return topology, importlib.import_module(f"services.{service}.sinks").SINKS
+
+
+def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) -> str:
+    try:
+        found = database.state(sink)
+    except Fenced as unknown:
+        return str(unknown)
+    behind, shown = _behind(brokers, sink, topology, found.positions), ", shown" if found.shown else ""
+    return f"{behind} offsets behind, filled by {found.lease.owner or 'nobody'}{shown}"
+
+
+def _behind(brokers: Brokers, sink: Sink, topology: Topology, positions: Positions) -> int:
+    """In offsets, of which some have no record."""
+    ends = brokers.settled_ends(sink.source.topic_in(topology))
+    return sum(max(0, end - positions[partition]) for partition, end in ends.items())
+
+
+def _named(table: str, sinks: Sequence[Sink]) -> Sink:
+    for sink in sinks:
+        if sink.table.name == table:
+            return sink
+    raise StageFailed(f"no sink is called {table}", f"name one of: {', '.join(sink.table.name for sink in sinks)}")

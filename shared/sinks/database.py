@@ -1,0 +1,387 @@
+"""The database's side of sinks: its tables, who fills them and how far they are, in the transaction that fills them.
+
+A sink's position is compared and set in the transaction that writes its rows, so each record has its effect once,
+whoever writes. Its epoch is raised with each claim: of two processes that take themselves for the owner, one is fenced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import psycopg
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    and_,
+    bindparam,
+    create_engine,
+    event,
+    false,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from shared.domain.errors import OnefoldError
+from shared.sinks.sink import Changed, Sink, Values
+
+Positions = Mapping[int, int]
+"""The next offset to read, by partition."""
+
+_OF_ONEFOLD = MetaData()
+_SINKS = Table(
+    "onefold_sinks",
+    _OF_ONEFOLD,
+    Column("name", String(60), primary_key=True),
+    Column("topic", String(249), nullable=False),
+    Column("topic_id", String(40), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("owner", String(255), nullable=False),
+)
+_POSITIONS = Table(
+    "onefold_sink_positions",
+    _OF_ONEFOLD,
+    Column("name", String(60), primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+)
+_DELETED = "onefold_deleted"
+
+
+class DatabaseUnavailable(OnefoldError):
+    """The database does not answer, or refuses what is written; the sink goes on once it does not."""
+
+
+class Fenced(OnefoldError):
+    """Another process fills the sink now, or the database was restored: what it has is not what this process knows."""
+
+
+class SinkMismatch(OnefoldError):
+    """The database's table was filled from another topic, or has other columns than the sink declares.
+
+    Operator action: raise `version` in the sink; its new table is then filled from the start.
+    """
+
+
+class Origin(NamedTuple):
+    """A topic as it is on the brokers. starts: the first offset that it still has, by partition."""
+
+    topic: str
+    topic_id: str
+    starts: Positions
+
+
+class Lease(NamedTuple):
+    """Who fills a sink; beat grows while that process lives. owner: empty if it has left."""
+
+    epoch: int
+    beat: int
+    owner: str
+
+
+class Claim(NamedTuple):
+    """The right to fill a sink from these positions on, until another process claims it."""
+
+    epoch: int
+    positions: Positions
+
+
+class SinkState(NamedTuple):
+    """What the database says of one version of a sink. shown: whether the view shows it."""
+
+    lease: Lease
+    topic: str
+    positions: Positions
+    shown: bool
+
+
+class Database:
+    """Blocking and thread-safe. Every method but `close` raises DatabaseUnavailable."""
+
+    def __init__(self, url: str, silent_s: float = 10.0) -> None:
+        """url: SQLAlchemy's. silent_s: how long PostgreSQL keeps a transaction's locks for a client that is silent.
+
+        Raises ValueError for another kind of database.
+        """
+        self._engine, self._merge = _opened(url, silent_s)
+
+    def prepare(self, sink: Sink, origin: Origin) -> None:
+        """Makes what is missing: tables, view, and positions at the topic's start. Raises SinkMismatch."""
+        table, name = sink.table, sink.table.name
+        with self._transaction() as connection:
+            _OF_ONEFOLD.create_all(connection)
+            table.create(connection, checkfirst=True)
+            found = inspect(connection)
+            if (columns := {each["name"] for each in found.get_columns(name)}) != {*sink.names}:
+                raise SinkMismatch(f"{name} has the columns {sorted(columns)}; fix: raise `version` of the sink")
+            if not found.has_table(sink.name):  # nor a view
+                connection.execute(text(_view(connection, sink, "CREATE VIEW")))
+            known = connection.execute(select(_SINKS.c.topic, _SINKS.c.topic_id).where(_SINKS.c.name == name)).first()
+            if known is None:
+                row = {"name": name, "topic": origin.topic, "topic_id": origin.topic_id}
+                connection.execute(_SINKS.insert().values(**row, epoch=0, beat=0, owner=""))
+                begins = [{"name": name, "partition": each, "position": at} for each, at in origin.starts.items()]
+                connection.execute(_POSITIONS.insert(), begins)
+            elif known != (origin.topic, origin.topic_id):
+                raise SinkMismatch(
+                    f"{name} was filled from {known.topic} with the id {known.topic_id}, not from {origin.topic} with "
+                    f"{origin.topic_id}; fix: raise `version` of the sink"
+                )
+
+    def lease(self, sink: Sink) -> Lease:
+        """Raises Fenced if the database does not know the sink, as one that was restored."""
+        with self._transaction() as connection:
+            return _lease(connection, sink)
+
+    def claim(self, sink: Sink, seen: Lease, owner: str) -> Claim | None:
+        """None: something has happened since `seen`, so somebody else fills it."""
+        mine = and_(_SINKS.c.name == sink.table.name, _SINKS.c.epoch == seen.epoch, _SINKS.c.beat == seen.beat)
+        values = {"epoch": seen.epoch + 1, "beat": seen.beat + 1, "owner": owner}
+        with self._transaction() as connection:
+            if connection.execute(update(_SINKS).where(mine).values(values)).rowcount != 1:
+                return None
+            return Claim(seen.epoch + 1, _positions(connection, sink))
+
+    def write(self, sink: Sink, epoch: int, before: Positions, after: Positions, changed: Changed) -> None:
+        """Sets the positions of these partitions, and writes the rows: all of it or nothing. Raises Fenced.
+
+        Without anything to write, it says that this process lives.
+        """
+        with self._transaction() as connection:
+            self._merge.stage(connection, sink, changed)  # before any lock that others wait for
+            _fence(connection, sink, epoch)
+            for partition, position in after.items():
+                _advance(connection, sink, partition, before[partition], position)
+            self._merge.merge(connection, sink, changed)
+
+    def release(self, sink: Sink, epoch: int) -> None:
+        """Lets others claim the sink at once."""
+        mine = and_(_SINKS.c.name == sink.table.name, _SINKS.c.epoch == epoch)
+        with self._transaction() as connection:
+            connection.execute(update(_SINKS).where(mine).values(owner=""))
+
+    def show(self, sink: Sink) -> None:
+        """Lets the view show this version, from one moment to the next. Raises Fenced if there is no such table."""
+        with self._transaction() as connection:
+            _lease(connection, sink)
+            self._merge.replace_view(connection, sink)
+
+    def state(self, sink: Sink) -> SinkState:
+        """Raises Fenced if the database does not know the sink."""
+        with self._transaction() as connection:
+            lease = _lease(connection, sink)
+            topic = connection.execute(select(_SINKS.c.topic).where(_SINKS.c.name == sink.table.name)).scalar_one()
+            return SinkState(lease, topic, _positions(connection, sink), _is_shown(connection, sink))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (SQLAlchemyError, psycopg.Error, OSError) as error:
+            raise DatabaseUnavailable(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Without the values of a row, which may be personal."""
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, (psycopg.DataError, psycopg.IntegrityError)):
+        return f"{type(cause).__name__} {cause.diag.table_name or ''} {cause.diag.column_name or ''}".rstrip()
+    return f"{type(cause).__name__}: {cause}".splitlines()[0]
+
+
+def _lease(connection: Connection, sink: Sink) -> Lease:
+    query = select(_SINKS.c.epoch, _SINKS.c.beat, _SINKS.c.owner).where(_SINKS.c.name == sink.table.name)
+    found = connection.execute(query).first() if inspect(connection).has_table(_SINKS.name) else None
+    if found is None:
+        raise Fenced(f"the database does not know {sink.table.name}; fix: start the sink, which makes it")
+    return Lease(*found)
+
+
+def _positions(connection: Connection, sink: Sink) -> dict[int, int]:
+    query = select(_POSITIONS.c.partition, _POSITIONS.c.position).where(_POSITIONS.c.name == sink.table.name)
+    return {row.partition: row.position for row in connection.execute(query)}
+
+
+def _fence(connection: Connection, sink: Sink, epoch: int) -> None:
+    mine = and_(_SINKS.c.name == sink.table.name, _SINKS.c.epoch == epoch)
+    if connection.execute(update(_SINKS).where(mine).values(beat=_SINKS.c.beat + 1)).rowcount != 1:
+        raise Fenced(f"{sink.table.name} is filled by another process, or was restored, since epoch {epoch}")
+
+
+def _advance(connection: Connection, sink: Sink, partition: int, before: int, after: int) -> None:
+    mine = and_(_POSITIONS.c.name == sink.table.name, _POSITIONS.c.partition == partition)
+    at = update(_POSITIONS).where(mine, _POSITIONS.c.position == before)
+    if connection.execute(at.values(position=after)).rowcount != 1:
+        raise Fenced(f"{sink.table.name} is no longer at offset {before} of partition {partition}")
+
+
+def _view(connection: Connection, sink: Sink, create: str) -> str:
+    quote = connection.dialect.identifier_preparer.quote
+    columns = ", ".join(map(quote, sink.names))
+    return f"{create} {quote(sink.name)} AS SELECT {columns} FROM {quote(sink.table.name)}"
+
+
+def _is_shown(connection: Connection, sink: Sink) -> bool:
+    found = inspect(connection)
+    definition = found.get_view_definition(sink.name) if sink.name in found.get_view_names() else ""
+    return sink.table.name in re.split(r'[\s";]+', definition or "")
+
+
+def _opened(url: str, silent_s: float) -> tuple[Engine, _Merge]:
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(url), _Sqlite()
+    if parsed.get_driver_name() == "psycopg":
+        return _postgres(url, silent_s), _Postgres()
+    fix = "give the URL of PostgreSQL, postgresql+psycopg://user:password@host/name, or of SQLite"
+    raise ValueError(f"sinks don't know {parsed.drivername}; fix: {fix}")
+
+
+def _sqlite(url: str) -> Engine:
+    if file := make_url(url).database:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30})
+
+    @event.listens_for(engine, "connect")
+    def _no_implicit_begin(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # the driver's own would leave DDL outside of the transaction
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgres(url: str, silent_s: float) -> Engine:
+    """With locks that end when their client is silent or gone, and connections that end when the server is."""
+    silent_ms = int(silent_s * 1000)
+    options = f"-c idle_in_transaction_session_timeout={silent_ms} -c lock_timeout={silent_ms}"
+    waits = {"connect_timeout": 5, "keepalives_idle": 5, "tcp_user_timeout": silent_ms}
+    given = make_url(url).query
+    connect = {name: value for name, value in {**waits, "options": options}.items() if name not in given}
+    return create_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
+
+
+class _Merge(Protocol):
+    """How many rows come into one kind of database."""
+
+    def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        """Brings them to the database, where nobody else sees them, and takes no lock that others need."""
+
+    def merge(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        """Writes what is staged."""
+
+    def replace_view(self, connection: Connection, sink: Sink) -> None: ...
+
+
+class _Sqlite:
+    """Statements with many parameters."""
+
+    def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        """Nothing is between this process and the file."""
+
+    def merge(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        if rows := [dict(zip(sink.names, values, strict=True)) for values in changed.values() if values is not None]:
+            connection.execute(_upserting(sink, sqlite.insert(sink.table)), rows)
+        if gone := [key for key, values in changed.items() if values is None]:
+            named = [f"key_{name}" for name in sink.key_names]
+            matches = [sink.table.c[name] == bindparam(f"key_{name}") for name in sink.key_names]
+            connection.execute(
+                sink.table.delete().where(*matches), [dict(zip(named, key, strict=True)) for key in gone]
+            )
+
+    def replace_view(self, connection: Connection, sink: Sink) -> None:
+        connection.execute(text(f'DROP VIEW IF EXISTS "{sink.name}"'))
+        connection.execute(text(_view(connection, sink, "CREATE VIEW")))
+
+
+class _Postgres:
+    """COPY into a temporary table of the connection, then a statement for what is there and one for what is gone."""
+
+    def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        if not changed:
+            return
+        staged, columns = self._staged(sink), ", ".join(map(_quoted, sink.names))
+        connection.exec_driver_sql(
+            f"CREATE TEMP TABLE IF NOT EXISTS {staged} ON COMMIT DELETE ROWS AS "
+            f"SELECT {columns}, true AS {_DELETED} FROM {_quoted(sink.table.name)} WITH NO DATA"
+        )
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.cursor() as cursor, cursor.copy(f"COPY {staged} ({columns}, {_DELETED}) FROM STDIN") as copy:
+            for row in self._rows(connection, sink, changed):
+                copy.write_row(row)
+
+    def merge(self, connection: Connection, sink: Sink, changed: Changed) -> None:
+        if not changed:
+            return
+        staged = Table(f"staged_{sink.table.name}", MetaData(), *(Column(each) for each in (*sink.names, _DELETED)))
+        kept = select(*(staged.c[name] for name in sink.names)).where(staged.c[_DELETED] == false())
+        connection.execute(_upserting(sink, postgresql.insert(sink.table).from_select(sink.names, kept)))
+        if None in changed.values():
+            same = [sink.table.c[name] == staged.c[name] for name in sink.key_names]
+            connection.execute(sink.table.delete().where(staged.c[_DELETED], *same))
+
+    def replace_view(self, connection: Connection, sink: Sink) -> None:
+        """As it is if it can be, because who may read it is forgotten when it is dropped."""
+        with suppress(SQLAlchemyError), connection.begin_nested():
+            connection.execute(text(_view(connection, sink, "CREATE OR REPLACE VIEW")))
+            return
+        connection.execute(text(f"DROP VIEW {_quoted(sink.name)}"))
+        connection.execute(text(_view(connection, sink, "CREATE VIEW")))
+
+    def _staged(self, sink: Sink) -> str:
+        return _quoted(f"staged_{sink.table.name}")
+
+    def _rows(self, connection: Connection, sink: Sink, changed: Changed) -> Iterator[Sequence[Any]]:
+        """With the values as the columns' types write them, such as JSON."""
+        dialect = connection.dialect
+        writers = [column.type.dialect_impl(dialect).bind_processor(dialect) for column in sink.columns]
+        needed = [(place, writer) for place, writer in enumerate(writers) if writer is not None]
+        places = [sink.names.index(name) for name in sink.key_names]
+        for key, values in changed.items():
+            row = _at(len(sink.names), places, key) if values is None else [*values]
+            for place, writer in needed:
+                row[place] = writer(row[place])
+            row.append(values is None)
+            yield row
+
+
+def _at(width: int, places: Sequence[int], key: Values) -> list[Any]:
+    row: list[Any] = [None] * width
+    for place, value in zip(places, key, strict=True):
+        row[place] = value
+    return row
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _upserting(sink: Sink, insert: Any) -> Any:
+    """The insert that replaces a row with the same primary key."""
+    others = {name: insert.excluded[name] for name in sink.names if name not in sink.key_names}
+    if not others:
+        return insert.on_conflict_do_nothing()
+    return insert.on_conflict_do_update(index_elements=sink.key_names, set_=others)

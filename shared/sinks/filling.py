@@ -1,0 +1,190 @@
+"""One sink at work: claims it in the database, reads on from the database's position, and writes batch after batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from shared.domain.errors import BadMessage, OnefoldError
+from shared.kafka.brokers import Brokers
+from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
+from shared.privacy.sealing import Sealer
+from shared.runtime.clock import elapsed_s
+from shared.sinks.database import Claim, Database, Fenced, Lease, Origin, Positions
+from shared.sinks.sink import BadRow, Changed, Sink
+from shared.topology.topics import Topology
+
+log = structlog.get_logger(__name__)
+
+A = TypeVar("A")
+
+READ_AT_ONCE = 2_000
+BATCH_ROWS = 20_000  # in a transaction at most; fewer if they come slowly
+POLL_MS = 200
+SOON_MS = 10  # while rows wait for the transaction before theirs
+PAUSE_S = 0.2  # before the next try; doubled until
+PAUSE_MAX_S = 10.0
+GONE_FIX = "raise `version` of the sink, whose new table is filled from what the topic still has"
+
+
+@dataclass
+class _Batch:
+    """What is read and not written. reached: where the next one begins. bad: why it must end there."""
+
+    reached: dict[int, int]
+    changed: Changed = field(default_factory=dict)
+    bad: BadRow | None = None
+
+
+class Filling:
+    """Fills one sink until it is cancelled. Whatever is not as it should be, it waits and tries again."""
+
+    def __init__(
+        self, sink: Sink, topology: Topology, database: Database, bootstrap: str, owner: str, lease_s: float
+    ) -> None:
+        """owner: unique among all processes there ever were. lease_s: how long one that says nothing keeps the sink."""
+        self._sink = sink
+        self._topology = topology
+        self._topic = sink.source.topic_in(topology)
+        self._database = database
+        self._bootstrap = bootstrap
+        self._owner = owner
+        self._lease_s = lease_s
+        self._part: Callable[[Any], Any] = attrgetter(sink.source.PART)
+        self._pause_s = PAUSE_S
+        self._told = ""  # why it waits, as far as the log says
+        # its own: a database that hangs delays no other sink
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=sink.table.name)
+
+    async def run(self, sealer: Sealer | None) -> None:
+        """sealer: opens personal text for a sink that `opens` it."""
+        while True:
+            try:
+                await self._fill(sealer)
+            except Fenced as fenced:
+                log.warning("a sink is left to another process", sink=self._sink.table.name, reason=str(fenced))
+            except (OnefoldError, OffsetGone, ReadRefused) as error:
+                if (reason := str(error)) != self._told:  # once, not every few seconds for hours
+                    log.error("a sink waits", sink=self._sink.table.name, reason=reason, exc_info=type(error) is BadRow)
+                self._told = reason
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    async def _fill(self, sealer: Sealer | None) -> None:
+        await self._ask(self._prepare)
+        claim = await self._claimed()
+        log.info("a sink is filled", sink=self._sink.table.name, epoch=claim.epoch, positions=dict(claim.positions))
+        reader = Reader(self._bootstrap, self._topology.group)
+        try:
+            await self._copy(reader, claim, sealer)
+        except OffsetGone as gone:
+            raise OffsetGone(f"{gone}; fix: {GONE_FIX}") from gone
+        finally:
+            await reader.stop()
+            with suppress(OnefoldError):
+                await self._ask(self._database.release, self._sink, claim.epoch)
+
+    def _prepare(self) -> None:
+        brokers = Brokers(self._bootstrap)
+        starts = brokers.starts(self._topic)
+        (topic_id,) = brokers.topic_ids([self._topic])
+        self._database.prepare(self._sink, Origin(self._topic, topic_id, starts))
+
+    async def _claimed(self) -> Claim:
+        """Once its owner has left, or has said nothing for so long as this process has listened."""
+        seen: Lease | None = None
+        since = elapsed_s()
+        while True:
+            lease = await self._ask(self._database.lease, self._sink)
+            if lease != seen:
+                seen, since = lease, elapsed_s()
+            free = lease.owner in ("", self._owner) or elapsed_s() - since > self._lease_s
+            if free and (claim := await self._ask(self._database.claim, self._sink, lease, self._owner)):
+                return claim
+            await asyncio.sleep(self._lease_s / 10)
+
+    async def _copy(self, reader: Reader, claim: Claim, sealer: Sealer | None) -> None:
+        """Reads and decodes a batch while the one before is written."""
+        reader.assign({(self._topic, partition): position for partition, position in claim.positions.items()})
+        batch = _Batch(dict(claim.positions))
+        written, writing = claim.positions, self._written(claim, claim.positions, _Batch(dict(claim.positions)))
+        told_at = elapsed_s()
+        try:
+            while True:
+                if len(batch.changed) < BATCH_ROWS:
+                    await self._read(reader, batch, sealer)
+                    if batch.bad is None and not writing.done():
+                        continue
+                await writing
+                self._pause_s, self._told = PAUSE_S, ""
+                if batch.reached != written or elapsed_s() - told_at > self._lease_s / 3:
+                    writing = self._written(claim, written, batch)
+                    written, told_at = batch.reached, elapsed_s()
+                    if batch.bad is not None:
+                        await writing
+                if batch.bad is not None:
+                    raise batch.bad
+                batch = _Batch(dict(batch.reached))
+        finally:
+            await asyncio.gather(writing, return_exceptions=True)
+
+    def _written(self, claim: Claim, before: Positions, batch: _Batch) -> asyncio.Future[None]:
+        moved = {partition: position for partition, position in batch.reached.items() if position != before[partition]}
+        return self._ask(self._database.write, self._sink, claim.epoch, before, moved, batch.changed)
+
+    async def _read(self, reader: Reader, batch: _Batch, sealer: Sealer | None) -> None:
+        """Adds what has come, up to a record that is bad. Raises NotReady while personal text can't be opened."""
+        found = await reader.getmany(SOON_MS if batch.changed else POLL_MS, READ_AT_ONCE)
+        for (_, partition), records in found.items():
+            batch.reached[partition] = await self._add(batch, records, sealer)
+            if batch.bad is not None:
+                return
+        for partition in batch.reached:  # also behind what is no record
+            batch.reached[partition] = reader.position((self._topic, partition))
+
+    async def _add(self, batch: _Batch, records: Sequence[ReadRecord], sealer: Sealer | None) -> int:
+        """The offset to go on from: that of the bad record, if there is one."""
+        decoded: list[Any] = []
+        for record in records:
+            try:
+                decoded.append(self._sink.source.decode(record.value))
+            except (ValueError, BadMessage) as error:
+                reason = error.reason if isinstance(error, BadMessage) else type(error).__name__
+                batch.bad = self._bad(record, f"it can't be read: {reason}", error)
+                break
+        if sealer is not None:
+            decoded = await self._opened(sealer, decoded)
+        change, passes = self._sink.change, self._sink.source.passes
+        for record, each in zip(records, decoded, strict=False):
+            try:
+                if passes(each):
+                    change(batch.changed, (record.key or b"").decode(), each)
+            except Exception as error:  # a bug in a service's function stops its sink alone
+                batch.bad = self._bad(record, f"{type(error).__name__} in rows", error)
+                return record.offset
+        return records[-1].offset + 1 if len(decoded) == len(records) else records[len(decoded)].offset
+
+    def _bad(self, record: ReadRecord, reason: str, cause: Exception) -> BadRow:
+        place = f"{record.topic}/{record.partition}@{record.offset}"
+        bad = BadRow(f"{place}: {reason}; fix: correct the sink {self._sink.name}, and start it again")
+        bad.__cause__ = cause
+        return bad
+
+    async def _opened(self, sealer: Sealer, decoded: Sequence[Any]) -> list[Any]:
+        places = [place for place, each in enumerate(decoded) if each is not None]
+        models = await sealer.unsealed([self._part(decoded[place]) for place in places])
+        opened = [*decoded]
+        for place, model in zip(places, models, strict=True):
+            opened[place] = replace(decoded[place], **{self._sink.source.PART: model})
+        return opened
+
+    def _ask(self, ask: Callable[..., A], *asked: Any) -> asyncio.Future[A]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, ask, *asked)

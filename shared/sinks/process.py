@@ -1,0 +1,68 @@
+"""The process that fills all sinks of a service. Any number of them may run: each sink is filled by one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import closing
+
+import structlog
+from sqlalchemy import URL
+
+from shared.privacy.persons import check_person_keys
+from shared.privacy.sealing import sealer
+from shared.runtime.logs import configure_logging
+from shared.runtime.settings import Settings, SettingsError
+from shared.sinks.database import Database
+from shared.sinks.filling import Filling
+from shared.sinks.sink import Sink
+from shared.topology.topics import Topology
+
+log = structlog.get_logger(__name__)
+
+
+def url_of(settings: Settings) -> str:
+    """Of the sinks' database; in dev, if none is set, a file. Raises SettingsError."""
+    if url := settings.sink_database.get_secret_value():
+        return url
+    if settings.env == "prod":
+        raise SettingsError("ONEFOLD_SINK_DATABASE is not set, and there are sinks; fix: name their database")
+    return URL.create("sqlite", database=str(settings.data_dir.absolute() / "sinks.sqlite3")).render_as_string()
+
+
+def database_of(settings: Settings) -> Database:
+    """Raises SettingsError."""
+    try:
+        return Database(url_of(settings), settings.session_timeout_s)
+    except Exception as error:  # SQLAlchemy's, or a ValueError that quotes the URL with its password
+        kind = type(error).__name__
+        fix = "give a URL such as postgresql+psycopg://user:password@host/name, or sqlite:////a/file"
+        raise SettingsError(f"ONEFOLD_SINK_DATABASE cannot be used ({kind}); fix: {fix}") from None
+
+
+def run(topology: Topology, sinks: Sequence[Sink], settings: Settings) -> None:
+    """Fills the sinks until SIGTERM or SIGINT. Raises SettingsError."""
+    configure_logging(settings)
+    if any(sink.opens for sink in sinks):
+        check_person_keys(settings)
+    with closing(database_of(settings)) as database:
+        asyncio.run(_run(topology, sinks, settings, database))
+
+
+async def _run(topology: Topology, sinks: Sequence[Sink], settings: Settings, database: Database) -> None:
+    owner = f"{settings.instance}@{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    this = asyncio.current_task()
+    assert this is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+    try:
+        async with asyncio.TaskGroup() as everything:
+            for sink in sinks:
+                filling = Filling(sink, topology, database, settings.bootstrap, owner, settings.session_timeout_s)
+                everything.create_task(filling.run(sealer(settings) if sink.opens else None))
+    except asyncio.CancelledError:
+        log.info("the sinks stop; what is not committed will be read again")

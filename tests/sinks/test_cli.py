@@ -1,0 +1,67 @@
+"""`sink` as an operator uses it: fill, look, swap."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner, Result
+
+from shared.dev.cli import cli
+from shared.dev.stages import StageFailed
+from shared.runtime.settings import Settings, SettingsError
+from tests.sinks.outside import LEASE_S, Log, SinkProcess
+from tests.waiting import eventually
+
+RUN = (sys.executable, "-P", "-m", "shared.dev.cli", "sink", "run", "accounts")
+Sink = Callable[..., Result]
+
+
+@pytest.fixture
+def sink(bootstrap: str, tmp_path: Path) -> Sink:
+    url = SecretStr(f"sqlite:///{tmp_path / 'sinks.sqlite3'}")
+    environment = Settings(bootstrap=bootstrap, sink_database=url, session_timeout_s=LEASE_S).environment()
+    return lambda *arguments: CliRunner().invoke(cli, ["sink", *arguments], env=environment)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_table_is_filled_looked_at_and_shown(sink: Sink, log: Log, bootstrap: str, tmp_path: Path) -> None:
+    assert sink("status", "accounts").output == (
+        "accounts_v1  the database does not know accounts_v1; fix: start the sink, which makes it\n"
+    )
+    process = SinkProcess("one", tmp_path, bootstrap, f"sqlite:///{tmp_path / 'sinks.sqlite3'}", RUN)
+    log.write(100)
+    process.start()
+    filled = eventually(lambda: sink("status", "accounts").output, lambda told: " 0 offsets behind" in told)
+    assert filled.startswith("accounts_v1  0 offsets behind, filled by one@")
+    assert filled.endswith(", shown\n")
+    assert sink("show", "accounts", "accounts_v1").output == "accounts shows accounts_v1\n"
+    process.kill()
+    log.write(100)
+    behind = sink("show", "accounts", "accounts_v1").exception
+    assert isinstance(behind, StageFailed)
+    assert "offsets behind" in str(behind)
+    events = [json.loads(line)["event"] for line in process.said().splitlines() if line.startswith("{")]
+    assert "a sink is filled" in events
+
+
+@pytest.mark.parametrize(
+    "url", ["not a url", "mysql://user:secret@host/name", "postgresql+pg8000://user:secret@host/name"]
+)
+def test_a_database_that_cannot_be_used_is_told_without_its_password(url: str) -> None:
+    environment = Settings(sink_database=SecretStr(url), bootstrap="127.0.0.1:1").environment()
+    refused = CliRunner().invoke(cli, ["sink", "run", "accounts"], env=environment).exception
+    assert isinstance(refused, SettingsError)
+    assert str(refused).startswith("ONEFOLD_SINK_DATABASE cannot be used (")
+    assert "secret" not in str(refused)
+
+
+def test_a_service_without_sinks_is_told() -> None:
+    refused = CliRunner().invoke(cli, ["sink", "run", "nothing"]).exception
+    assert isinstance(refused, StageFailed)
+    assert "nothing has no sinks" in str(refused)
