@@ -290,7 +290,7 @@ class _Merge(Protocol):
         """Brings them to the database, where nobody else sees them, and takes no lock that others need."""
 
     def merge(self, connection: Connection, sink: Sink, changed: Changed) -> None:
-        """Writes what is staged."""
+        """Writes what is staged; deletes first, because a new row may have what is unique of a deleted one."""
 
     def replace_view(self, connection: Connection, sink: Sink) -> None: ...
 
@@ -302,14 +302,14 @@ class _Sqlite:
         """Nothing is between this process and the file."""
 
     def merge(self, connection: Connection, sink: Sink, changed: Changed) -> None:
-        if rows := [dict(zip(sink.names, values, strict=True)) for values in changed.values() if values is not None]:
-            connection.execute(_upserting(sink, sqlite.insert(sink.table)), rows)
         if gone := [key for key, values in changed.items() if values is None]:
             named = [f"key_{name}" for name in sink.key_names]
             matches = [sink.table.c[name] == bindparam(f"key_{name}") for name in sink.key_names]
             connection.execute(
                 sink.table.delete().where(*matches), [dict(zip(named, key, strict=True)) for key in gone]
             )
+        if rows := [dict(zip(sink.names, values, strict=True)) for values in changed.values() if values is not None]:
+            connection.execute(_upserting(sink, sqlite.insert(sink.table)), rows)
 
     def replace_view(self, connection: Connection, sink: Sink) -> None:
         connection.execute(text(f'DROP VIEW IF EXISTS "{sink.name}"'))
@@ -338,10 +338,10 @@ class _Postgres:
             return
         staged = Table(f"staged_{sink.table.name}", MetaData(), *(Column(each) for each in (*sink.names, _DELETED)))
         kept = select(*(staged.c[name] for name in sink.names)).where(staged.c[_DELETED] == false())
-        connection.execute(_upserting(sink, postgresql.insert(sink.table).from_select(sink.names, kept)))
         if None in changed.values():
             same = [sink.table.c[name] == staged.c[name] for name in sink.key_names]
             connection.execute(sink.table.delete().where(staged.c[_DELETED], *same))
+        connection.execute(_upserting(sink, postgresql.insert(sink.table).from_select(sink.names, kept)))
 
     def replace_view(self, connection: Connection, sink: Sink) -> None:
         """As it is if it can be, because who may read it is forgotten when it is dropped."""

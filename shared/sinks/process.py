@@ -45,7 +45,10 @@ def database_of(settings: Settings) -> Database:
 
 
 def run(topology: Topology, sinks: Sequence[Sink], settings: Settings) -> None:
-    """Fills the sinks until SIGTERM or SIGINT. Raises SettingsError."""
+    """Fills the sinks until SIGTERM or SIGINT. Raises SettingsError, and ValueError for two of one name and version."""
+    names = [sink.table.name for sink in sinks]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"more than one sink fills {sorted(repeated)}; fix: give one another name or version")
     configure_logging(settings)
     if any(sink.opens for sink in sinks):
         check_person_keys(settings)

@@ -14,6 +14,9 @@ from typer.testing import CliRunner, Result
 from shared.dev.cli import cli
 from shared.dev.stages import StageFailed
 from shared.runtime.settings import Settings, SettingsError
+from shared.sinks.process import run
+from tests.accounts.sinks import accounts_sink
+from tests.accounts.topology import TOPOLOGY
 from tests.sinks.outside import LEASE_S, Log, SinkProcess
 from tests.waiting import eventually
 
@@ -59,6 +62,11 @@ def test_a_database_that_cannot_be_used_is_told_without_its_password(url: str) -
     assert isinstance(refused, SettingsError)
     assert str(refused).startswith("ONEFOLD_SINK_DATABASE cannot be used (")
     assert "secret" not in str(refused)
+
+
+def test_a_table_is_filled_by_one_sink_alone() -> None:
+    with pytest.raises(ValueError, match=r"more than one sink fills \['accounts_v1'\]; fix:"):
+        run(TOPOLOGY, [accounts_sink(), accounts_sink()], Settings())
 
 
 def test_a_service_without_sinks_is_told() -> None:

@@ -167,6 +167,15 @@ def test_values_are_written_as_their_columns_type_says(database: Database, reade
         assert connection.execute(sink.table.select()).one() == (1, {"a": ["b", None]}, odd)
 
 
+def test_a_new_row_may_have_what_was_unique_of_a_deleted_one(database: Database, reader: Engine) -> None:
+    columns = Column("id", Integer, primary_key=True), Column("email", String(50), unique=True)
+    sink = Sink("things", columns, EventsOf(EVENTS, (AccountOpened,)), lambda key, event: ())
+    claim = claimed(database, sink)
+    database.write(sink, claim.epoch, claim.positions, {0: 1}, {(1,): (1, "a@example.org")})
+    database.write(sink, claim.epoch, {0: 1}, {0: 2}, {(2,): (2, "a@example.org"), (1,): None})
+    assert rows(reader, "things") == [(2, "a@example.org")]
+
+
 def test_a_database_that_is_away_is_told_without_its_password() -> None:
     url = "postgresql+psycopg://somebody:secret@127.0.0.1:1/nowhere"
     with closing(Database(url)) as away, pytest.raises(DatabaseUnavailable) as told:
