@@ -19,6 +19,7 @@ from bench.parts import parts
 from bench.plots import draw
 from bench.report import Report
 from bench.restore import restore
+from bench.sink import sink
 from bench.speed import Load, decide, engine, growth, scale
 from shared.dev.stages import StageFailed
 from shared.domain.errors import OnefoldError
@@ -34,8 +35,9 @@ BENCHMARKS = {
     "spark": spark,
     "failover": failover,
     "load": load,
+    "sink": sink,
 }
-APART = ("spark", "failover", "load")  # these are only run when they are named
+APART = ("spark", "failover", "load", "sink")  # these are only run when they are named
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -58,7 +60,7 @@ def bench(
     json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
     plots: Annotated[Path | None, typer.Option(help="A folder for the figures as SVG.")] = None,
 ) -> None:
-    """Measure this checkout on this machine, beside its peers. Without WHAT: all but spark, failover and load.
+    """Measure this checkout on this machine, beside its peers. Without WHAT: all but spark, failover, load and sink.
 
     If one fails, the figures of those before it are kept.
     """

@@ -146,3 +146,9 @@ def check_alive(worker: Worker) -> None:
 def resident_mb(pid: int) -> float:
     found = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True)
     return int(found.stdout) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process has had, rounded down."""
+    found = subprocess.run(["ps", "-o", "cputimes=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return float(found.stdout)
