@@ -63,7 +63,7 @@ COPY shared/__init__.py shared/
 COPY shared/domain/__init__.py shared/domain/errors.py shared/domain/
 COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/*.jars shared/runtime/
 RUN XDG_CACHE_HOME=/opt/cache \
-    python -c "from shared.runtime import jars; jars.fetch_jars(jars.KAFKA_JARS); jars.fetch_jars(jars.MIRROR_JARS)" \
+    python -c "from shared.runtime import jars; [jars.fetch_jars(each) for each in (jars.KAFKA_JARS, jars.MIRROR_JARS, jars.TOOL_JARS)]" \
     && chmod -R a+rX /opt/cache
 
 FROM worker AS mirror

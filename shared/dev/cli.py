@@ -43,6 +43,7 @@ from shared.operations.provision import (
     load_topologies,
     provision,
 )
+from shared.operations.tools import TOOLS, run_tool
 from shared.privacy.persons import PersonKeys, check_person_keys, url_of
 from shared.privacy.sealing import KEPT_S
 from shared.runtime.checkout import CHECKOUT, found_services
@@ -229,6 +230,15 @@ def _one_cluster(source: str, target: str, topics: Sequence[str]) -> bool:
     if not here:
         raise StageFailed(f"{source} has none of the topics that are mirrored", "`provision` there first")
     return not here.isdisjoint(Brokers(target).topic_ids(topics))
+
+
+@cli.command("kafka", context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def kafka_(context: typer.Context, tool: Annotated[str, typer.Argument(help=" | ".join(TOOLS))]) -> None:
+    """Run one of Kafka's own tools, such as `kafka topics --list`: it is told where the brokers are, and signs in."""
+    if tool not in TOOLS:
+        raise StageFailed(f"no tool is called {tool}", f"name one of: {', '.join(TOOLS)}")
+    _join_up()
+    raise typer.Exit(run_tool(tool, context.args, load_settings().bootstrap))
 
 
 @cli.command()

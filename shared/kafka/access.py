@@ -26,7 +26,12 @@ def client_config(bootstrap: str) -> dict[str, Any]:
 
 
 def spark_options(bootstrap: str) -> dict[str, str]:
-    """The same settings for Spark's reads and writes: options of the Java client, with PEM files as they are."""
+    """The same settings for Spark's reads and writes."""
+    return {f"kafka.{name}": value for name, value in java_options(bootstrap).items()}
+
+
+def java_options(bootstrap: str) -> dict[str, str]:
+    """The same settings for the Java client, with PEM files as they are."""
     options = {"bootstrap.servers": bootstrap}
     if (principal := _principal()) is not None:
         password = json.dumps(principal.password, ensure_ascii=False)  # Java's parser knows no \u
@@ -37,7 +42,7 @@ def spark_options(bootstrap: str) -> dict[str, str]:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(principal.ca),
         }
-    return {f"kafka.{name}": value for name, value in options.items()}
+    return options
 
 
 def signed_in(principal: Principal) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import Future
@@ -111,11 +112,16 @@ class Difference:
 
     @property
     def _change(self) -> str:
-        setting = f"--add-config {self.setting}={self.declared}"
-        return f"kafka-configs --bootstrap-server … --alter --topic {self.topic} {setting}"
+        return f"`kafka {setting_command(self.topic, self.setting, self.declared)}`"
 
     def __str__(self) -> str:
         return f"{self.topic}: {self.setting} is {self.found}, declared as {self.declared}; fix: {self.fix}"
+
+
+def setting_command(topic: str, setting: str, value: str) -> str:
+    """The arguments of `kafka` that change a setting of a topic, as one types them in a shell."""
+    listed = f"[{value}]" if "," in value else value
+    return shlex.join(["configs", "--alter", "--topic", topic, "--add-config", f"{setting}={listed}"])
 
 
 def load_topologies() -> list[Topology]:

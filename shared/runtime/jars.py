@@ -21,6 +21,7 @@ from shared.domain.errors import OnefoldError
 
 KAFKA_JARS = Path(__file__).with_name("kafka-4.1.2.jars")
 MIRROR_JARS = Path(__file__).with_name("mirror-4.1.2.jars")
+TOOL_JARS = Path(__file__).with_name("tools-4.1.2.jars")
 REPOSITORY_VARIABLE = "ONEFOLD_MAVEN_REPOSITORY"
 
 _PARALLEL = 8

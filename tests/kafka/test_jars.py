@@ -20,6 +20,7 @@ from shared.runtime.jars import (
     KAFKA_JARS,
     MIRROR_JARS,
     REPOSITORY_VARIABLE,
+    TOOL_JARS,
     JarsUnavailable,
     fetch_jars,
     read_list,
@@ -217,3 +218,8 @@ def test_the_mirror_adds_jars_to_the_broker_s_own() -> None:
     own, more = read_list(KAFKA_JARS), read_list(MIRROR_JARS)
     assert len({jar.path for jar in own + more}) == len(own + more) == 94
     assert sum(jar.size_bytes for jar in more) == 11_430_872
+
+
+def test_kafka_s_tools_add_one_jar() -> None:
+    (tools,) = read_list(TOOL_JARS)
+    assert tools not in read_list(KAFKA_JARS)

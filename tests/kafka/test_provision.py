@@ -93,7 +93,7 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
     ]
     assert str(Difference("a", "retention.ms", "-1", "604800000")) == (
         "a: retention.ms is 604800000, declared as -1; "
-        "fix: kafka-configs --bootstrap-server … --alter --topic a --add-config retention.ms=-1, "
+        "fix: `kafka configs --alter --topic a --add-config retention.ms=-1`, "
         "or declare 604800000 if its topology.py names the topic"
     )
 
@@ -101,9 +101,9 @@ def test_each_difference_names_topic_setting_both_values_and_the_fix() -> None:
 @pytest.mark.parametrize(
     ("setting", "declared", "found", "fix"),
     [
-        ("unclean.leader.election.enable", "false", "true", "--add-config unclean.leader.election.enable=false"),
-        ("cleanup.policy", "compact", "compact,delete", "--add-config cleanup.policy=compact"),
-        ("min.insync.replicas", "2", "1", "--add-config min.insync.replicas=2, or set ONEFOLD_MIN_ISR=1"),
+        ("unclean.leader.election.enable", "false", "true", "--add-config unclean.leader.election.enable=false`"),
+        ("cleanup.policy", "compact", "compact,delete", "--add-config cleanup.policy=compact`"),
+        ("min.insync.replicas", "2", "1", "--add-config min.insync.replicas=2`, or set ONEFOLD_MIN_ISR=1"),
     ],
 )
 def test_a_difference_names_a_fix_that_can_be_carried_out(setting: str, declared: str, found: str, fix: str) -> None:
