@@ -19,6 +19,7 @@ import typer
 from shared.dev import dead_letters, remove_demo, scaffold, schemas
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
+from shared.dev.doctor import diagnose
 from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
@@ -49,6 +50,7 @@ from shared.privacy.sealing import KEPT_S
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.java import as_properties
 from shared.runtime.settings import load_settings
+from shared.topology.topics import Topology
 
 _OF_UP = (
     "ONEFOLD_BOOTSTRAP",
@@ -57,6 +59,10 @@ _OF_UP = (
     "ONEFOLD_DATA_DIR",
     "ONEFOLD_PERSON_KEYS",
 )
+_WorkerUrls = Annotated[
+    list[str] | None,
+    typer.Option(help="A worker of a service, as SERVICE=URL; can be repeated. By default those of `up`."),
+]
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -256,21 +262,37 @@ def topics() -> None:
 
 
 @cli.command("status")
-def status_(
-    url: Annotated[
-        list[str] | None,
-        typer.Option(help="A worker of a service, as SERVICE=URL; can be repeated. By default those of `up`."),
-    ] = None,
-) -> None:
+def status_(url: _WorkerUrls = None) -> None:
     """Show who owns what, how far behind, what is parked and what would be lost. Exits with 1 if a line has a `!`."""
-    found = _join_up()
-    workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
-    topologies = load_topologies()
-    workers |= _named(url or (), [each.service for each in topologies])
+    topologies, workers = _seen_workers(url)
     report = status(topologies, workers, load_settings())
     print("\n".join(shown(report)))
     if any(line.wrong for lines in report.values() for line in lines):
         raise typer.Exit(1)
+
+
+@cli.command("doctor")
+def doctor_(
+    url: _WorkerUrls = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Say what is wrong, why it matters and what mends it; nothing if all is well.
+
+    Exits with 5 if records wait or can be lost, 4 if harm is near, 3 if something is wasted, 1 if it can't look.
+    """
+    topologies, workers = _seen_workers(url)
+    diagnosis = diagnose(topologies, workers, load_settings())
+    lines = [diagnosis.as_json()] if as_json else diagnosis.lines()
+    print("".join(f"{line}\n" for line in lines), end="")
+    raise typer.Exit(diagnosis.exit_code)
+
+
+def _seen_workers(url: Sequence[str] | None) -> tuple[list[Topology], dict[str, list[str]]]:
+    """All services of this checkout, and the URLs of workers: those of `up`, and those named."""
+    found = _join_up()
+    workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
+    topologies = load_topologies()
+    return topologies, workers | _named(url or (), [each.service for each in topologies])
 
 
 def _named(urls: Sequence[str], services: Sequence[str]) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
 from shared.http.cluster import Cluster, Member, SourcePartition, TablePartition
-from shared.operations.provision import ProvisionError, copies_in_sync, declared_topics, differences, found_topics
+from shared.operations.provision import ProvisionError, declared_topics, differences, found_topics, placed
 from shared.runtime.settings import Settings
 from shared.runtime.status import Trouble
 from shared.topology.topics import KEPT_FOR_EVER, Topology
@@ -168,7 +168,8 @@ def _topics(topologies: Sequence[Topology], settings: Settings) -> Iterator[Line
     off = sorted({each.topic for each in differences(declared, found_topics(declared, settings.bootstrap))})
     text = f"not as declared: {', '.join(off)}; see `topics`" if off else f"{len(declared)}, as declared"
     yield Line("topics", text, bool(off))
-    yield next_loss(copies_in_sync(declared, settings.bootstrap), settings)
+    copies = placed(settings.bootstrap).copies
+    yield next_loss([len(each.in_sync) for (topic, _), each in copies.items() if topic in declared], settings)
 
 
 def next_loss(in_sync: Sequence[int], settings: Settings) -> Line:

@@ -72,7 +72,7 @@ class Committer:
         self._in_thread = in_thread
         self._events_written = events_written
         self._committed = committed
-        self._growth_guard = GrowthGuard()
+        self.growth = GrowthGuard()
 
     @property
     def is_committing(self) -> bool:
@@ -123,7 +123,7 @@ class Committer:
             for (topic, partition), rows in changes.items()
             for key, value in rows.items()
         ]
-        self._growth_guard.check(changes)
+        self.growth.check(changes)
         self._producer.send(batch.records + records)
         return changes
 

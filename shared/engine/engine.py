@@ -182,6 +182,11 @@ class Engine(Service):
         replica = self.holdings.replicas.of(table, partition)
         return replica is not None and replica.ours and self.membership.in_lease
 
+    @property
+    def large_rows(self) -> Mapping[str, int]:
+        """Bytes of the largest row written here since the start, by changelog, where it was a large one."""
+        return self._committer.growth.largest
+
     # The one task.
 
     @Service.task

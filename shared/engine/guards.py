@@ -205,12 +205,15 @@ class GrowthGuard:
     """Logs rows that grow, long before one is too large for its changelog, and what makes it so is parked."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}  # by changelog: the largest row
+        self.largest: dict[str, int] = {}  # by changelog, of rows that are large, in bytes
+        self._told: dict[str, int] = {}  # by changelog: the largest row when it was logged
 
     def check(self, changes: Mapping[Partition, Mapping[bytes, bytes | None]]) -> None:
         """changes: encoded rows by key, by changelog partition. A changelog's largest row is logged as it doubles."""
         for (changelog, partition), rows in changes.items():
             size = max(map(len, filter(None, rows.values())), default=0)
+            if size >= LARGE_ROW_BYTES:
+                self.largest[changelog] = max(size, self.largest.get(changelog, 0))
             if size >= max(LARGE_ROW_BYTES, 2 * self._told.get(changelog, 0)):
                 self._told[changelog] = size
                 key = next(key for key, row in rows.items() if row is not None and len(row) == size)

@@ -149,6 +149,7 @@ class WorkerNode:
             aborts=engine.aborts,
             waiting=held.answers.for_rows,
             clock_ahead_s=round(brokers_clock.ahead_s, 3),
+            large_rows=dict(engine.large_rows),
         )
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:

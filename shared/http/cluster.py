@@ -23,6 +23,8 @@ class Member(BaseModel):
     ready: bool | None = None
     idle: bool | None = None
     troubles: list[Trouble] | None = None
+    clock_ahead_s: float | None = None
+    large_rows: dict[str, int] | None = None
 
 
 class Standby(BaseModel):
@@ -97,7 +99,7 @@ def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -
 def _member(url: str, status: Status | None) -> Member:
     if status is None:
         return Member(url=url, reachable=False)
-    shown = status.model_dump(include={"instance", "ready", "idle", "troubles"})
+    shown = status.model_dump(include={"instance", "ready", "idle", "troubles", "clock_ahead_s", "large_rows"})
     return Member(url=url, reachable=True, **shown)
 
 

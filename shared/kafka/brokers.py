@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -21,9 +21,19 @@ from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.kafka.offsets import OffsetsUnknown, list_offsets, topic_ids
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
+from shared.runtime.positions import Partition
 
 Positions = dict[int, int]
 """Offset by partition."""
+
+
+class Bounds(NamedTuple):
+    """The offsets of a partition: of its first record, behind the last one that is final, and behind the last."""
+
+    start: int
+    stable: int
+    end: int
+
 
 Answer = TypeVar("Answer")
 
@@ -99,6 +109,12 @@ class Brokers:
             time.sleep(_PAUSE_S)
         return ends
 
+    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, Bounds]:
+        starts, ends = (self._offsets(partitions, spec) for spec in (OffsetSpec.earliest, OffsetSpec.latest))
+        # after the ends, so that what has ended meanwhile does not look open
+        stable = self._offsets(partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        return {tp: Bounds(starts[tp], min(stable[tp], ends[tp]), ends[tp]) for tp in partitions}
+
     def positions(self, group: str) -> dict[str, Positions]:
         """The next offsets that `group` reads, by topic, where it has committed any; none are of open transactions."""
         self.members(group)  # waits for the coordinator: librdkafka can crash if asked for offsets while it loads
@@ -144,11 +160,18 @@ class Brokers:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Positions:
         partitions = [(topic, partition) for partition in range(self.partitions(topic))]
+        return {partition: offset for (_, partition), offset in self._offsets(partitions, spec, isolation).items()}
+
+    def _offsets(
+        self,
+        partitions: Collection[Partition],
+        spec: Callable[[], OffsetSpec],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Partition, int]:
         try:
-            found = self._until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
+            return self._until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
         except OffsetsUnknown as failure:
             raise BrokersUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
-        return {partition: offset for (_, partition), offset in found.items()}
 
     def _members(self, group: str) -> tuple[str, ...]:
         future = self._admin.describe_consumer_groups([group], request_timeout=ANSWER_S)[group]

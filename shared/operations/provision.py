@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     NewTopic,
@@ -25,6 +26,7 @@ from confluent_kafka.admin import (
 from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.runtime.checkout import found_services
+from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
 
@@ -80,6 +82,20 @@ class TopicSpec:
     def settings(self) -> dict[str, str]:
         """Every setting, by Kafka's name."""
         return {"partitions": str(self.partitions), "replication": str(self.replication), **self.config}
+
+
+class Copies(NamedTuple):
+    """The brokers that are to have a copy of a partition, and those whose copy is in sync."""
+
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Placement(NamedTuple):
+    """The brokers that answer, and the copies of every partition there is."""
+
+    brokers: frozenset[int]
+    copies: Mapping[Partition, Copies]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +212,15 @@ def found_topics(names: Iterable[str], bootstrap: str) -> dict[str, TopicSpec]:
     return _Topics(bootstrap).found(frozenset(names))
 
 
-def copies_in_sync(names: Iterable[str], bootstrap: str) -> list[int]:
-    """The number of in-sync copies of each partition of `names`. Raises ProvisionError if no broker answers."""
-    present = _Topics(bootstrap).present()
-    topics = [present[name] for name in names if name in present]
-    return [len(partition.isrs) for topic in topics for partition in topic.partitions.values()]
+def placed(bootstrap: str) -> Placement:
+    """Where every topic's partitions are. Raises ProvisionError if no broker answers."""
+    found = _Topics(bootstrap).metadata()
+    copies = {
+        (name, number): Copies(tuple(partition.replicas), tuple(partition.isrs))
+        for name, topic in found.topics.items()
+        for number, partition in topic.partitions.items()
+    }
+    return Placement(frozenset(found.brokers), copies)
 
 
 def require_topics(names: Iterable[str], partitions: int, bootstrap: str, others: Iterable[str] = ()) -> None:
@@ -276,8 +296,11 @@ class _Topics:
         self._admin = AdminClient(client_config(bootstrap) | {"log_level": 0, "error_cb": self._note})
 
     def present(self) -> Mapping[str, TopicMetadata]:
+        return self.metadata().topics
+
+    def metadata(self) -> ClusterMetadata:
         try:
-            return self._admin.list_topics(timeout=ANSWER_S).topics
+            return self._admin.list_topics(timeout=ANSWER_S)
         except KafkaException as error:
             self._admin.poll(0)  # delivers the errors that happened meanwhile
             silent = f"no broker answers at {self._bootstrap} within {ANSWER_S:.0f} s"

@@ -57,6 +57,7 @@ class Status(BaseModel):
     does not say.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change. clock_ahead_s: how
     far its machine's clock is ahead of the brokers'; 0 until a broker has told it the time, and from an older worker.
+    large_rows: bytes of the largest row written since it started, by changelog, where it was a large one.
     """
 
     service: str
@@ -74,3 +75,4 @@ class Status(BaseModel):
     aborts: int
     waiting: int
     clock_ahead_s: float = 0.0
+    large_rows: dict[str, int] = {}

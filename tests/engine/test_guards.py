@@ -147,6 +147,8 @@ def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatc
             guard.check({changelog: {b"bob": None, b"ann": b"x" * size, b"eve": b""}})
     assert [line["size_bytes"] for line in lines] == [begin, 2 * begin]
     assert lines[0]["row"] == "accounts-accounts-changelog/3, key b'ann'"
+    guard.check({changelog: {b"ann": b"x"}})
+    assert guard.largest == {changelog[0]: 3 * begin}
 
 
 def test_a_worker_whose_work_is_cancelled_stops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,34 @@
+"""All checks of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from shared.doctor import leftovers, topics, workers
+from shared.doctor.finding import Finding
+from shared.doctor.snapshot import Snapshot
+
+CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
+    topics.check_settings,
+    topics.check_partitions,
+    topics.check_copies,
+    topics.check_missing,  # `provision` makes nothing while others differ
+    topics.check_transactions,
+    topics.check_retention,
+    workers.check_members,
+    workers.check_pace,
+    workers.check_answers,
+    workers.check_troubles,
+    workers.check_letters,
+    workers.check_rows,
+    workers.check_standbys,
+    workers.check_clocks,
+    workers.check_surplus,
+    leftovers.check_topics,
+    leftovers.check_stores,
+)
+
+
+def examine(seen: Snapshot) -> list[Finding]:
+    """The worst first."""
+    return sorted((each for check in CHECKS for each in check(seen)), key=lambda each: -each.severity)

@@ -1,0 +1,92 @@
+"""Gathers a snapshot from the brokers and from this machine's stores; what workers say is handed in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from shared.doctor.snapshot import Snapshot, Told
+from shared.kafka.brokers import Bounds, Brokers
+from shared.kafka.stamps import Place, stamps
+from shared.operations.provision import TopicSpec, declared_topics, found_topics, placed
+from shared.operations.tools import ToolFailed, tool_table
+from shared.runtime.jars import JarsUnavailable
+from shared.runtime.java import JavaUnavailable
+from shared.runtime.positions import Partition
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topology
+
+_MANY = 500  # unread records of which it is worth a second to see whether there are more and more
+_PACE_S = 1.0
+_ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+_OF_BROKERS = ("__consumer_offsets", "__transaction_state")
+
+
+def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, Told]) -> Snapshot:
+    """Blocking. Raises ProvisionError or BrokersUnavailable."""
+    placement = placed(settings.bootstrap)
+    declared = declared_topics(topologies, settings)
+    found = found_topics([*declared, *_OF_BROKERS], settings.bootstrap)
+    brokers = Brokers(settings.bootstrap)
+    groups = [each.group for each in topologies]
+    led = [tp for tp, each in placement.copies.items() if tp[0] in declared and placement.brokers & {*each.in_sync}]
+    positions, bounds = _progress(brokers, groups, led)
+    seen = Snapshot(
+        settings,
+        topologies,
+        time.time(),
+        placement,
+        declared | {name: _safe(found[name], settings) for name in _OF_BROKERS if name in found},
+        found,
+        bounds,
+        {group: brokers.members(group) for group in groups},
+        positions,
+        told=told,
+        stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
+    )
+    places = {*seen.open_from(), *(each.place for each in seen.unread()), *seen.oldest_letters()}
+    seen = replace(seen, stamped=stamps(settings.bootstrap, places), now=time.time())
+    seen = replace(seen, holder=_holder(seen.longest_open(), settings.bootstrap))
+    if any(each.records >= _MANY for each in seen.unread()):
+        time.sleep(_PACE_S)
+        positions, bounds = _progress(brokers, groups, list(bounds))
+        seen = replace(seen, later=list(replace(seen, positions=positions, bounds=bounds).unread()))
+    return seen
+
+
+def _progress(
+    brokers: Brokers, groups: Sequence[str], partitions: Sequence[Partition]
+) -> tuple[dict[str, dict[Partition, int]], dict[Partition, Bounds]]:
+    """The groups' positions, then the bounds of partitions."""
+    positions = {group: _by_partition(brokers.positions(group)) for group in groups}
+    return positions, brokers.bounds(partitions)
+
+
+def _holder(place: Place | None, bootstrap: str) -> str | None:
+    """Whose transaction it is; empty if it is in the log, but no coordinator knows it; None if nobody can say."""
+    if place is None:
+        return None
+    topic, partition, offset = place
+    where = ["--topic", topic, "--partition", str(partition)]
+    try:
+        with ThreadPoolExecutor() as pool:  # a second each
+            listed = pool.submit(tool_table, "transactions", ["list"], bootstrap)
+            writing = tool_table("transactions", ["describe-producers", *where], bootstrap)
+            going = [each for each in listed.result() if each["TransactionState"] not in _ENDED]
+    except (JavaUnavailable, JarsUnavailable, ToolFailed):
+        return None
+    owners = {each["ProducerId"]: each["TransactionalId"] for each in going}
+    began = {each["CurrentTransactionStartOffset"]: each["ProducerId"] for each in writing}
+    return owners.get(began[str(offset)], "") if str(offset) in began else None
+
+
+def _safe(found: TopicSpec, settings: Settings) -> TopicSpec:
+    """What a topic of the brokers' own needs to be, which they make by their own settings: as safe as all others."""
+    in_sync = max(int(found.config["min.insync.replicas"]), settings.min_isr)
+    return TopicSpec(found.partitions, settings.replication, {"min.insync.replicas": str(in_sync)})
+
+
+def _by_partition(positions: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
+    return {(topic, partition): at for topic, known in positions.items() for partition, at in known.items()}

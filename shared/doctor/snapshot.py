@@ -1,0 +1,99 @@
+"""What the checks know of a system: gathered once, so that they agree, and compared with nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from shared.http.cluster import Cluster
+from shared.http.dead_letters import DeadLetter
+from shared.kafka.brokers import Bounds
+from shared.kafka.stamps import Place
+from shared.operations.provision import Placement, TopicSpec
+from shared.runtime.positions import Partition
+from shared.runtime.settings import Settings
+from shared.topology.topics import Topology
+
+OPEN_S = 3.0  # a worker's transaction takes milliseconds
+
+
+class Unread(NamedTuple):
+    """Records of a partition that a group has not read, from `first` on."""
+
+    group: str
+    topic: str
+    partition: int
+    first: int
+    records: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.first
+
+
+class Told(NamedTuple):
+    """What the workers of a service say. url: of the one that was asked."""
+
+    url: str
+    cluster: Cluster
+    letters: Sequence[DeadLetter] = ()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """settings: this process's, so that its durability is the declared one. declared, found: topics by name.
+
+    bounds: of the declared topics. members, positions: by group. stamped: when the brokers stamped the record at a
+    place, where that matters, and `now`, in seconds since the epoch. told: by service, as far as workers are known.
+    stores: the folders of local stores on this machine. holder: the transactional id that `longest_open` belongs to;
+    empty if no coordinator knows it, None if nobody can say. later: what was unread a second later, if much was before.
+    """
+
+    settings: Settings
+    topologies: Sequence[Topology]
+    now: float
+    placement: Placement
+    declared: Mapping[str, TopicSpec] = field(default_factory=dict)
+    found: Mapping[str, TopicSpec] = field(default_factory=dict)
+    bounds: Mapping[Partition, Bounds] = field(default_factory=dict)
+    members: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    positions: Mapping[str, Mapping[Partition, int]] = field(default_factory=dict)
+    stamped: Mapping[Place, float] = field(default_factory=dict)
+    told: Mapping[str, Told] = field(default_factory=dict)
+    stores: Sequence[Path] = ()
+    holder: str | None = None
+    later: Sequence[Unread] = ()
+
+    def age_s(self, place: Place) -> float | None:
+        """For how long the record has been there; None if nobody knows."""
+        stamp = self.stamped.get(place)
+        return None if stamp is None else max(0.0, self.now - stamp)
+
+    def open_from(self) -> Iterator[Place]:
+        """Where open transactions begin, those of workers among them."""
+        for (topic, partition), bounds in self.bounds.items():
+            if bounds.stable < bounds.end:
+                yield topic, partition, bounds.stable
+
+    def longest_open(self) -> Place | None:
+        """Where the transaction begins that has been open for longest, if that is for OPEN_S."""
+        ages_s = {place: self.age_s(place) or 0.0 for place in self.open_from()}
+        return max((each for each in ages_s if ages_s[each] >= OPEN_S), key=ages_s.__getitem__, default=None)
+
+    def unread(self) -> Iterator[Unread]:
+        for group, positions in self.positions.items():
+            for tp, position in positions.items():
+                bounds = self.bounds.get(tp)
+                if bounds is not None and position < bounds.end:
+                    first = max(position, bounds.start)
+                    yield Unread(group, *tp, first, bounds.end - first)
+
+    def oldest_letters(self) -> Iterator[Place]:
+        """The first record of each partition that a parked key begins with."""
+        firsts: dict[Partition, int] = {}
+        for letter in (each for told in self.told.values() for each in told.letters):
+            tp = (letter.topic, letter.partition)
+            firsts[tp] = min(letter.offset, firsts.get(tp, letter.offset))
+        yield from ((*tp, offset) for tp, offset in firsts.items())

@@ -1,0 +1,151 @@
+"""Each condition is made on a real system, found, and mended by the cure that is printed, as it is printed."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+
+from shared.dev.stack import Stack
+from shared.dev.worker import free_port
+from shared.kafka.brokers import Brokers
+from shared.kafka.producer import producer_config
+from shared.operations.provision import load_topologies, provision, set_config
+from shared.runtime.checkout import CHECKOUT
+from shared.topology.topics import HOUR_MS, Topic, Topology
+from tests.accounts.topology import EVENTS, TOPOLOGY
+from tests.doctor.patient import FOUND_S, MENDED_S, Patient
+from tests.engine.parked import send
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+BRIEF = Topic("vouchers.copies.v1", retention_ms=HOUR_MS)
+VOUCHERS = Topology("vouchers", (BRIEF,), partitions=1)
+
+
+OUTCOMES = f"{TOPOLOGY.service}-accounts-outcomes-changelog"
+TIMESTAMPS = "message.timestamp.type"
+
+
+def patient_of(stack: Stack) -> Patient:
+    """With its workers."""
+    return Patient(stack.settings, [TOPOLOGY], {TOPOLOGY.service: stack.urls(TOPOLOGY.service)})
+
+
+def test_settings_with_which_records_are_lost_are_put_right_while_workers_run(stack: Stack) -> None:
+    patient = patient_of(stack)
+    patient.await_health()
+    set_config(patient.admin, EVENTS.name, "unclean.leader.election.enable", "true")
+    set_config(patient.admin, EVENTS.name, TIMESTAMPS, "CreateTime")
+    set_config(patient.admin, OUTCOMES, "cleanup.policy", "delete")  # instead of two policies
+    for each in eventually(patient.findings, lambda found: len(found) == 3, FOUND_S):
+        assert each.code == "topic.setting"
+        patient.treat(each)
+        patient.await_end(each)
+    patient.await_health()
+
+
+def test_a_transaction_that_somebody_left_open_is_ended(stack: Stack) -> None:
+    patient = patient_of(stack)
+    patient.await_health()
+    config = producer_config(stack.bootstrap, transactional_id="somebody-else")
+    forgotten = Producer(config | {"transaction.timeout.ms": 120_000})
+    forgotten.init_transactions(30)
+    forgotten.begin_transaction()
+    forgotten.produce(EVENTS.name, b"half", b"done", 5)  # where no command is read: a worker would miss its row
+    assert forgotten.flush(30) == 0
+    finding = patient.await_finding("transaction.open")
+    assert "somebody-else" in finding.evidence
+    patient.treat(finding)
+    patient.await_health()
+
+
+def test_a_record_that_nobody_can_read_is_tried_again_and_then_given_up(stack: Stack) -> None:
+    patient = patient_of(stack)
+    patient.await_health()
+    send(stack.bootstrap, 0, b"bob", b"this is no command")
+    first = patient.await_finding("record.parked")
+    assert " retry " in first.cure
+    patient.treat(first)
+    (again,) = eventually(lambda: patient.findings("record"), lambda found: " discard " in found[0].cure, MENDED_S)
+    patient.treat(again)
+    patient.await_health()
+
+
+def test_unread_records_outlive_a_short_retention(stack: Stack) -> None:
+    patient = Patient(stack.settings, [VOUCHERS])
+    provision([VOUCHERS], stack.settings)
+    set_config(patient.admin, BRIEF.name, TIMESTAMPS, "CreateTime")  # so that a record can be old
+    producer = Producer(producer_config(stack.bootstrap))
+    producer.produce(BRIEF.name, b"unread", b"key", 0, timestamp=int(time.time() * 1000) - 2 * HOUR_MS // 3)
+    assert producer.flush(30) == 0
+    Brokers(stack.bootstrap).commit(VOUCHERS.group, {BRIEF.name: {0: 0}})
+    patient.treat(patient.await_finding("retention.unread"))
+    patient.await_health("retention.unread")
+    assert [each.evidence for each in patient.findings("topic.setting") if "retention" in each.evidence] == []
+
+
+def test_what_former_versions_leave_is_removed_and_nothing_else(stack: Stack) -> None:
+    former, before, present = (Topology("coupons", (), partitions=1, version=version) for version in (1, 2, 3))
+    for each in (former, before, present):
+        provision([each], stack.settings)
+    folder = stack.settings.store_dir(former.group)
+    folder.mkdir(parents=True)
+    patient = Patient(stack.settings, [present])
+    for code in ("topic.left", "store.left"):
+        patient.treat(patient.await_finding(code))
+        patient.await_health(code)
+    assert Brokers(stack.bootstrap).has(before.parking.name)
+    assert not Brokers(stack.bootstrap).has(former.parking.name)
+    assert not folder.exists()
+
+
+def test_topics_that_are_missing_or_of_another_shape_are_made(stack: Stack) -> None:
+    """Of a service of this checkout that does not run here."""
+    others = [each for each in load_topologies() if each.service != TOPOLOGY.service]
+    if not others:
+        pytest.skip("there is no other service")
+    patient = Patient(stack.settings, others)
+    patient.treat(patient.await_finding("topic.missing"))
+    patient.await_health()
+    name, partitions = others[0].dead_letters.name, others[0].partitions
+    patient.admin.create_partitions([NewPartitions(name, partitions + 1)])[name].result()
+    patient.treat(patient.await_finding("topic.partitions"))
+    patient.await_health()
+
+
+@contextmanager
+def going(command: str, environment: dict[str, str], log: Path) -> Iterator[None]:
+    """A command that runs until it is ended."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            f"exec {command}", shell=True, cwd=CHECKOUT, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.mark.slow
+def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: Stack, tmp_path: Path) -> None:
+    patient = patient_of(stack)
+    first, second = stack.workers
+    second.stop()
+    environment = patient.environment | {"ONEFOLD_INSTANCE": "3", "ONEFOLD_HTTP_PORT": str(free_port())}
+    with going(patient.await_finding("standby.missing").cure, environment, tmp_path / "worker.log"):
+        patient.await_health("standby.missing")
+    first.stop()
+    send(stack.bootstrap, 1, b"bob", b"this waits")
+    with going(patient.await_finding("service.stands").cure, environment, tmp_path / "worker.log"):
+        patient.await_health("service.stands")
+    first.start()
+    second.start()

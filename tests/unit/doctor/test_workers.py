@@ -1,0 +1,132 @@
+"""What workers say of themselves is told with what mends it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.doctor.examine import examine
+from shared.doctor.finding import Severity
+from shared.doctor.snapshot import Snapshot, Unread
+from shared.http.dead_letters import DeadLetter
+from shared.kafka.brokers import Bounds
+from tests.accounts.topology import COMMANDS, TOPOLOGY
+from tests.unit.doctor.healthy import GROUP, HEALTHY, NOW, A, B, member, only, told
+
+BLOCKED = {"topic": COMMANDS.name, "partition": 1, "for_s": 40.0, "reason": "batches can't be committed; fix: start it"}
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "severity", "cure"),
+    [
+        ({"reachable": False}, "worker.silent", Severity.WARNING, f"start {B} again"),
+        ({"troubles": [BLOCKED]}, "worker.blocked", Severity.URGENT, "start it"),
+        ({"clock_ahead_s": 6.0}, "worker.clock", Severity.WARNING, "sudo timedatectl set-ntp true"),
+        ({"clock_ahead_s": -31.0}, "worker.clock", Severity.URGENT, "sudo timedatectl set-ntp true"),
+    ],
+)
+def test_a_worker_in_trouble_is_named(second: dict[str, Any], code: str, severity: Severity, cure: str) -> None:
+    finding = only(replace(HEALTHY, told=told(member(A), member(B, **second))))
+    assert (finding.code, finding.severity) == (code, severity)
+    assert B in finding.what + finding.evidence
+    assert finding.cure.startswith(cure)
+
+
+def test_an_open_transaction_is_not_told_twice() -> None:
+    place = (COMMANDS.name, 1)
+    seen = replace(HEALTHY, told=told(member(A, troubles=[BLOCKED]), member(B)))
+    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(*place, 5): NOW - 60})
+    assert [each.code for each in examine(seen)] == ["transaction.open"]
+
+
+def test_only_workers_without_any_use_are_surplus() -> None:
+    members = [member(f"http://w{n}", idle=n >= TOPOLOGY.partitions) for n in range(TOPOLOGY.partitions + 2)]
+    alone = HEALTHY.settings.model_copy(update={"standbys": 0})
+    finding = only(replace(HEALTHY, told=told(*members), settings=alone))
+    assert (finding.code, finding.cure) == ("worker.surplus", "stop http://w8, http://w9")
+    assert examine(replace(HEALTHY, told=told(*members))) == []  # they hold standbys
+
+
+def test_standbys_need_workers() -> None:
+    finding = only(replace(HEALTHY, told=told(member(A), standbys=0)))
+    assert (finding.code, finding.cure) == ("standby.missing", "python3 dev.py worker accounts")
+    assert examine(replace(HEALTHY, told=told(standbys=0))) == []  # they are on their way
+
+
+LETTER = DeadLetter(
+    id="accounts/1/bob", processor="accounts", topic=COMMANDS.name, partition=1, offset=7, code="message.bad",
+    reason="no JSON", attempts=1, behind=0,
+)  # fmt: skip
+
+
+def parked(*letters: DeadLetter, age_s: float = 60) -> Snapshot:
+    return replace(HEALTHY, told=told(letters=list(letters)), stamped={(COMMANDS.name, 1, 7): NOW - age_s})
+
+
+@pytest.mark.parametrize(
+    ("letters", "cure"),
+    [
+        ([LETTER], f"dead-letters retry accounts --url {A}"),
+        ([LETTER, LETTER.model_copy(update={"attempts": 2})], f"dead-letters retry accounts --url {A}"),
+        (
+            [LETTER.model_copy(update={"attempts": 2})],
+            f"dead-letters discard accounts accounts/1/bob --offset 7 --reason 'failed again: message.bad' --url {A}",
+        ),
+        (
+            [LETTER.model_copy(update={"attempts": 9, "processor": "chapters"})],
+            f"dead-letters retry accounts --url {A}",
+        ),
+    ],
+)
+def test_what_is_parked_is_tried_again_before_it_is_given_up(letters: Sequence[DeadLetter], cure: str) -> None:
+    assert only(parked(*letters)).cure == f"python3 dev.py {cure}"
+
+
+def test_what_a_caller_chose_as_an_id_is_no_command() -> None:
+    letter = LETTER.model_copy(update={"id": "accounts/1/$(reboot)", "attempts": 2})
+    assert shlex.split(only(parked(letter)).cure)[5] == letter.id
+    assert "'accounts/1/$(reboot)'" in only(parked(letter)).cure
+
+
+@pytest.mark.parametrize(("behind", "age_s", "severity"), [(0, 60, "WARNING"), (1, 60, "URGENT"), (0, 1e5, "URGENT")])
+def test_what_is_parked_is_urgent_when_others_wait_or_it_is_old(behind: int, age_s: float, severity: str) -> None:
+    finding = only(parked(LETTER.model_copy(update={"behind": behind}), age_s=age_s))
+    assert (finding.severity.name, f"for up to {age_s:,.0f} s" in finding.evidence) == (severity, True)
+
+
+@pytest.mark.parametrize(("size", "severity"), [(262_144, None), (300_000, "WARNING"), (600_000, "URGENT")])
+def test_a_row_that_grows_is_given_room(size: int, severity: str | None) -> None:
+    rows = {"accounts-accounts-changelog": size}
+    findings = examine(replace(HEALTHY, told=told(member(A), member(B, large_rows=rows))))
+    assert [each.severity.name for each in findings] == ([severity] if severity else [])
+    for each in findings:
+        assert each.cure.endswith(f"--topic accounts-accounts-changelog --add-config max.message.bytes={8 * size}")
+
+
+@pytest.mark.parametrize(
+    ("topic", "first", "second", "members", "cure"),
+    [
+        (COMMANDS.name, 5_000, 6_000, 2, "python3 dev.py worker accounts"),
+        (COMMANDS.name, 5_000, 6_000, 8, "use larger machines"),
+        (COMMANDS.name, 5_000, 4_000, 2, None),
+        (COMMANDS.name, 500, 900, 2, None),
+        ("accounts.timers.v1", 5_000, 6_000, 2, None),
+    ],
+)
+def test_a_service_that_falls_behind_gets_a_worker_as_long_as_that_helps(
+    topic: str, first: int, second: int, members: int, cure: str | None
+) -> None:
+    end = 10_000
+    seen = replace(
+        HEALTHY,
+        bounds={**HEALTHY.bounds, (topic, 0): Bounds(0, end, end)},
+        positions={GROUP: {(topic, 0): end - first}},
+        members={GROUP: ["one"] * members},
+        later=[Unread(GROUP, topic, 0, end - second, second)],
+    )
+    findings = examine(seen)
+    assert [each.cure.startswith(cure or "-") for each in findings] == ([True] if cure else [])
