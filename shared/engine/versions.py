@@ -133,7 +133,7 @@ class VersionGuard:
         for each in self._processors:
             if each.table is not None and each.table in topology.tables and not each.repeatable:
                 changelog = self._all_partitions([topology.changelog(each.table).name])
-                if not any((await self._ask(self._offsets.ends, changelog)).values()):
+                if not await self._ask(self._offsets.any_records, changelog):
                     facts += [events.name for events in each.writes]
         return facts
 
@@ -172,7 +172,7 @@ class VersionGuard:
             empty = {number for number in numbers - filled if committed[source, number]}
             if empty and not each.repeatable:
                 facts = [(events.name, number) for events in each.writes for number in empty]
-                if any((await self._ask(self._offsets.ends, facts)).values()):
+                if await self._ask(self._offsets.any_records, facts):
                     raise TableChanged(self._other_name(each))
 
     def refuse_by_notes(
@@ -227,7 +227,9 @@ class VersionGuard:
         filled: list[str] = sorted({topic for (topic, _), end in ends.items() if end})
         # ends before positions: a worker that has written there meanwhile has also committed a position
         if filled and not await self._has_begun(self._topology.group):
-            return filled[0]
+            for topic in filled:  # behind an end may be nothing but what was aborted
+                if await self._ask(self._offsets.any_records, self._all_partitions([topic])):
+                    return topic
         return None
 
     async def _has_begun(self, group: str, ask: Ask | None = None) -> bool:

@@ -23,6 +23,13 @@ _DENIED = frozenset(
     }
 )
 
+_FROM_START = {
+    "group.id": "onefold",  # required; nothing is ever committed under it
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
+
 
 class OffsetsUnknown(Exception):
     """The brokers do not answer, or have no final answer yet; asking again can help."""
@@ -49,7 +56,6 @@ class Offsets:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
         self._config = client_config(bootstrap)
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
@@ -89,6 +95,26 @@ class Offsets:
     def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset each partition still has."""
         return self._listed(partitions, OffsetSpec.earliest)
+
+    def any_records(self, partitions: Iterable[Partition]) -> bool:
+        """Whether one of them has, or had, a committed record; one with an end may have only aborted ones."""
+        starts, ends = self.starts(partitions), self.ends(partitions)
+        if any(starts.values()):
+            return True
+        unread = {place for place, end in ends.items() if end}
+        with closing(Consumer(self._config | _FROM_START)) as consumer:
+            consumer.assign([TopicPartition(*place, 0) for place in unread])
+            while unread:
+                found = consumer.poll(ANSWER_S)
+                if found is None:
+                    raise OffsetsUnknown(f"{min(unread)[0]} can't be read")
+                error = found.error()
+                if error is None:
+                    return True
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise _typed(error)
+                unread.discard((found.topic(), found.partition()))
+        return False
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """The id of each topic that exists: another once it was deleted and made again, and on any other cluster."""

@@ -418,6 +418,7 @@ def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
 
 def test_a_worker_that_has_read_only_bad_commands_needs_no_rows(broker: Broker) -> None:
     broker.append(COMMANDS.name, (b"a-1", b"noise"), None)
+    broker.append(EVENTS.name, (b"a-1", b"never committed"), "aborted")  # by another service, or in an own batch
     for name in ("w", "later"):
         asyncio.run(Worker(broker, name, 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
 

@@ -565,8 +565,14 @@ class FakeOffsets:
     def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
         return {TopicPartition(*place): self.broker.ends(place, self.broker.asked())[1] for place in places}
 
+    def any_records(self, places: Iterable[Partition]) -> bool:
+        return any(
+            slot is not None and not slot.marker and (slot.transaction is None or slot.transaction.state == "committed")
+            for place in places
+            for slot in self.broker.slots[place]
+        )
+
     stable_ends = ends
-    bootstrap = "simulated"
 
     def out_of_sync(self, _topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
         return {}

@@ -1,7 +1,8 @@
-"""Look-ups work again after their broker was lost and came back."""
+"""Look-ups of offsets: what counts as a record, and that they work again after their broker was lost and came back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,24 @@ from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.long]
+pytestmark = pytest.mark.broker
 
 EVENTS = Topic("orders.events.v1")
 TOPOLOGY = Topology("orders", (EVENTS,), partitions=8)
 PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
 
 
+def test_what_was_aborted_is_no_record(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
+    offsets, both = Offsets(bootstrap), [(topic, 0), (topic, 1)]
+    assert not offsets.any_records(both)
+    put(b"a", abort=True)
+    assert offsets.ends(both)[topic, 0]
+    assert not offsets.any_records(both)
+    put(b"b", partition=1)
+    assert offsets.any_records(both)
+
+
+@pytest.mark.long
 def test_a_broker_that_came_back_answers_look_ups_again(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path / "data", tmp_path / "logs") as kafka:
         provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
