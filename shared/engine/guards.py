@@ -117,8 +117,7 @@ class Told(NamedTuple):
 class OpenTransactions:
     """Since when partitions have been held back by a transaction: nothing behind its first record can be read."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self) -> None:
         self._since: dict[Partition, tuple[int, float]] = {}  # with the offset where the transaction begins
         self._logged: dict[Partition, float] = {}
 
@@ -131,7 +130,12 @@ class OpenTransactions:
         since = {tp: self._since.get(tp, (-1, now)) for tp in held}
         self._since = {tp: since[tp] if since[tp][0] == offset else (offset, now) for tp, offset in held.items()}
         told = {
-            tp: Told(tp, begun, self._reason(tp, offset, ends[tp]))
+            tp: Told(
+                tp,
+                begun,
+                f"an open transaction of another producer, which began at offset {offset}, holds back what follows up "
+                f"to {ends[tp]}; fix: `doctor` names the producer and the command that ends its transaction",
+            )
             for tp, (offset, begun) in self._since.items()
             if now - begun >= TOLD_S
         }
@@ -142,17 +146,6 @@ class OpenTransactions:
             )
             self._logged[tp] = now
         return list(told.values())
-
-    def _reason(self, tp: Partition, offset: int, end: int) -> str:
-        tool, place = (
-            f"kafka-transactions.sh --bootstrap-server {self._bootstrap}",
-            f"--topic {tp[0]} --partition {tp[1]}",
-        )
-        return (
-            f"an open transaction of another producer, which began at offset {offset}, holds back what follows up to "
-            f"{end}; fix: `{tool} describe-producers {place}` names the producer: end its transaction, or "
-            f"`{tool} abort {place} --start-offset {offset}`"
-        )
 
 
 class Failures:

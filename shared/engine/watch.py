@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import cached_property
 
 import structlog
 
@@ -31,12 +30,9 @@ class Watch:
         self._topic_guard = topic_guard
         self._ask = ask
         self._watchdog = Watchdog()
+        self._open_transactions = OpenTransactions()
         self._held_back: Sequence[Told] = ()
         self._out_of_sync: Sequence[Told] = ()
-
-    @cached_property
-    def _open_transactions(self) -> OpenTransactions:
-        return OpenTransactions(self._offsets.bootstrap)
 
     @property
     def troubles(self) -> Sequence[Told]:

@@ -52,7 +52,7 @@ def test_an_open_transaction_of_a_neighbour_is_told_and_ends_nothing(watching: S
         (told,) = eventually(opened_more, lambda troubles: any(each["for_s"] > LONG_S for each in troubles))
         assert told["topic"] == COMMANDS.name
         assert "open transaction" in told["reason"]
-        assert f"kafka-transactions.sh --bootstrap-server {watching.bootstrap} describe-producers" in told["reason"]
+        assert "fix: `doctor` names the producer" in told["reason"]
         (line,) = _lines(watching, worker, "blocked")
         assert f"{COMMANDS.name}/{BLOCKED}" in line.text
         assert line.wrong

@@ -109,11 +109,11 @@ def test_nothing_is_a_standstill_that_happened_while_nobody_watched() -> None:
 
 
 def test_a_transaction_is_told_once_it_has_been_open_for_long_and_the_next_one_is_timed_anew() -> None:
-    guard = OpenTransactions("broker:1")
+    guard = OpenTransactions()
     assert not guard.check({PLACE: 5, OTHER: 9}, {PLACE: 7, OTHER: 9}, 0.0)
     ((place, since, reason),) = guard.check({PLACE: 5, OTHER: 8}, {PLACE: 9, OTHER: 9}, TOLD_S)
     assert (place, since) == (PLACE, 0.0)
-    assert "began at offset 5, holds back what follows up to 9; fix: `kafka-transactions.sh" in reason
+    assert "began at offset 5, holds back what follows up to 9; fix: `doctor` names" in reason
     assert not guard.check({PLACE: 6}, {PLACE: 9}, 2 * TOLD_S)
 
 
