@@ -45,8 +45,8 @@ def keys_in(partition: int, prefix: str) -> Iterator[str]:
 
 
 def key_of(stack: Stack, worker: Worker, prefix: str) -> str:
-    """An id that the worker owns now."""
-    return next(keys_in(owned_by(stack, worker)[0], prefix))
+    """An id that the worker owns now, and that no test had before."""
+    return next(keys_in(owned_by(stack, worker)[0], f"{prefix}-{uuid.uuid4().hex[:8]}"))
 
 
 def owned_by(stack: Stack, worker: Worker) -> list[int]:
