@@ -48,6 +48,7 @@ def stamps(bootstrap: str, places: Iterable[Place]) -> dict[Place, float]:
 def _one_round(consumer: Consumer, places: list[Place]) -> dict[Place, float]:
     found, waiting = {}, {place[:2]: place for place in places}
     consumer.assign([TopicPartition(*place) for place in places])
+    consumer.resume([TopicPartition(*tp) for tp in waiting])  # a pause outlives an assignment
     deadline = time.monotonic() + _ROUND_S
     while waiting and (left_s := deadline - time.monotonic()) > 0:
         message = consumer.poll(left_s)
