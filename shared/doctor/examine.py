@@ -9,9 +9,9 @@ from shared.doctor.finding import Finding
 from shared.doctor.snapshot import Snapshot
 
 CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
+    topics.check_copies,  # before a setting that asks for them
     topics.check_settings,
     topics.check_partitions,
-    topics.check_copies,
     topics.check_missing,  # `provision` makes nothing while others differ
     topics.check_transactions,
     topics.check_retention,

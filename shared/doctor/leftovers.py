@@ -1,14 +1,15 @@
 """Checks of what former versions of services have left behind: topics and local stores that nobody reads any more.
 
-The version before the present one stays, to go back to. Positions stay, too, and take no room: by those of its
-successor a former release knows that it must not run. Events and commands are not of any version.
+Only what a service that has gone on to the present version, by its positions, can't run any more: the checkout may be
+ahead of what runs. The version before the present one stays, to go back to. Positions stay, too, and take no room: by
+those of its successor a former release knows that it must not run. Events and commands are not of any version.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from shared.doctor.finding import Finding, Severity, dev
@@ -18,7 +19,7 @@ from shared.topology.topics import Topology
 
 def check_topics(seen: Snapshot) -> Iterator[Finding]:
     present = {topic for topic, _ in seen.placement.copies} - seen.declared.keys()
-    for former in _former(seen):
+    for former in _unused(seen):
         names = {former.parking.name, *(former.changelog(table).name for table in former.all_tables())}
         if left := sorted(names & present):
             pattern = "|".join(map(re.escape, left))
@@ -33,7 +34,7 @@ def check_topics(seen: Snapshot) -> Iterator[Finding]:
 
 
 def check_stores(seen: Snapshot) -> Iterator[Finding]:
-    for former in _former(seen):
+    for former in _unused(seen):
         # a group's name may begin with another's: accounts-v2-1 is no store of the instance v2-1 of accounts
         others = [f"{name}-" for name in _groups(seen) if name.startswith(f"{former.group}-")]
         for store in seen.stores:
@@ -48,11 +49,17 @@ def check_stores(seen: Snapshot) -> Iterator[Finding]:
                 )
 
 
-def _former(seen: Snapshot) -> Iterator[Topology]:
+def former_versions(topologies: Iterable[Topology]) -> Iterator[Topology]:
     """Each version that is older than the one that a service can go back to."""
-    for topology in seen.topologies:
+    for topology in topologies:
         for version in range(1, topology.version - 1):
             yield replace(topology, version=version)
+
+
+def _unused(seen: Snapshot) -> Iterator[Topology]:
+    for former in former_versions(seen.topologies):
+        if seen.positions.get(_present(former, seen).group) and not seen.members[former.group]:
+            yield former
 
 
 def _present(former: Topology, seen: Snapshot) -> Topology:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from shared.doctor.leftovers import former_versions
 from shared.doctor.snapshot import Snapshot, Told
 from shared.kafka.brokers import Bounds, Brokers
-from shared.kafka.stamps import Place, stamps
+from shared.kafka.stamps import stamps
 from shared.operations.provision import TopicSpec, declared_topics, found_topics, placed
 from shared.operations.tools import ToolFailed, tool_table
 from shared.runtime.jars import JarsUnavailable
@@ -21,7 +22,8 @@ from shared.topology.topics import Topology
 _MANY = 500  # unread records of which it is worth a second to see whether there are more and more
 _PACE_S = 1.0
 _ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
-_OF_BROKERS = ("__consumer_offsets", "__transaction_state")
+_COORDINATED = "__transaction_state"
+_OF_BROKERS = ("__consumer_offsets", _COORDINATED)
 
 
 def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, Told]) -> Snapshot:
@@ -31,6 +33,7 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
     found = found_topics([*declared, *_OF_BROKERS], settings.bootstrap)
     brokers = Brokers(settings.bootstrap)
     groups = [each.group for each in topologies]
+    former = [each.group for each in former_versions(topologies)]
     led = [tp for tp, each in placement.copies.items() if tp[0] in declared and placement.brokers & {*each.in_sync}]
     positions, bounds = _progress(brokers, groups, led)
     seen = Snapshot(
@@ -41,19 +44,26 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
         declared | {name: _safe(found[name], settings) for name in _OF_BROKERS if name in found},
         found,
         bounds,
-        {group: brokers.members(group) for group in groups},
+        {group: brokers.members(group) for group in [*groups, *former]},
         positions,
         told=told,
         stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
     )
     places = {*seen.open_from(), *(each.place for each in seen.unread()), *seen.oldest_letters()}
     seen = replace(seen, stamped=stamps(settings.bootstrap, places), now=time.time())
-    seen = replace(seen, holder=_holder(seen.longest_open(), settings.bootstrap))
-    if any(each.records >= _MANY for each in seen.unread()):
+    if seen.long_open() or any(each.records >= _MANY for each in seen.unread()):
         time.sleep(_PACE_S)
-        positions, bounds = _progress(brokers, groups, list(bounds))
-        seen = replace(seen, later=list(replace(seen, positions=positions, bounds=bounds).unread()))
-    return seen
+        seen = _looked_again(seen, *_progress(brokers, groups, list(bounds)))
+    return replace(seen, holder=_holder(seen))
+
+
+def _looked_again(
+    seen: Snapshot, positions: dict[str, dict[Partition, int]], bounds: dict[Partition, Bounds]
+) -> Snapshot:
+    """Without transactions that have ended: a worker's does in milliseconds, however old it looks by a wrong clock."""
+    later = list(replace(seen, positions=positions, bounds=bounds).unread())
+    stable = {tp: each._replace(stable=min(bounds[tp].stable, each.end)) for tp, each in seen.bounds.items()}
+    return replace(seen, bounds=stable, later=later)
 
 
 def _progress(
@@ -64,11 +74,13 @@ def _progress(
     return positions, brokers.bounds(partitions)
 
 
-def _holder(place: Place | None, bootstrap: str) -> str | None:
-    """Whose transaction it is; empty if it is in the log, but no coordinator knows it; None if nobody can say."""
-    if place is None:
+def _holder(seen: Snapshot) -> str | None:
+    """Whose transaction is open longest; empty if it is in the log and no coordinator knows it; None if nobody can say:
+    brokers that are away may coordinate it.
+    """
+    if (place := seen.longest_open()) is None or not seen.in_sync(_COORDINATED):
         return None
-    topic, partition, offset = place
+    (topic, partition, offset), bootstrap = place, seen.settings.bootstrap
     where = ["--topic", topic, "--partition", str(partition)]
     try:
         with ThreadPoolExecutor() as pool:  # a second each

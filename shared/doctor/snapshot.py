@@ -45,10 +45,11 @@ class Told(NamedTuple):
 class Snapshot:
     """settings: this process's, so that its durability is the declared one. declared, found: topics by name.
 
-    bounds: of the declared topics. members, positions: by group. stamped: when the brokers stamped the record at a
-    place, where that matters, and `now`, in seconds since the epoch. told: by service, as far as workers are known.
-    stores: the folders of local stores on this machine. holder: the transactional id that `longest_open` belongs to;
-    empty if no coordinator knows it, None if nobody can say. later: what was unread a second later, if much was before.
+    bounds: of the declared topics' partitions, as far as they have leaders. members, positions: by group, members also
+    of former versions' groups. stamped: when the brokers stamped the record at a place, where that matters, and `now`,
+    in seconds since the epoch. told: by service, as far as workers are known. stores: the folders of local stores on
+    this machine. holder: the transactional id that `longest_open` belongs to; empty if no coordinator knows it, None if
+    nobody can say. later: what was unread a second later, if anybody looked again.
     """
 
     settings: Settings
@@ -77,10 +78,19 @@ class Snapshot:
             if bounds.stable < bounds.end:
                 yield topic, partition, bounds.stable
 
-    def longest_open(self) -> Place | None:
-        """Where the transaction begins that has been open for longest, if that is for OPEN_S."""
+    def long_open(self) -> dict[Place, float]:
+        """For how many seconds each transaction has been open, of those that have for OPEN_S, by where it begins."""
         ages_s = {place: self.age_s(place) or 0.0 for place in self.open_from()}
-        return max((each for each in ages_s if ages_s[each] >= OPEN_S), key=ages_s.__getitem__, default=None)
+        return {place: age_s for place, age_s in ages_s.items() if age_s >= OPEN_S}
+
+    def longest_open(self) -> Place | None:
+        ages_s = self.long_open()
+        return max(ages_s, key=ages_s.__getitem__, default=None)
+
+    def in_sync(self, topic: str) -> int:
+        """How many live copies in sync the worst partition of the topic has."""
+        placed = [each for (name, _), each in self.placement.copies.items() if name == topic]
+        return min((len(self.placement.brokers & {*each.in_sync}) for each in placed), default=0)
 
     def unread(self) -> Iterator[Unread]:
         for group, positions in self.positions.items():

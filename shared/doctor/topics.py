@@ -15,6 +15,7 @@ from shared.operations.provision import Difference, differences, setting_command
 from shared.topology.topics import KEPT_FOR_EVER
 
 HELD_S = 30.0  # twice the time after which brokers abort a worker's transaction
+_HANGING_S = 900.0  # brokers take no transaction's time-out that is longer (transaction.max.timeout.ms)
 _DUE = 0.5  # of a topic's retention: a record that has gone unread for so long is in danger
 _LONGER = 4  # times the retention, while records are in danger
 
@@ -42,8 +43,24 @@ def check_settings(seen: Snapshot) -> Iterator[Finding]:
             f"{each.topic} is not as declared",
             f"{each.setting} is {each.found}, declared as {each.declared}",
             why,
-            f"{dev('kafka')} {setting_command(each.topic, each.setting, each.declared)}",
+            _durable(each, seen) or f"{dev('kafka')} {setting_command(each.topic, each.setting, each.declared)}",
         )
+
+
+def _durable(difference: Difference, seen: Snapshot) -> str:
+    """What comes before the declared min.insync.replicas, or instead of it, so that writes go on and stay safe.
+
+    A topic that is safer than declared is so as production declares it, and this shell lacks its settings.
+    """
+    if difference.setting != "min.insync.replicas":
+        return ""
+    topic, found, declared = difference.topic, int(difference.found), int(difference.declared)
+    copies = seen.found[topic].replication
+    if found < declared and (copies < seen.declared[topic].replication or seen.in_sync(topic) < declared):
+        return "first give it its copies, then ask again: without them, the declared setting stops writes"
+    if declared < found < copies or declared == 1 < copies:
+        return f"export ONEFOLD_REPLICATION={copies} ONEFOLD_MIN_ISR={found}"
+    return ""
 
 
 def harm_of(difference: Difference) -> tuple[Severity, str]:
@@ -77,13 +94,14 @@ def harm_of(difference: Difference) -> tuple[Severity, str]:
 
 def check_partitions(seen: Snapshot) -> Iterator[Finding]:
     for each in _differences(seen, "partitions"):
-        empty = all(start == end for (topic, _), (start, _, end) in seen.bounds.items() if topic == each.topic)
+        known = [bounds for (topic, _), bounds in seen.bounds.items() if topic == each.topic]
+        empty = len(known) == int(each.found) and all(start == end for start, _, end in known)
         again = f"{dev('kafka', 'topics', '--delete', '--topic', each.topic)} && {dev('provision')}"
         yield Finding(
             Severity.URGENT,
             "topic.partitions",
             f"{each.topic} has another number of partitions than declared",
-            f"it has {each.found}, declared as {each.declared}; {'it is empty' if empty else 'it has records'}",
+            f"it has {each.found}, declared as {each.declared}; {'it is empty' if empty else 'it may have records'}",
             "keys are in other partitions than workers look for, so workers refuse to start, and running ones stop",
             again if empty else each.fix,
         )
@@ -137,17 +155,19 @@ def check_transactions(seen: Snapshot) -> Iterator[Finding]:
             "transaction.open",
             f"a transaction in {topic}/{partition} stays open",
             f"it began at offset {offset}, {age_s:,.0f} s ago{whose}",
-            f"no reader of committed records gets past it; {len(list(seen.open_from()))} partitions are held back",
-            _ended(place, seen.holder),
+            f"no reader of committed records gets past it; {len(seen.long_open())} partitions are held back",
+            _ended(place, age_s, seen.holder),
         )
 
 
-def _ended(place: Place, holder: str | None) -> str:
+def _ended(place: Place, age_s: float, holder: str | None) -> str:
     """Through its coordinator, as long as that knows of it: an abort in one partition alone would tear it apart."""
     if holder is None:
         return "ask again where Java runs: only Kafka's own tool knows whose it is"
     if holder:
         return dev("kafka", "transactions", "forceTerminateTransaction", "--transactionalId", holder)
+    if age_s < _HANGING_S:
+        return f"ask again in {_HANGING_S - age_s:,.0f} s: until then a coordinator that is away may still end it"
     topic, partition, offset = (str(each) for each in place)
     return dev(
         *("kafka", "transactions", "abort", "--topic", topic, "--partition", partition, "--start-offset", offset)

@@ -13,6 +13,12 @@ from shared.runtime.clock import TOLD_S
 from shared.topology.topics import CHAPTERS, Topology
 
 _FIX = "; fix: "
+_HOPELESS = frozenset({"message.bad", "command.overtaken"})  # the record itself is wrong, or too old
+_MEND = "mend the code that its reason names, start the workers again"
+_BEFORE_RETRY = {  # never the reason itself: a caller may have had a hand in it
+    "message.unknown": "start the release that knows it, stop the older workers",
+    **dict.fromkeys(("row.unreadable", "record.too_large"), "do what its reason says after `fix:`"),
+}
 _OLD_S = 86_400.0
 _TOO_FAR_S = 30.0  # workers then refuse each other's requests, unless a broker has told them the time
 _MANY = 1_000  # records that wait: less is done in a moment
@@ -72,7 +78,7 @@ def check_answers(seen: Snapshot) -> Iterator[Finding]:
 
 def check_troubles(seen: Snapshot) -> Iterator[Finding]:
     """What workers say that they can't go on with, but open transactions, of which `check_transactions` knows."""
-    held_back = {(topic, partition) for topic, partition, _ in seen.open_from()}
+    held_back = {(topic, partition) for topic, partition, _ in seen.long_open()}
     for service, told in seen.told.items():
         for member in told.cluster.members:
             for trouble in member.troubles or ():
@@ -152,7 +158,7 @@ def check_letters(seen: Snapshot) -> Iterator[Finding]:
             f"for up to {age_s:,.0f} s, with {behind:,} records behind them; the oldest is {oldest.id}: {oldest.code}, "
             f"{oldest.reason}",
             "their records have had no effect, and each later record of the key waits unless it is a command",
-            _cure_of(service, told),
+            _cure_of(service, told, oldest),
         )
 
 
@@ -176,19 +182,21 @@ def check_rows(seen: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _cure_of(service: str, told: Told) -> str:
+def _cure_of(service: str, told: Told, oldest: DeadLetter) -> str:
     at = ["--url", told.url]
-    given_up = [each for each in told.letters if _is_hopeless(each)]
-    if len(given_up) < len(told.letters):
-        return dev("dead-letters", "retry", service, *at)
-    first = given_up[0]
+    retry = dev("dead-letters", "retry", service, *at)
+    if any(each.attempts <= 1 for each in told.letters):
+        return retry
+    first = next(filter(_is_hopeless, told.letters), None)
+    if first is None:
+        return f"{_BEFORE_RETRY.get(oldest.code, _MEND)}, then {retry}"
     reason = ["--reason", f"failed again: {first.code}"]
     return dev("dead-letters", "discard", service, first.id, "--offset", str(first.offset), *reason, *at)
 
 
 def _is_hopeless(letter: DeadLetter) -> bool:
-    """Whether it has failed again. An event can't be left out of a history, so that is tried for ever."""
-    return letter.attempts > 1 and letter.processor != CHAPTERS
+    """Whether no release will handle it, once it has failed again. An event can't be left out of a history."""
+    return letter.code in _HOPELESS and letter.processor != CHAPTERS
 
 
 def _by_topology(seen: Snapshot) -> Iterator[tuple[Topology, Told]]:

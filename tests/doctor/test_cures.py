@@ -99,6 +99,8 @@ def test_what_former_versions_leave_is_removed_and_nothing_else(stack: Stack) ->
     folder = stack.settings.store_dir(former.group)
     folder.mkdir(parents=True)
     patient = Patient(stack.settings, [present])
+    assert patient.findings("topic.left") == []  # nobody has gone on to the present version
+    Brokers(stack.bootstrap).commit(present.group, {present.parking.name: {0: 0}})
     for code in ("topic.left", "store.left"):
         patient.treat(patient.await_finding(code))
         patient.await_health(code)

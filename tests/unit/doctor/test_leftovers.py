@@ -11,7 +11,7 @@ from shared.doctor.examine import examine
 from shared.doctor.snapshot import Snapshot
 from shared.operations.provision import Copies, Placement, declared_topics
 from shared.topology.topics import Topology
-from tests.accounts.topology import TOPOLOGY
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, SEEN, SETTINGS
 
 
@@ -27,7 +27,8 @@ def at_version(version: int, *stores: str, topics: tuple[str, ...] = ()) -> Snap
         placement=Placement(frozenset(BROKERS), {(name, 0): Copies(BROKERS, BROKERS) for name in names}),
         declared=declared,
         found=declared,
-        positions={},
+        members={each.group: ["1 on a"] if each == present else [] for each in versions},
+        positions={present.group: {(COMMANDS.name, 0): 10}},
         stores=[Path("/data", name) for name in stores],
     )
 
@@ -46,3 +47,11 @@ def test_older_versions_leave_changelogs_and_stores() -> None:
     assert all(re.fullmatch(pattern, name) for name in topics.evidence.split(", "))
     assert not re.fullmatch(pattern, "accounts-parking-v1")
     assert store.cure == "rm -r /data/accounts-1"
+
+
+def test_what_runs_is_not_left_over_however_far_ahead_the_checkout_is() -> None:
+    seen = at_version(3, "accounts-1")
+    assert {each.code for each in examine(seen)} == {"topic.left", "store.left"}
+    ahead = replace(seen, positions={TOPOLOGY.group: {(COMMANDS.name, 0): 10}})
+    assert examine(ahead) == []
+    assert examine(replace(seen, members={**seen.members, TOPOLOGY.group: ["1 on a"]})) == []

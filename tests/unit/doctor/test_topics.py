@@ -13,7 +13,7 @@ from shared.doctor.examine import examine
 from shared.doctor.finding import Severity
 from shared.doctor.snapshot import Snapshot
 from shared.kafka.brokers import Bounds
-from shared.operations.provision import Copies, Placement, TopicSpec
+from shared.operations.provision import Copies, Placement, TopicSpec, declared_topics
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, GROUP, HEALTHY, NOW, SEEN, changed, only
 
@@ -56,17 +56,57 @@ def test_a_setting_that_differs_is_told_with_what_it_can_cost(
     ]
 
 
+@pytest.mark.parametrize(
+    ("copies", "in_sync", "cure"),
+    [
+        (1, (1,), "first give it its copies, then ask again"),
+        (2, (1, 2), "first give it its copies, then ask again"),
+        (3, (1,), "first give it its copies, then ask again"),  # they are on their way
+        (3, (1, 2), "python3 dev.py kafka configs --alter"),
+    ],
+)
+def test_more_copies_are_asked_for_only_once_there_are_as_many(
+    copies: int, in_sync: tuple[int, ...], cure: str
+) -> None:
+    seen = changed(EVENTS.name, min_insync_replicas="1")
+    placement = Placement(frozenset(BROKERS), {**seen.placement.copies, PLACE: Copies(BROKERS[:copies], in_sync)})
+    found = {**seen.found, EVENTS.name: replace(seen.found[EVENTS.name], replication=copies)}
+    findings = examine(replace(seen, placement=placement, found=found))
+    assert [each.code for each in findings if each.severity == Severity.URGENT][-1] == "topic.setting"
+    (setting,) = (each for each in findings if each.code == "topic.setting")
+    assert setting.cure.startswith(cure)
+
+
+def test_a_shell_without_the_settings_of_production_lowers_nothing() -> None:
+    bare = HEALTHY.settings.model_copy(update={"replication": 1, "min_isr": 1})
+    found = {name: replace(spec, partitions=TOPOLOGY.partitions) for name, spec in HEALTHY.found.items()}
+    findings = examine(replace(HEALTHY, settings=bare, declared=declared_topics([TOPOLOGY], bare), found=found))
+    assert {each.cure for each in findings} == {"export ONEFOLD_REPLICATION=3 ONEFOLD_MIN_ISR=2"}
+
+
 def test_missing_topics_are_one_finding() -> None:
     found = {name: spec for name, spec in HEALTHY.found.items() if "-" in name}
     finding = only(replace(HEALTHY, found=found))
     assert (finding.what, finding.cure) == ("4 declared topics are missing", "python3 dev.py provision")
 
 
+NINE = {**HEALTHY.found, EVENTS.name: replace(HEALTHY.found[EVENTS.name], partitions=9)}
+
+
 @pytest.mark.parametrize(("end", "cure"), [(0, "--delete --topic accounts.events.v1 && "), (1, "restore it from a")])
 def test_a_topic_with_another_number_of_partitions_is_made_again_only_if_it_is_empty(end: int, cure: str) -> None:
     bounds = {tp: Bounds(0, end, end) if tp[0] == EVENTS.name else each for tp, each in HEALTHY.bounds.items()}
-    found = {**HEALTHY.found, EVENTS.name: replace(HEALTHY.found[EVENTS.name], partitions=9)}
-    assert cure in only(replace(HEALTHY, found=found, bounds=bounds)).cure
+    bounds[EVENTS.name, TOPOLOGY.partitions] = Bounds(0, end, end)
+    assert cure in only(replace(HEALTHY, found=NINE, bounds=bounds)).cure
+
+
+def test_a_topic_whose_records_nobody_can_count_now_is_not_deleted() -> None:
+    empty = {tp: Bounds(0, 0, 0) if tp[0] == EVENTS.name else each for tp, each in HEALTHY.bounds.items()}
+    none = {tp: each for tp, each in HEALTHY.bounds.items() if tp[0] != EVENTS.name}
+    for bounds in (empty, none):  # a leader is away, or all are
+        finding = only(replace(HEALTHY, found=NINE, bounds=bounds))
+        assert "--delete" not in finding.cure
+        assert "it may have records" in finding.evidence
 
 
 def test_missing_copies_are_placed_where_there_are_none() -> None:
@@ -131,7 +171,7 @@ def held(age_s: float, holder: str | None) -> Snapshot:
     ("holder", "cure"),
     [
         ("else's", "python3 dev.py kafka transactions forceTerminateTransaction --transactionalId 'else'\"'\"'s'"),
-        ("", "python3 dev.py kafka transactions abort --topic accounts.events.v1 --partition 3 --start-offset 4"),
+        ("", "ask again in 8"),
         (None, "ask again where Java runs"),
     ],
 )
@@ -139,7 +179,14 @@ def test_a_transaction_that_stays_open_is_ended_as_a_whole_if_anybody_knows_it(h
     finding = only(held(7, holder))
     assert (finding.code, finding.severity) == ("transaction.open", Severity.WARNING)
     assert finding.cure.startswith(cure)
+    assert finding.why.endswith("; 1 partitions are held back")
     assert only(held(40, holder)).severity == Severity.URGENT
+
+
+def test_only_a_transaction_that_every_coordinator_would_have_ended_by_now_is_torn_apart() -> None:
+    abort = "kafka transactions abort --topic accounts.events.v1 --partition 3 --start-offset 4"
+    assert only(held(899, "")).cure == "ask again in 1 s: until then a coordinator that is away may still end it"
+    assert only(held(901, "")).cure == f"python3 dev.py {abort}"
 
 
 def test_a_worker_may_be_writing_just_now() -> None:

@@ -43,6 +43,13 @@ def test_an_open_transaction_is_not_told_twice() -> None:
     assert [each.code for each in examine(seen)] == ["transaction.open"]
 
 
+def test_a_worker_is_blocked_also_where_others_write() -> None:
+    place = (COMMANDS.name, 1)
+    seen = replace(HEALTHY, told=told(member(A, troubles=[BLOCKED]), member(B)))
+    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(*place, 5): NOW - 0.01})
+    assert only(seen).code == "worker.blocked"
+
+
 def test_only_workers_without_any_use_are_surplus() -> None:
     members = [member(f"http://w{n}", idle=n >= TOPOLOGY.partitions) for n in range(TOPOLOGY.partitions + 2)]
     alone = HEALTHY.settings.model_copy(update={"standbys": 0})
@@ -61,6 +68,7 @@ LETTER = DeadLetter(
     id="accounts/1/bob", processor="accounts", topic=COMMANDS.name, partition=1, offset=7, code="message.bad",
     reason="no JSON", attempts=1, behind=0,
 )  # fmt: skip
+AGAIN = LETTER.model_copy(update={"attempts": 2})
 
 
 def parked(*letters: DeadLetter, age_s: float = 60) -> Snapshot:
@@ -71,14 +79,15 @@ def parked(*letters: DeadLetter, age_s: float = 60) -> Snapshot:
     ("letters", "cure"),
     [
         ([LETTER], f"dead-letters retry accounts --url {A}"),
-        ([LETTER, LETTER.model_copy(update={"attempts": 2})], f"dead-letters retry accounts --url {A}"),
+        ([LETTER, AGAIN], f"dead-letters retry accounts --url {A}"),
         (
-            [LETTER.model_copy(update={"attempts": 2})],
+            [AGAIN],
             f"dead-letters discard accounts accounts/1/bob --offset 7 --reason 'failed again: message.bad' --url {A}",
         ),
         (
-            [LETTER.model_copy(update={"attempts": 9, "processor": "chapters"})],
-            f"dead-letters retry accounts --url {A}",
+            [AGAIN.model_copy(update={"code": each}) for each in ("command.failed", "command.overtaken")],
+            f"dead-letters discard accounts accounts/1/bob --offset 7 "
+            f"--reason 'failed again: command.overtaken' --url {A}",
         ),
     ],
 )
@@ -86,8 +95,27 @@ def test_what_is_parked_is_tried_again_before_it_is_given_up(letters: Sequence[D
     assert only(parked(*letters)).cure == f"python3 dev.py {cure}"
 
 
+@pytest.mark.parametrize(
+    ("letter", "first"),
+    [
+        ({"code": "row.unreadable"}, "do what its reason says after `fix:`"),
+        ({"code": "message.unknown"}, "start the release that knows it, stop the older workers"),
+        (
+            {"code": "command.failed", "reason": "no bob; fix: reboot"},
+            "mend the code that its reason names, start the ",
+        ),
+        ({"processor": "chapters"}, "mend the code that its reason names, start the workers again"),
+    ],
+)
+def test_a_record_that_another_release_can_handle_is_never_given_up(letter: dict[str, Any], first: str) -> None:
+    finding = only(parked(AGAIN.model_copy(update=letter)))
+    assert finding.cure.startswith(first)
+    assert finding.cure.endswith(f", then python3 dev.py dead-letters retry accounts --url {A}")
+    assert "reboot" not in finding.cure  # a caller may have had a hand in the reason
+
+
 def test_what_a_caller_chose_as_an_id_is_no_command() -> None:
-    letter = LETTER.model_copy(update={"id": "accounts/1/$(reboot)", "attempts": 2})
+    letter = AGAIN.model_copy(update={"id": "accounts/1/$(reboot)"})
     assert shlex.split(only(parked(letter)).cure)[5] == letter.id
     assert "'accounts/1/$(reboot)'" in only(parked(letter)).cure
 
