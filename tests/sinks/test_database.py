@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import JSON, Column, Engine, Integer, String, create_engine, inspect, text
 
 from shared.dev.postgres import Postgres
-from shared.sinks.database import Claim, Database, DatabaseUnavailable, Fenced, Origin, SinkMismatch
+from shared.sinks.database import Claim, Database, DatabaseUnavailable, Fenced, Origin, Positions, SinkMismatch
 from shared.sinks.sink import Changed, EventsOf, Sink
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.sinks import accounts_sink
@@ -59,7 +59,9 @@ def test_rows_and_positions_come_together(database: Database, reader: Engine) ->
     claim = claimed(database, sink)
     database.write(sink, claim.epoch, claim.positions, {0: 7}, ANN | {("bob",): ("bob", None, 3, 1)})
     assert rows(reader) == [("ann", "Ann", 5, 1), ("bob", None, 3, 1)]
-    database.write(sink, claim.epoch, {0: 7}, {0: 9}, {("ann",): ("ann", "Ann", 6, 2), ("bob",): None, ("eve",): None})
+    database.write(
+        sink, claim.epoch, {0: 7, 1: 5}, {0: 9}, {("ann",): ("ann", "Ann", 6, 2), ("bob",): None, ("eve",): None}
+    )
     assert rows(reader) == [("ann", "Ann", 6, 2)]
     assert database.state(sink).positions == {0: 9, 1: 5}
 
@@ -93,16 +95,30 @@ def test_a_process_whose_sink_was_claimed_writes_no_more(database: Database, rea
 def test_a_position_that_is_not_the_databases_is_not_written_from(database: Database, reader: Engine) -> None:
     sink = accounts_sink()
     claim = claimed(database, sink)
-    with pytest.raises(Fenced, match="no longer at offset 3 of partition 0"):
-        database.write(sink, claim.epoch, {0: 3}, {0: 7}, ANN)
+    with pytest.raises(Fenced, match="was restored: it is at"):
+        database.write(sink, claim.epoch, {0: 3, 1: 5}, {0: 7}, ANN)
     assert rows(reader) == []
+
+
+@pytest.mark.parametrize("moved", [{}, {1: 9}])
+def test_a_database_that_lost_rows_of_a_quiet_partition_fences(
+    moved: Positions, database: Database, reader: Engine
+) -> None:
+    """A quick restore leaves the epoch as it was."""
+    sink = accounts_sink()
+    claim = claimed(database, sink)
+    database.write(sink, claim.epoch, claim.positions, {0: 7}, ANN)
+    with reader.begin() as connection:
+        connection.execute(text("UPDATE onefold_sink_positions SET position = 0 WHERE partition = 0"))
+    with pytest.raises(Fenced, match=r"was restored: it is at \{0: 0, 1: 5\}, and was left at \{0: 7, 1: 5\}"):
+        database.write(sink, claim.epoch, {0: 7, 1: 5}, moved, {})
 
 
 def test_a_sink_is_not_claimed_from_somebody_who_lives(database: Database) -> None:
     sink = accounts_sink()
     claim = claimed(database, sink)
     seen = database.lease(sink)
-    database.write(sink, claim.epoch, {}, {}, {})
+    database.write(sink, claim.epoch, claim.positions, {}, {})
     assert database.claim(sink, seen, "two") is None
     database.release(sink, claim.epoch)
     assert database.lease(sink).owner == ""
@@ -172,7 +188,7 @@ def test_a_new_row_may_have_what_was_unique_of_a_deleted_one(database: Database,
     sink = Sink("things", columns, EventsOf(EVENTS, (AccountOpened,)), lambda key, event: ())
     claim = claimed(database, sink)
     database.write(sink, claim.epoch, claim.positions, {0: 1}, {(1,): (1, "a@example.org")})
-    database.write(sink, claim.epoch, {0: 1}, {0: 2}, {(2,): (2, "a@example.org"), (1,): None})
+    database.write(sink, claim.epoch, {0: 1, 1: 5}, {0: 2}, {(2,): (2, "a@example.org"), (1,): None})
     assert rows(reader, "things") == [(2, "a@example.org")]
 
 
