@@ -37,11 +37,14 @@ GONE_FIX = "raise `version` of the sink, whose new table is filled from what the
 
 @dataclass
 class _Batch:
-    """What is read and not written. reached: where the next one begins. bad: why it must end there."""
+    """What is read and not written. reached: where the next one begins. bad: why it must end there, and which positions
+    are beyond that.
+    """
 
     reached: dict[int, int]
     changed: Changed = field(default_factory=dict)
     bad: BadRow | None = None
+    beyond: dict[int, int] = field(default_factory=dict)
 
 
 class Filling:
@@ -60,7 +63,8 @@ class Filling:
         self._lease_s = lease_s
         self._part: Callable[[Any], Any] = attrgetter(sink.source.PART)
         self._pause_s = PAUSE_S
-        self._told = ""  # why it waits, as far as the log says
+        self._told: set[str] = set()  # why it waits, as far as the log says
+        self._beyond: dict[int, int] = {}  # positions from which on that is over
         # its own: a database that hangs delays no other sink
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=sink.table.name)
 
@@ -72,16 +76,17 @@ class Filling:
             except Fenced as fenced:
                 log.warning("a sink is left to another process", sink=self._sink.table.name, reason=str(fenced))
             except (OnefoldError, OffsetGone, ReadRefused) as error:
-                if (reason := str(error)) != self._told:  # once, not every few seconds for hours
+                if (reason := str(error)) not in self._told:  # once, not every few seconds for hours
                     log.error("a sink waits", sink=self._sink.table.name, reason=reason, exc_info=type(error) is BadRow)
-                self._told = reason
+                self._told.add(reason)
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     async def _fill(self, sealer: Sealer | None) -> None:
         await self._ask(self._prepare)
         claim = await self._claimed()
-        log.info("a sink is filled", sink=self._sink.table.name, epoch=claim.epoch, positions=dict(claim.positions))
+        if not self._told:
+            log.info("a sink is filled", sink=self._sink.table.name, epoch=claim.epoch, positions=dict(claim.positions))
         reader = Reader(self._bootstrap, self._topology.group)
         try:
             await self._copy(reader, claim, sealer)
@@ -115,8 +120,9 @@ class Filling:
         """Reads and decodes a batch while the one before is written."""
         reader.assign({(self._topic, partition): position for partition, position in claim.positions.items()})
         batch = _Batch(dict(claim.positions))
-        written, writing = claim.positions, self._written(claim, claim.positions, _Batch(dict(claim.positions)))
-        told_at = elapsed_s()
+        written, told_at = claim.positions, elapsed_s()
+        writing: asyncio.Future[None] = asyncio.Future()
+        writing.set_result(None)
         try:
             while True:
                 if len(batch.changed) < BATCH_ROWS:
@@ -124,21 +130,28 @@ class Filling:
                     if batch.bad is None and not writing.done():
                         continue
                 await writing
-                self._pause_s, self._told = PAUSE_S, ""
                 if batch.reached != written or elapsed_s() - told_at > self._lease_s / 3:
-                    writing = self._written(claim, written, batch)
+                    writing = asyncio.create_task(self._write(claim, written, batch))
                     written, told_at = batch.reached, elapsed_s()
                     if batch.bad is not None:
                         await writing
                 if batch.bad is not None:
+                    self._beyond |= batch.beyond
                     raise batch.bad
                 batch = _Batch(dict(batch.reached))
         finally:
             await asyncio.gather(writing, return_exceptions=True)
 
-    def _written(self, claim: Claim, before: Positions, batch: _Batch) -> asyncio.Future[None]:
+    async def _write(self, claim: Claim, before: Positions, batch: _Batch) -> None:
         moved = {partition: position for partition, position in batch.reached.items() if position != before[partition]}
-        return self._ask(self._database.write, self._sink, claim.epoch, before, moved, batch.changed)
+        await self._ask(self._database.write, self._sink, claim.epoch, before, moved, batch.changed)
+        if all(batch.reached[partition] >= position for partition, position in self._beyond.items()):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._told:
+            log.info("a sink goes on", sink=self._sink.table.name)
+        self._pause_s, self._told, self._beyond = PAUSE_S, set(), {}
 
     async def _read(self, reader: Reader, batch: _Batch, sealer: Sealer | None) -> None:
         """Adds what has come, up to a record that is bad. Raises NotReady while personal text can't be opened."""
@@ -158,7 +171,7 @@ class Filling:
                 decoded.append(self._sink.source.decode(record.value))
             except (ValueError, BadMessage) as error:
                 reason = error.reason if isinstance(error, BadMessage) else type(error).__name__
-                batch.bad = self._bad(record, f"it can't be read: {reason}", error)
+                self._stand(batch, record, f"it can't be read: {reason}", error)
                 break
         if sealer is not None:
             decoded = await self._opened(sealer, decoded)
@@ -168,15 +181,15 @@ class Filling:
                 if passes(each):
                     change(batch.changed, (record.key or b"").decode(), each)
             except Exception as error:  # a bug in a service's function stops its sink alone
-                batch.bad = self._bad(record, f"{type(error).__name__} in rows", error)
+                self._stand(batch, record, f"{type(error).__name__} in rows", error)
                 return record.offset
         return records[-1].offset + 1 if len(decoded) == len(records) else records[len(decoded)].offset
 
-    def _bad(self, record: ReadRecord, reason: str, cause: Exception) -> BadRow:
+    def _stand(self, batch: _Batch, record: ReadRecord, reason: str, cause: Exception) -> None:
         place = f"{record.topic}/{record.partition}@{record.offset}"
-        bad = BadRow(f"{place}: {reason}; fix: correct the sink {self._sink.name}, and start it again")
-        bad.__cause__ = cause
-        return bad
+        batch.bad = BadRow(f"{place}: {reason}; fix: correct the sink {self._sink.name}, and start it again")
+        batch.bad.__cause__ = cause
+        batch.beyond[record.partition] = record.offset + 1
 
     async def _opened(self, sealer: Sealer, decoded: Sequence[Any]) -> list[Any]:
         places = [place for place, each in enumerate(decoded) if each is not None]

@@ -1,0 +1,152 @@
+"""A sink whose database or records are not as they should be, with a log in memory: what it writes, says, and waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.kafka.reader import ReadRecord
+from shared.runtime.positions import Partition
+from shared.sinks import filling
+from shared.sinks.database import Database
+from shared.sinks.filling import Filling
+from shared.sinks.sink import Sink
+from tests.accounts.domain.events import AccountCharged
+from tests.accounts.sinks import charges_sink
+from tests.accounts.topology import EVENTS, TOPOLOGY
+from tests.sinks.outside import event_of, found
+from tests.waiting import Deadline
+
+LEASE_S = 0.3
+SLEEP = asyncio.sleep
+
+
+class Memory:
+    """Both what filling asks of the brokers, and the log that it reads. gone: the topic was deleted.
+
+    meanwhile: what others do while the sink waits, with the number of its tries.
+    """
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[int], None] = lambda tries: self.charge(f"other-{tries}", 1, partition=1)
+        self.records: dict[int, list[tuple[str, bytes | None]]] = {0: [], 1: []}
+        self.gone = False
+        self._positions: dict[Partition, int] = {}
+
+    def charge(self, account: str, cents: int, partition: int = 0) -> None:
+        records = self.records[partition]
+        records.append((account, event_of(AccountCharged(amount_cents=cents), account, len(records) + 1)))
+
+    def starts(self, topic: str) -> dict[int, int]:
+        return dict.fromkeys(self.records, 0)
+
+    def topic_ids(self, topics: Collection[str]) -> set[str]:
+        return set() if self.gone else {"an-id"}
+
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        self._positions = dict(positions)
+
+    def position(self, tp: Partition) -> int:
+        return self._positions[tp]
+
+    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Partition, list[ReadRecord]]:
+        await SLEEP(0)
+        for topic, partition in sorted(self._positions, reverse=True):
+            position = self._positions[topic, partition]
+            if values := self.records[partition][position : position + max_records]:
+                self._positions[topic, partition] = position + len(values)
+                records = [
+                    ReadRecord(topic, partition, position + number, key.encode(), value, 0)
+                    for number, (key, value) in enumerate(values)
+                ]
+                return {(topic, partition): records}
+        await SLEEP(timeout_ms / 1000)
+        return {}
+
+    async def stop(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    memory = Memory()
+    monkeypatch.setattr(filling, "Brokers", lambda bootstrap: memory)
+    monkeypatch.setattr(filling, "Reader", lambda bootstrap, group: memory)
+    return memory
+
+
+@pytest.fixture
+def paused(monkeypatch: pytest.MonkeyPatch, memory: Memory) -> list[float]:
+    """How many seconds the sink was to wait after each try. It does not."""
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+        memory.meanwhile(len(paused))
+        await SLEEP(0.01)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    return paused
+
+
+def filled(url: str, good: Callable[[], object], *sinks: Sink) -> list[MutableMapping[str, Any]]:
+    """What the log says of them until it is good."""
+
+    async def run() -> None:
+        with closing(Database(url)) as database:
+            fillings = [Filling(sink, TOPOLOGY, database, "nowhere", "me", LEASE_S) for sink in sinks]
+            tasks = [asyncio.create_task(filling.run(None)) for filling in fillings]
+            deadline = Deadline(30)
+            while not good():
+                deadline.check(said)
+                await SLEEP(0.01)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    with capture_logs() as said:
+        asyncio.run(run())
+    return said
+
+
+def waits(said: Iterable[MutableMapping[str, Any]]) -> list[str]:
+    return [each["reason"] for each in said if each["event"] == "a sink waits"]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_bad_record_is_told_once_and_tried_more_and_more_rarely(
+    url: str, memory: Memory, paused: list[float]
+) -> None:
+    memory.charge("ann", 5)
+    memory.records[0].append(("bob", None))
+    said = filled(url, lambda: len(paused) > 8, charges_sink())
+    assert paused[:8] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert waits(said) == [
+        f"{EVENTS.name}/0@1: it can't be read: no value; fix: correct the sink charges, and start it again"
+    ]
+    assert [each["event"] for each in said] == ["a sink is filled", "a sink waits"]
+    assert found(charges_sink(), url).keys() >= {("ann", 1), ("other-1", 1)}
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_sink_that_goes_on_says_so_and_would_tell_the_next_trouble(
+    url: str, memory: Memory, paused: list[float]
+) -> None:
+    memory.records[0].append(("bob", None))
+
+    def mend(tries: int) -> None:
+        if tries == 3:
+            memory.records[0] = []
+            memory.charge("ann", 5)
+            memory.records[0].append(("bob", None))
+
+    memory.meanwhile = mend
+    said = filled(url, lambda: len(paused) > 5, charges_sink())
+    assert [each["event"] for each in said] == ["a sink is filled", "a sink waits", "a sink goes on", "a sink waits"]
+    assert paused[:3] == [0.2, 0.4, 0.8]
+    assert paused[3] == 0.2
