@@ -7,6 +7,7 @@ whoever writes. Its epoch is raised with each claim: of two processes that take 
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -196,7 +197,9 @@ class Database:
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except (SQLAlchemyError, psycopg.Error, OSError) as error:
+        except OnefoldError:
+            raise
+        except Exception as error:  # a value can raise anything on its way to the driver
             raise DatabaseUnavailable(_reason(error)) from error
 
 
@@ -205,7 +208,9 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     if isinstance(cause, (psycopg.DataError, psycopg.IntegrityError)):
         return f"{type(cause).__name__} {cause.diag.table_name or ''} {cause.diag.column_name or ''}".rstrip()
-    return f"{type(cause).__name__}: {cause}".splitlines()[0]
+    if isinstance(cause, (SQLAlchemyError, psycopg.Error, sqlite3.Error, OSError)):
+        return f"{type(cause).__name__}: {cause}".splitlines()[0]
+    return type(cause).__name__
 
 
 def _lease(connection: Connection, sink: Sink) -> Lease:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from shared.domain.errors import BadMessage, OnefoldError
-from shared.kafka.brokers import Brokers
+from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.privacy.sealing import Sealer
 from shared.runtime.clock import elapsed_s
@@ -75,12 +76,21 @@ class Filling:
                 await self._fill(sealer)
             except Fenced as fenced:
                 log.warning("a sink is left to another process", sink=self._sink.table.name, reason=str(fenced))
-            except (OnefoldError, OffsetGone, ReadRefused) as error:
-                if (reason := str(error)) not in self._told:  # once, not every few seconds for hours
-                    log.error("a sink waits", sink=self._sink.table.name, reason=reason, exc_info=type(error) is BadRow)
-                self._told.add(reason)
+            except Exception as error:  # also a bug: other sinks go on
+                self._tell(error)
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+    def _tell(self, error: Exception) -> None:
+        """Once, not every few seconds for hours; without the text of what was not raised on purpose, which may quote
+        personal values.
+        """
+        expected = isinstance(error, (OnefoldError, OffsetGone, ReadRefused))
+        reason = str(error) if expected else type(error).__name__
+        if reason not in self._told:
+            frames = [] if expected and type(error) is not BadRow else _frames(error.__cause__ or error)
+            log.error("a sink waits", sink=self._sink.table.name, reason=reason, frames=frames)
+        self._told.add(reason)
 
     async def _fill(self, sealer: Sealer | None) -> None:
         await self._ask(self._prepare)
@@ -100,8 +110,9 @@ class Filling:
     def _prepare(self) -> None:
         brokers = Brokers(self._bootstrap)
         starts = brokers.starts(self._topic)
-        (topic_id,) = brokers.topic_ids([self._topic])
-        self._database.prepare(self._sink, Origin(self._topic, topic_id, starts))
+        if not (topic_ids := brokers.topic_ids([self._topic])):
+            raise BrokersUnavailable(f"the brokers have no topic {self._topic}; fix: run `provision`")
+        self._database.prepare(self._sink, Origin(self._topic, min(topic_ids), starts))
 
     async def _claimed(self) -> Claim:
         """Once its owner has left, or has said nothing for so long as this process has listened."""
@@ -201,3 +212,7 @@ class Filling:
 
     def _ask(self, ask: Callable[..., A], *asked: Any) -> asyncio.Future[A]:
         return asyncio.get_running_loop().run_in_executor(self._thread, ask, *asked)
+
+
+def _frames(error: BaseException) -> list[str]:
+    return [f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__)]

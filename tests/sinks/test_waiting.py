@@ -8,15 +8,18 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from sqlalchemy import JSON, BigInteger, Column, Integer, String
 from structlog.testing import capture_logs
 
+from shared.domain.envelope import EventEnvelope
 from shared.kafka.reader import ReadRecord
 from shared.runtime.positions import Partition
 from shared.sinks import filling
-from shared.sinks.database import Database
+from shared.sinks.database import Database, Origin
 from shared.sinks.filling import Filling
-from shared.sinks.sink import Sink
+from shared.sinks.sink import Change, EventsOf, Sink, Upsert
 from tests.accounts.domain.events import AccountCharged
+from tests.accounts.domain.upcasters import UPCASTERS
 from tests.accounts.sinks import charges_sink
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.sinks.outside import event_of, found
@@ -27,7 +30,7 @@ SLEEP = asyncio.sleep
 
 
 class Memory:
-    """Both what filling asks of the brokers, and the log that it reads. gone: the topic was deleted.
+    """What filling asks of the brokers, and the log that its readers read. gone: the topic was deleted.
 
     meanwhile: what others do while the sink waits, with the number of its tries.
     """
@@ -36,7 +39,6 @@ class Memory:
         self.meanwhile: Callable[[int], None] = lambda tries: self.charge(f"other-{tries}", 1, partition=1)
         self.records: dict[int, list[tuple[str, bytes | None]]] = {0: [], 1: []}
         self.gone = False
-        self._positions: dict[Partition, int] = {}
 
     def charge(self, account: str, cents: int, partition: int = 0) -> None:
         records = self.records[partition]
@@ -48,6 +50,14 @@ class Memory:
     def topic_ids(self, topics: Collection[str]) -> set[str]:
         return set() if self.gone else {"an-id"}
 
+
+class MemoryReader:
+    """Each sink has its own."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._records = memory.records
+        self._positions: dict[Partition, int] = {}
+
     def assign(self, positions: Mapping[Partition, int]) -> None:
         self._positions = dict(positions)
 
@@ -58,7 +68,7 @@ class Memory:
         await SLEEP(0)
         for topic, partition in sorted(self._positions, reverse=True):
             position = self._positions[topic, partition]
-            if values := self.records[partition][position : position + max_records]:
+            if values := self._records[partition][position : position + max_records]:
                 self._positions[topic, partition] = position + len(values)
                 records = [
                     ReadRecord(topic, partition, position + number, key.encode(), value, 0)
@@ -76,7 +86,7 @@ class Memory:
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
     monkeypatch.setattr(filling, "Brokers", lambda bootstrap: memory)
-    monkeypatch.setattr(filling, "Reader", lambda bootstrap, group: memory)
+    monkeypatch.setattr(filling, "Reader", lambda bootstrap, group: MemoryReader(memory))
     return memory
 
 
@@ -104,6 +114,7 @@ def filled(url: str, good: Callable[[], object], *sinks: Sink) -> list[MutableMa
             deadline = Deadline(30)
             while not good():
                 deadline.check(said)
+                assert not any(task.done() for task in tasks), "a sink has ended"
                 await SLEEP(0.01)
             for task in tasks:
                 task.cancel()
@@ -150,3 +161,79 @@ def test_a_sink_that_goes_on_says_so_and_would_tell_the_next_trouble(
     assert [each["event"] for each in said] == ["a sink is filled", "a sink waits", "a sink goes on", "a sink waits"]
     assert paused[:3] == [0.2, 0.4, 0.8]
     assert paused[3] == 0.2
+
+
+def things(*columns: Column[Any], rows: Callable[[EventEnvelope[AccountCharged]], dict[str, Any]]) -> Sink:
+    """A row for each charge, with more columns than its account and cents."""
+    keys = Column("account_id", String(255), primary_key=True), Column("cents", Integer, primary_key=True)
+    source = EventsOf(EVENTS, (AccountCharged,), UPCASTERS)
+
+    def with_keys(account: str, event: EventEnvelope[AccountCharged]) -> list[Change]:
+        return [Upsert({"account_id": account, "cents": event.data.amount_cents, **rows(event)})]
+
+    return Sink("things", (*keys, *columns), source, with_keys)
+
+
+NO_JSON = things(Column("value", JSON), rows=lambda event: {"value": {"secret": event.occurred_at}})
+NO_TEXT = things(Column("value", String), rows=lambda event: {"value": "secret \udc80"})
+TOO_LARGE = things(Column("value", BigInteger), rows=lambda event: {"value": 1 << 70})
+NULL = things(Column("value", String, nullable=False), rows=lambda event: {"value": None})
+NO_TYPE = things(Column("value", String), rows=lambda event: {"value": {"a": "secret"}})
+
+
+@pytest.mark.parametrize(
+    "sink", [NO_JSON, NO_TEXT, TOO_LARGE, NULL, NO_TYPE], ids=["JSON", "text", "number", "null", "type"]
+)
+def test_a_row_that_no_database_can_have_stops_its_sink_alone(
+    sink: Sink, url: str, memory: Memory, paused: list[float]
+) -> None:
+    memory.charge("ann", 5)
+    with closing(Database(url)) as database:  # two that make onefold_sinks at the same time are another matter
+        database.prepare(charges_sink(), Origin(EVENTS.name, "an-id", {0: 0, 1: 0}))
+    said = filled(url, lambda: len(paused) > 3 and is_filled(url), sink, charges_sink())
+    assert len(waits(said)) == 1
+    assert "secret" not in str(said)
+    assert found(charges_sink(), url).keys() >= {("ann", 1)}
+    assert found(sink, url) == {}
+
+
+def is_filled(url: str) -> bool:
+    with closing(Database(url)) as database:
+        return database.state(charges_sink()).positions[0] == 1
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_topic_that_is_deleted_is_waited_for(url: str, memory: Memory, paused: list[float]) -> None:
+    memory.gone = True
+    said = filled(url, lambda: len(paused) > 3, charges_sink())
+    assert waits(said) == [f"the brokers have no topic {EVENTS.name}; fix: run `provision`"]
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_what_nobody_has_thought_of_stops_its_sink_alone_and_is_told_without_its_text(
+    url: str, memory: Memory, paused: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(topic: str) -> dict[int, int]:
+        raise LookupError("a secret")
+
+    monkeypatch.setattr(memory, "starts", starts)
+    said = filled(url, lambda: len(paused) > 3, charges_sink())
+    assert waits(said) == ["LookupError"]
+    assert "in starts" in str(said)
+    assert "secret" not in str(said)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_function_that_fails_is_told_with_its_place_and_without_the_values(
+    url: str, memory: Memory, paused: list[float]
+) -> None:
+    def rows(event: EventEnvelope[AccountCharged]) -> dict[str, Any]:
+        return {"value": AccountCharged.model_validate({"amount_cents": "a secret"})}
+
+    memory.charge("ann", 5)
+    memory.meanwhile = lambda tries: None
+    said = filled(url, lambda: len(paused) > 1, things(Column("value", String), rows=rows))
+    assert len(waits(said)) == 1
+    assert f"{EVENTS.name}/0@0: ValidationError in rows; fix:" in str(said)
+    assert "in rows" in str(said[-1]["frames"])
+    assert "secret" not in str(said)
