@@ -36,8 +36,9 @@ def url_of(settings: Settings) -> str:
 
 def database_of(settings: Settings) -> Database:
     """Raises SettingsError."""
+    url = url_of(settings)
     try:
-        return Database(url_of(settings), settings.session_timeout_s)
+        return Database(url, settings.session_timeout_s)
     except Exception as error:  # SQLAlchemy's, or a ValueError that quotes the URL with its password
         kind = type(error).__name__
         fix = "give a URL such as postgresql+psycopg://user:password@host/name, or sqlite:////a/file"

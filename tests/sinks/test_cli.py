@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from shared.dev.cli import cli
 from shared.dev.stages import StageFailed
 from shared.runtime.settings import Settings, SettingsError
-from shared.sinks.process import run
+from shared.sinks.process import database_of, run
 from tests.accounts.sinks import accounts_sink
 from tests.accounts.topology import TOPOLOGY
 from tests.sinks.outside import LEASE_S, Log, SinkProcess
@@ -62,6 +62,11 @@ def test_a_database_that_cannot_be_used_is_told_without_its_password(url: str) -
     assert isinstance(refused, SettingsError)
     assert str(refused).startswith("ONEFOLD_SINK_DATABASE cannot be used (")
     assert "secret" not in str(refused)
+
+
+def test_production_without_a_database_is_told() -> None:
+    with pytest.raises(SettingsError, match="ONEFOLD_SINK_DATABASE is not set, and there are sinks; fix:"):
+        database_of(Settings().model_copy(update={"env": "prod"}))
 
 
 def test_a_table_is_filled_by_one_sink_alone() -> None:
