@@ -122,10 +122,16 @@ class Database:
         self._engine, self._merge = _opened(url, silent_s)
 
     def prepare(self, sink: Sink, origin: Origin) -> None:
-        """Makes what is missing: tables, view, and positions at the topic's start. Raises SinkMismatch."""
+        """Makes what is missing: tables, view, and positions at the topic's start. Raises SinkMismatch.
+
+        A table that was dropped is filled from there, too.
+        """
         table, name = sink.table, sink.table.name
         with self._transaction() as connection:
             _OF_ONEFOLD.create_all(connection)
+            if not inspect(connection).has_table(name):  # it may have been dropped: then no position vouches for rows
+                for each in (_SINKS, _POSITIONS):
+                    connection.execute(each.delete().where(each.c.name == name))
             table.create(connection, checkfirst=True)
             found = inspect(connection)
             if (columns := {each["name"] for each in found.get_columns(name)}) != {*sink.names}:
@@ -283,10 +289,11 @@ def _sqlite(url: str) -> Engine:
 def _postgres(url: str, silent_s: float) -> Engine:
     """With locks that end when their client is silent or gone, and connections that end when the server is."""
     silent_ms = int(silent_s * 1000)
-    options = f"-c idle_in_transaction_session_timeout={silent_ms} -c lock_timeout={silent_ms}"
     waits = {"connect_timeout": 5, "keepalives_idle": 5, "tcp_user_timeout": silent_ms}
-    given = make_url(url).query
-    connect = {name: value for name, value in {**waits, "options": options}.items() if name not in given}
+    given = make_url(url).normalized_query
+    ours = f"-c idle_in_transaction_session_timeout={silent_ms} -c lock_timeout={silent_ms}"
+    connect: dict[str, Any] = {name: value for name, value in waits.items() if name not in given}
+    connect["options"] = " ".join([ours, *given.get("options", ())])  # of two for one setting, the last counts
     return create_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
 
 

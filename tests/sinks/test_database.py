@@ -162,6 +162,19 @@ def test_a_version_that_is_not_there_is_not_shown(database: Database, reader: En
     assert rows(reader) == []
 
 
+def test_a_table_that_was_dropped_is_filled_from_the_start(database: Database, reader: Engine) -> None:
+    sink = accounts_sink()
+    zombie = claimed(database, sink)
+    database.write(sink, zombie.epoch, zombie.positions, {0: 7}, ANN)
+    with reader.begin() as connection:
+        connection.execute(text("DROP VIEW accounts"))
+        connection.execute(text("DROP TABLE accounts_v1"))
+    assert claimed(database, sink, "two").positions == ORIGIN.starts
+    assert rows(reader) == []
+    with pytest.raises(Fenced):
+        database.write(sink, zombie.epoch, {0: 7, 1: 5}, {0: 9}, ANN)
+
+
 def test_a_version_stays_what_it_was_made_of(database: Database) -> None:
     database.prepare(accounts_sink(), ORIGIN)
     database.prepare(accounts_sink(), ORIGIN)
@@ -197,6 +210,13 @@ def test_a_database_that_is_away_is_told_without_its_password() -> None:
     with closing(Database(url)) as away, pytest.raises(DatabaseUnavailable) as told:
         away.lease(accounts_sink())
     assert "secret" not in str(told.value)
+
+
+def test_options_of_the_url_are_added_to_ours(postgres: Postgres) -> None:
+    url = f"{empty_database(postgres)}?options=-c%20search_path%3Delsewhere"
+    with closing(Database(url, silent_s=7)) as database, database._transaction() as connection:
+        names = "search_path", "lock_timeout", "idle_in_transaction_session_timeout"
+        assert [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names] == ["elsewhere", "7s", "7s"]
 
 
 def test_other_databases_are_refused() -> None:
