@@ -62,10 +62,19 @@ _POSITIONS = Table(
     Column("position", BigInteger, nullable=False),
 )
 _DELETED = "onefold_deleted"
+_OF_A_DATABASE = SQLAlchemyError, psycopg.Error, sqlite3.Error, OSError
+_OF_A_ROW = (
+    *(psycopg.DataError, psycopg.IntegrityError),
+    *(sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
+)
 
 
 class DatabaseUnavailable(OnefoldError):
     """The database does not answer, or refuses what is written; the sink goes on once it does not."""
+
+
+class RowRefused(DatabaseUnavailable):
+    """One of the rows can't be written: a column can't have its value, or a constraint forbids it."""
 
 
 class Fenced(OnefoldError):
@@ -165,11 +174,12 @@ class Database:
             return Claim(seen.epoch + 1, _positions(connection, sink))
 
     def write(self, sink: Sink, epoch: int, before: Positions, after: Positions, changed: Changed) -> None:
-        """Sets the positions of the partitions in `after`, and writes the rows: all of it or nothing. Raises Fenced.
+        """Sets the positions of the partitions in `after`, and writes the rows: all of it or nothing. Raises Fenced, or
+        RowRefused.
 
         before: of all partitions. Without anything to write, it says that this process lives.
         """
-        with self._transaction() as connection:
+        with self._transaction(RowRefused if changed else DatabaseUnavailable) as connection:
             self._merge.stage(connection, sink, changed)  # before any lock that others wait for
             _fence(connection, sink, epoch, before)
             for partition, position in after.items():
@@ -199,22 +209,29 @@ class Database:
         self._engine.dispose()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self, refused: type[DatabaseUnavailable] = DatabaseUnavailable) -> Iterator[Connection]:
+        """refused: raised for what is wrong with a row."""
         try:
             with self._engine.begin() as connection:
                 yield connection
         except OnefoldError:
             raise
         except Exception as error:  # a value can raise anything on its way to the driver
-            raise DatabaseUnavailable(_reason(error)) from error
+            cause = getattr(error, "orig", None) or error
+            raise (refused if _is_of_a_row(cause) else DatabaseUnavailable)(_reason(cause)) from error
 
 
-def _reason(error: Exception) -> str:
+def _is_of_a_row(cause: Exception) -> bool:
+    if isinstance(cause, psycopg.ProgrammingError):
+        return cause.sqlstate is None  # the driver's own: it can't write such a value
+    return isinstance(cause, _OF_A_ROW) or not isinstance(cause, _OF_A_DATABASE)
+
+
+def _reason(cause: Exception) -> str:
     """Without the values of a row, which may be personal."""
-    cause = getattr(error, "orig", None) or error
     if isinstance(cause, (psycopg.DataError, psycopg.IntegrityError)):
         return f"{type(cause).__name__} {cause.diag.table_name or ''} {cause.diag.column_name or ''}".rstrip()
-    if isinstance(cause, (SQLAlchemyError, psycopg.Error, sqlite3.Error, OSError)):
+    if isinstance(cause, _OF_A_DATABASE):
         return f"{type(cause).__name__}: {cause}".splitlines()[0]
     return type(cause).__name__
 

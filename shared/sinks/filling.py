@@ -19,7 +19,7 @@ from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.privacy.sealing import Sealer
 from shared.runtime.clock import elapsed_s
-from shared.sinks.database import Claim, Database, Fenced, Lease, Origin, Positions
+from shared.sinks.database import Claim, Database, Fenced, Lease, Origin, Positions, RowRefused
 from shared.sinks.sink import BadRow, Changed, Sink
 from shared.topology.topics import Topology
 
@@ -38,12 +38,14 @@ GONE_FIX = "raise `version` of the sink, whose new table is filled from what the
 
 @dataclass
 class _Batch:
-    """What is read and not written. reached: where the next one begins. bad: why it must end there, and which positions
-    are beyond that.
+    """What is read and not written.
+
+    reached: where the next one begins. last: what was read last. bad: why it must end there. beyond: where it is over.
     """
 
     reached: dict[int, int]
     changed: Changed = field(default_factory=dict)
+    last: ReadRecord | None = None
     bad: BadRow | None = None
     beyond: dict[int, int] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ class Filling:
         self._lease_s = lease_s
         self._part: Callable[[Any], Any] = attrgetter(sink.source.PART)
         self._pause_s = PAUSE_S
+        self._at_most = BATCH_ROWS  # halved while one of them is refused
         self._told: set[str] = set()  # why it waits, as far as the log says
         self._beyond: dict[int, int] = {}  # positions from which on that is over
         # its own: a database that hangs delays no other sink
@@ -76,6 +79,8 @@ class Filling:
                 await self._fill(sealer)
             except Fenced as fenced:
                 log.warning("a sink is left to another process", sink=self._sink.table.name, reason=str(fenced))
+            except RowRefused:
+                continue  # with fewer rows at once, until one record is left
             except Exception as error:  # also a bug: other sinks go on
                 self._tell(error)
             await asyncio.sleep(self._pause_s)
@@ -95,7 +100,7 @@ class Filling:
     async def _fill(self, sealer: Sealer | None) -> None:
         await self._ask(self._prepare)
         claim = await self._claimed()
-        if not self._told:
+        if not self._told and not self._beyond:
             log.info("a sink is filled", sink=self._sink.table.name, epoch=claim.epoch, positions=dict(claim.positions))
         reader = Reader(self._bootstrap, self._topology.group)
         try:
@@ -136,7 +141,7 @@ class Filling:
         writing.set_result(None)
         try:
             while True:
-                if len(batch.changed) < BATCH_ROWS:
+                if len(batch.changed) < self._at_most:
                     await self._read(reader, batch, sealer)
                     if batch.bad is None and not writing.done():
                         continue
@@ -155,20 +160,35 @@ class Filling:
 
     async def _write(self, claim: Claim, before: Positions, batch: _Batch) -> None:
         moved = {partition: position for partition, position in batch.reached.items() if position != before[partition]}
-        await self._ask(self._database.write, self._sink, claim.epoch, before, moved, batch.changed)
+        try:
+            await self._ask(self._database.write, self._sink, claim.epoch, before, moved, batch.changed)
+        except RowRefused as refused:
+            self._halve(batch, refused)
+            raise
         if all(batch.reached[partition] >= position for partition, position in self._beyond.items()):
             self._go_on()
+
+    def _halve(self, batch: _Batch, refused: RowRefused) -> None:
+        """Raises BadRow if that is not possible."""
+        if self._at_most == 1 and batch.last is not None:  # all changes are of that record
+            self._stand(batch, batch.last, f"the database refuses it: {refused}", refused.__cause__ or refused)
+            self._beyond = batch.beyond
+            assert batch.bad is not None
+            raise batch.bad
+        self._at_most = max(1, min(self._at_most, len(batch.changed)) // 2)
+        self._beyond |= batch.reached
 
     def _go_on(self) -> None:
         if self._told:
             log.info("a sink goes on", sink=self._sink.table.name)
-        self._pause_s, self._told, self._beyond = PAUSE_S, set(), {}
+        self._pause_s, self._at_most, self._told, self._beyond = PAUSE_S, BATCH_ROWS, set(), {}
 
     async def _read(self, reader: Reader, batch: _Batch, sealer: Sealer | None) -> None:
         """Adds what has come, up to a record that is bad. Raises NotReady while personal text can't be opened."""
-        found = await reader.getmany(SOON_MS if batch.changed else POLL_MS, READ_AT_ONCE)
+        found = await reader.getmany(SOON_MS if batch.changed else POLL_MS, min(READ_AT_ONCE, self._at_most))
         for (_, partition), records in found.items():
             batch.reached[partition] = await self._add(batch, records, sealer)
+            batch.last = records[-1]
             if batch.bad is not None:
                 return
         for partition in batch.reached:  # also behind what is no record
@@ -196,7 +216,7 @@ class Filling:
                 return record.offset
         return records[-1].offset + 1 if len(decoded) == len(records) else records[len(decoded)].offset
 
-    def _stand(self, batch: _Batch, record: ReadRecord, reason: str, cause: Exception) -> None:
+    def _stand(self, batch: _Batch, record: ReadRecord, reason: str, cause: BaseException) -> None:
         place = f"{record.topic}/{record.partition}@{record.offset}"
         batch.bad = BadRow(f"{place}: {reason}; fix: correct the sink {self._sink.name}, and start it again")
         batch.bad.__cause__ = cause

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from shared.domain.envelope import EventEnvelope
 from shared.kafka.reader import ReadRecord
 from shared.runtime.positions import Partition
 from shared.sinks import filling
-from shared.sinks.database import Database, Origin
+from shared.sinks.database import Database, Fenced, Origin
 from shared.sinks.filling import Filling
 from shared.sinks.sink import Change, EventsOf, Sink, Upsert
 from tests.accounts.domain.events import AccountCharged
@@ -188,18 +189,55 @@ def test_a_row_that_no_database_can_have_stops_its_sink_alone(
     sink: Sink, url: str, memory: Memory, paused: list[float]
 ) -> None:
     memory.charge("ann", 5)
+    memory.meanwhile = lambda tries: None
     with closing(Database(url)) as database:  # two that make onefold_sinks at the same time are another matter
         database.prepare(charges_sink(), Origin(EVENTS.name, "an-id", {0: 0, 1: 0}))
-    said = filled(url, lambda: len(paused) > 3 and is_filled(url), sink, charges_sink())
+    said = filled(url, lambda: len(paused) > 3 and is_filled(url, charges_sink(), 1), sink, charges_sink())
     assert len(waits(said)) == 1
     assert "secret" not in str(said)
     assert found(charges_sink(), url).keys() >= {("ann", 1)}
     assert found(sink, url) == {}
 
 
-def is_filled(url: str) -> bool:
-    with closing(Database(url)) as database:
-        return database.state(charges_sink()).positions[0] == 1
+def is_filled(url: str, sink: Sink, position: int) -> bool:
+    with closing(Database(url)) as database, suppress(Fenced):
+        return database.state(sink).positions[0] == position
+    return False
+
+
+def test_the_record_whose_row_is_refused_is_named_and_those_before_it_are_written(
+    url: str, memory: Memory, paused: list[float]
+) -> None:
+    for number in range(1, 100):
+        memory.charge(f"account-{number}", number)
+
+    def rows(event: EventEnvelope[AccountCharged]) -> dict[str, Any]:
+        return {"value": None if event.data.amount_cents == 70 else 1}
+
+    sink = things(Column("value", Integer, nullable=False), rows=rows)
+    said = filled(url, lambda: len(paused) > 2, sink)
+    (reason,) = waits(said)
+    assert reason.startswith(f"{EVENTS.name}/0@69: the database refuses it: ")
+    assert reason.endswith("; fix: correct the sink things, and start it again")
+    assert [each["event"] for each in said] == ["a sink is filled", "a sink waits"]
+    assert {key for key in found(sink, url) if key[0].startswith("account")} == {
+        (f"account-{number}", number) for number in range(1, 70)
+    }
+
+
+def test_what_is_unique_may_move_from_row_to_row(url: str, memory: Memory, paused: list[float]) -> None:
+    columns = Column("account_id", String(50), primary_key=True), Column("seat", Integer, unique=True)
+
+    def rows(account: str, event: EventEnvelope[AccountCharged]) -> list[Change]:
+        return [Upsert({"account_id": account, "seat": event.data.amount_cents})]
+
+    sink = Sink("seats", columns, EventsOf(EVENTS, (AccountCharged,), UPCASTERS), rows)
+    for batch in ([("ann", 1)], [("bob", 3), ("ann", 2), ("bob", 1)]):
+        for account, seat in batch:
+            memory.charge(account, seat)
+        there = partial(is_filled, url, sink, len(memory.records[0]))
+        assert waits(filled(url, there, sink)) == []
+    assert found(sink, url) == {("ann",): ("ann", 2), ("bob",): ("bob", 1)}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
