@@ -32,7 +32,8 @@ from shared.domain.errors import OnefoldError
 
 PROBLEM = "__problem"  # the column beside those of the source: why the row cannot be read as the mapping says
 
-_GZIP, _PARQUET, _DELTA = b"\x1f\x8b", b"PAR1", "_delta_log"
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata/*.metadata.json*": "Iceberg"}
 _UNREAD = {
     b"PK\x03\x04": "a ZIP archive or an Excel workbook; fix: unpack it, or save it as CSV",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; fix: save it as CSV",
@@ -184,13 +185,27 @@ def _files(source: str) -> list[Path]:
     if not path.is_dir():
         fix = "name a file or a folder on this machine's disk; a pattern is not expanded"
         raise BadSource(f"{source}: there is no such file or folder; fix: {fix}")
-    if any(path.rglob(_DELTA)):
-        raise BadSource(f"{source}: a Delta table, whose files are partly of its past; fix: write it as Parquet")
-    below = (file for file in path.absolute().rglob("*") if file.is_file())
-    found = sorted(file for file in below if not any(map(_NO_DATA.match, file.relative_to(path.absolute()).parts)))
+    for mark, table in _TABLES.items():
+        if any(path.rglob(mark)) or any(any(above.glob(mark)) for above in path.absolute().parents):
+            fix = "write what it has now as Parquet"
+            raise BadSource(f"{source}: a table of {table}, whose files are partly of its past; fix: {fix}")
+    found = list(_files_in(path.absolute()))
     if not found:
         raise BadSource(f"{source}: no files are in it; fix: name another folder")
     return found
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Raises BadSource for what is neither a file nor a folder: a link to a folder may be one to a folder above it."""
+    for path in sorted(folder.iterdir()):
+        if _NO_DATA.match(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _files_in(path)
+        elif path.is_file():
+            yield path
+        else:
+            raise BadSource(f"{path}: a link to a folder, or to nothing; fix: put the files themselves there")
 
 
 def _is_parquet(file: Path) -> bool:

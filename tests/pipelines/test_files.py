@@ -189,8 +189,34 @@ def test_what_the_names_of_folders_tell_is_text_of_each_row(tmp_path: Path) -> N
         (tmp_path / folder).mkdir()
         pq.write_table(pa.table({"cents": [number]}), tmp_path / folder / "part-0")
     assert [(row["cents"], row["shop"]) for row in rows(tmp_path)] == [(0, "007"), (2, None), (1, "a/b")]
-    (tmp_path / "_delta_log").mkdir()
-    assert "a Delta table" in told(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "mark"), [("Delta", "_delta_log/0.json"), ("Hudi", ".hoodie/x"), ("Iceberg", "metadata/v1.metadata.json")]
+)
+def test_files_of_a_table_that_are_partly_of_its_past_are_refused(table: str, mark: str, tmp_path: Path) -> None:
+    (tmp_path / "day=1" / "more").mkdir(parents=True)
+    (tmp_path / "day=1" / "more" / "sales.csv").write_text("who\nann\n")
+    (tmp_path / mark).parent.mkdir()
+    (tmp_path / mark).write_text("{}")
+    for folder in (tmp_path, tmp_path / "day=1"):
+        assert told(folder).startswith(f": a table of {table}")
+    assert len(rows(tmp_path / "day=1" / "more" / "sales.csv")) == 1
+
+
+def test_what_cannot_be_read_as_a_file_of_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.csv").write_text("who\nbob\n")
+    folder = tmp_path / "sales"
+    folder.mkdir()
+    (folder / "a.csv").symlink_to(tmp_path / "elsewhere" / "b.csv")
+    (folder / ".hidden").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "linked").symlink_to(folder)
+    assert [row["who"] for row in rows(tmp_path / "linked")] == ["bob"]
+    for target in ("elsewhere", "nowhere"):
+        (folder / "c").symlink_to(tmp_path / target)
+        assert told(folder).startswith("/c: a link to a folder, or to nothing")
+        (folder / "c").unlink()
 
 
 def test_a_source_without_files_is_refused(tmp_path: Path) -> None:
