@@ -51,6 +51,11 @@ _DIGITS = 38  # of a decimal, in Arrow and in Spark
 _SHOWN = 200  # characters
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
 _WIDER[pa.float16()] = pa.float32()
+_ZONE = re.compile(r"%Z|Z\b")
+# of a time, what is left by formats that end with its day, its hour, …
+_TRIALS = [
+    datetime.fromisoformat("2026-11-29T23:58:57.123456"[:end]).replace(tzinfo=UTC) for end in (10, 13, 16, 19, 26)
+]
 _LOCAL = re.compile(r"timestamp\[\w+\]")  # of a type's name: without an offset
 
 
@@ -118,6 +123,30 @@ class Times(BaseModel):
             return ZoneInfo(zone).key
         except (OSError, LookupError, ValueError):
             raise ValueError(f"no time zone is named {zone}") from None
+
+    @field_validator("formats")
+    @classmethod
+    def _leave_nothing_open(cls, formats: dict[str, str]) -> dict[str, str]:
+        for name, format_ in formats.items():
+            if doubt := _doubt(format_):
+                raise ValueError(f"{name}: {format_!r}: {doubt}")
+        return formats
+
+
+def _doubt(format_: str) -> str | None:
+    """What `strptime` would guess, or not say of a time that it was given."""
+    if _ZONE.search(format_):
+        return "a zone's name is left unread; fix: %z for an offset or Z, or `times.zone`"
+    if re.search("%[yx]", format_.replace("%%", "")):
+        return "the century of a year is left open; fix: have years of four digits written, %Y"
+    try:
+        text = _TRIALS[-1].strftime(format_)
+        read = datetime.strptime(text, format_)  # noqa: DTZ007
+    except (ValueError, re.error) as error:
+        return f"{error}; fix: use each of `strptime`'s directives once, and no others"
+    if read.replace(tzinfo=UTC) not in _TRIALS or read.strftime(format_) != text:
+        return "not every part of a time is in it, or one is left unread; fix: name year, month and day, %p with %I"
+    return None
 
 
 class Reading(BaseModel):

@@ -159,6 +159,53 @@ def test_a_local_time_is_an_instant_of_its_zone_or_a_problem_of_its_row(
         assert rows(file, times=times.model_copy(update={"formats": {}})) == [row]
 
 
+@pytest.mark.parametrize(
+    ("format_", "refusal"),
+    [
+        ("%Y-%m-%d %H:%M %Z", "a zone's name is left unread; fix: %z for an offset or Z, or `times.zone`"),
+        ("%Y-%m-%dT%H:%M:%SZ", "a zone's name is left unread"),
+        ("%d.%m.%y", "the century of a year is left open; fix: "),
+        ("%x", "the century of a year is left open"),
+        ("%d.%m.", "not every part of a time is in it, or one is left unread; fix: "),
+        ("%H:%M", "not every part of a time"),
+        ("%Y-%m", "not every part of a time"),
+        ("%Y-%m-%d %I:%M", "not every part of a time"),
+        ("%Y-%m-%d %p", "not every part of a time"),
+        ("%Y-%m-%d %M:%S", "not every part of a time"),
+        ("%Y week %U", "not every part of a time"),
+        ("%Y-%m-%d %q", "'q' is a bad directive"),
+        ("%Y-%m-%d %", "stray %"),
+        ("%Y-%m-%d %d", "redefinition of group name 'd'"),
+        ("", "not every part of a time"),
+    ],
+)
+def test_a_format_that_leaves_something_to_be_guessed_is_refused(format_: str, refusal: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Times(formats={"at": format_})
+    assert f"at: {format_!r}: {refusal}" in str(refused.value)
+    assert "; fix: " in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "format_",
+    [
+        "%Y%m%d",
+        "%d.%m.%Y %H",
+        "%d.%m.%Y %H:%M",
+        "%Y-%m-%dT%H:%M:%S.%f%z",
+        "%m/%d/%Y %I:%M %p",
+        "%a, %d %b %Y %H:%M:%S %z",
+        "%G-W%V-%u",
+        "%Y-%j",
+        "%Y %U %w",
+        "%c",
+        "%Y-%m-%d 100%%",
+    ],
+)
+def test_a_format_that_says_the_day_and_what_it_says_of_the_time_is_taken(format_: str) -> None:
+    assert Times(formats={"at": format_}).formats == {"at": format_}
+
+
 def test_the_files_of_a_folder_are_read_by_the_names_of_their_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who,cents,points\nann,1,2\n")
     (tmp_path / "b [2026] *.csv").write_text("who,points,cents\nbob,3,4\n")
