@@ -348,7 +348,7 @@ def _number_reader(how: Csv, digits: int) -> Callable[[str], Decimal]:
         units = units.replace(how.thousands, "") if how.thousands else units
         if len(units.lstrip("0")) > _DIGITS - digits:
             raise ValueError(f"{text[:_SHOWN]!r} has more than {_DIGITS} digits")
-        return Decimal(f"{sign}{units}.{parts or '0'}")
+        return Decimal(f"{sign}{units}.{parts}" if parts else f"{sign}{units}")
 
     return number
 

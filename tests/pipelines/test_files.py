@@ -129,6 +129,12 @@ def test_a_text_that_is_not_exactly_such_a_number_is_a_problem_of_its_row(text: 
     assert (eve["dollars"], eve[PROBLEM]) == (None, None)
 
 
+@pytest.mark.parametrize(("digits", "text"), [(0, "9" * 38), (2, "9" * 36), (2, f"{'9' * 36}.99"), (37, "9")])
+def test_a_number_may_have_as_many_digits_as_a_decimal(digits: int, text: str, file: Path) -> None:
+    file.write_text(f"dollars\n{text}\n")
+    assert rows(file, csv=Csv(numbers={"dollars": digits})) == [{"dollars": Decimal(text), PROBLEM: None}]
+
+
 @pytest.mark.parametrize(
     ("text", "twice", "instant"),
     [
