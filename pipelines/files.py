@@ -435,15 +435,22 @@ def _parquet_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
     """As Spark can have it, and the number of row groups."""
     if described := reading.csv.numbers.keys() | reading.times.formats.keys():
         raise BadSource(f"{file}: Parquet, whose columns have types; fix: remove {min(described)} from the mapping")
-    try:
-        with pq.ParquetFile(file) as parquet:
-            given, groups = parquet.schema_arrow, parquet.num_row_groups
-    except (pa.ArrowException, OSError) as error:
-        raise BadSource(f"{file}: broken Parquet: {error}; fix: copy it again, and whole") from None
+    with _parquet(file) as parquet:
+        given, groups = parquet.schema_arrow, parquet.num_row_groups
     for field in given:
         if pa.types.is_nested(field.type) and _LOCAL.search(str(field.type)) and reading.times.zone != "UTC":
             raise BadSource(f"{file}: {field.name} has local times within; fix: write them with an offset")
     return pa.schema([(field.name, _plain(field.type)) for field in given]), groups
+
+
+@contextmanager
+def _parquet(file: Path | str) -> Iterator[Any]:
+    """Raises BadSource, also for pages that are not what their checksums, if they have any, are of."""
+    try:
+        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+            yield opened
+    except (pa.ArrowException, OSError) as error:
+        raise BadSource(f"{file}: broken Parquet: {error}; fix: copy it again, and whole") from None
 
 
 def _plain(kind: Any) -> Any:
@@ -470,7 +477,7 @@ def _plain(kind: Any) -> Any:
 
 def _parquet_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
     folders = dict(part.folders)
-    with pq.ParquetFile(part.file) as parquet:
+    with _parquet(part.file) as parquet:
         for batch in parquet.iter_batches(batch_size=10_000, row_groups=[part.group]):
             problems: list[str | None] = [None] * batch.num_rows
             columns = [

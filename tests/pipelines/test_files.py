@@ -317,6 +317,24 @@ def test_parquet_is_read_with_the_values_it_has(tmp_path: Path) -> None:
     assert "two columns, at and AT, are one to SQL" in told(file)
 
 
+@pytest.mark.parametrize(
+    ("names", "how"),
+    [
+        (False, {"compression": "snappy"}),
+        (True, {"compression": "none"}),
+        (False, {"compression": "none", "write_page_checksum": True}),
+    ],
+)
+def test_parquet_whose_pages_are_damaged_is_refused(names: bool, how: dict[str, Any], file: Path) -> None:
+    values = [f"name {n}" for n in range(1000)] if names else list(range(1000))
+    pq.write_table(pa.table({"who": values}), file, use_dictionary=False, **how)
+    content = bytearray(file.read_bytes())
+    content[400:420] = b"\xff" * 20
+    file.write_bytes(content)
+    find(str(file))
+    assert told(file).startswith(": broken Parquet: ")
+
+
 def test_a_column_that_the_mapping_describes_has_to_be_there(file: Path) -> None:
     file.write_text("who\nann\n")
     assert "no column cents, which the mapping describes" in told(file, csv=Csv(numbers={"cents": 0}))
