@@ -45,6 +45,7 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_LINE = 1 << 20  # characters; a field may have 131,072, as Python's reader of CSV has it
 _LOST = {
     "\0": "a NUL byte, which no text has; fix: name the file's encoding in `csv.encoding`, or write it anew",
+    "\ufeff": "a byte order mark within the file; fix: load joined files apart, or say utf-16 for utf-16-le",
     "\ufffd": "U+FFFD, which stands for a character that was lost; fix: export it again, in UTF-8",
 }
 _DIGITS = 38  # of a decimal, in Arrow and in Spark

@@ -48,6 +48,8 @@ def file(tmp_path: Path) -> Path:
         ("who,cents\nK\ufffdln,100\n".encode(), ", line 2: U+FFFD"),
         ("who,cents\nann,1\n".encode("utf-16"), ", line 1: not utf-8"),
         ("who,cents\nann,1\n".encode("utf-16-le"), ", line 1: a NUL byte"),
+        (b"\xef\xbb\xbfwho\nann\n" + b"\xef\xbb\xbfbob\n", ", line 3: a byte order mark within the file"),
+        ("who\nann\nbob\n".encode("utf-8-sig") * 2, ", line 4: a byte order mark within the file"),
         (b"who,cents\nann,1\0\n", ", line 2: a NUL byte"),
         (b'who,cents,note\nann,1,"5 inch\nbob,2,\neve,3,\n', ", line 2: "),
         (b'who,cents,note\nann,1,"5 inch\nbob,2,6 inch"\neve,3,\n', ", line 2: a quoted field goes on to line 3"),
