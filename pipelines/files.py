@@ -410,8 +410,9 @@ def _lines(file: Path, encoding: str) -> Iterator[str]:
                         raise BadSource(f"{file}, line {number}: {what}")
                 yield line
         except UnicodeError as error:
-            read = error.object[: error.start].decode(encoding) if isinstance(error, UnicodeDecodeError) else ""
-            where, fix = number + read.count("\n") + 1, "name the file's encoding in `csv.encoding`"
+            read = error.object[: error.start] if isinstance(error, UnicodeDecodeError) else b""
+            where = number + read.decode(encoding, "replace").count("\n") + 1
+            fix = "name the file's encoding in `csv.encoding`"
             why = getattr(error, "reason", error)
             raise BadSource(f"{file}, line {where}: not {encoding}: {why}; fix: {fix}") from None
         except (EOFError, OSError, zlib.error) as error:

@@ -114,6 +114,8 @@ def test_how_csv_is_written_can_be_named(file: Path) -> None:
     assert rows(file, csv=Csv(encoding="UTF-16", separator="\t", quote="")) == [
         {"size": '5"', "note": '"', PROBLEM: None}
     ]
+    file.write_bytes(b"who\nK\xf6ln\n")
+    assert told(file, csv=Csv(encoding="punycode")).startswith(", line 1: not punycode")
     file.write_bytes(b'"cents\n(net)",who\n1,ann\n')
     assert "column 1 is named 'cents\\n(net)'" in told(file, csv=Csv(line_breaks=True))
 
