@@ -24,7 +24,8 @@ def draw_revenue(rows: Sequence[Any], folder: Path) -> None:
     shown = _last_years(rows, "day")
     figure = Figure(figsize=_WIDE)
     axes = figure.subplots()
-    axes.bar([row.day for row in shown], [row.cents / _CENTS for row in shown], width=1.0, color="#3b6ea5")
+    days, dollars = [row.day for row in shown], [row.cents / _CENTS for row in shown]
+    axes.bar(days, dollars, width=1.0, align="edge", color="#3b6ea5")
     if shown:
         axes.set_xlim(shown[0].day, shown[-1].day + timedelta(days=1))  # a margin may begin before the year 1
     axes.set_title(_older(len(rows) - len(shown), "days"))

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import typer
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from pyspark.sql import Row
 from typer.testing import CliRunner
 
-from pipelines import cli, results, sources
+from pipelines import cli, pictures, results, sources
 from pipelines.events import HistoryIncomplete
 from pipelines.facts import facts
 from pipelines.insights import (
@@ -130,6 +132,17 @@ def test_a_charge_of_the_year_1_does_not_hide_those_of_the_last_ten(tmp_path: Pa
     draw_retention([Row(cohort=cohort, months=months, share=1.0) for cohort, months in returned], tmp_path)
     assert "<!-- 1 days are older than 10 years, and not drawn -->" in (tmp_path / "revenue.svg").read_text()
     assert "<!-- 1 cohorts are older than 10 years, and not drawn -->" in (tmp_path / "retention.svg").read_text()
+
+
+def test_no_bar_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = list[Figure]()
+    monkeypatch.setattr(pictures, "_save", lambda figure, *_: figures.append(figure))
+    draw_revenue([Row(day=date(1997, 1, day), cents=100) for day in (1, 2)], tmp_path)
+    (axes,) = figures[0].axes
+    first, last = axes.patches
+    assert isinstance(first, Rectangle)
+    assert isinstance(last, Rectangle)
+    assert (first.get_x(), last.get_x() + last.get_width()) == axes.get_xlim()
 
 
 def test_a_stream_does_not_accept_an_archive(tmp_path: Path) -> None:
