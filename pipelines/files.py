@@ -1,7 +1,8 @@
 """Files of rows as people have them: read as what they say they are, or refused with the line and the fix.
 
-All files of a source are checked before Spark starts; its tasks then read what was checked, with the same code. One
-file, or one row group of Parquet, is read by one task, which holds a batch of it in memory.
+All files of a source are checked before Spark starts; its tasks then read what was checked, with the same code, once
+for the rows, once for their number, and once more where Spark's cache has lost them. A file that changed meanwhile ends
+the run. One file, or one row group of Parquet, is read by one task, which holds a batch of it in memory.
 """
 
 from __future__ import annotations
@@ -161,11 +162,15 @@ class Reading(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task reads: a file of CSV, or a row group of Parquet. folders: values that folders' names give it."""
+    """What one task reads: a file of CSV, or a row group of Parquet. folders: values that folders' names give it.
+
+    checked: the file's size and the time of its last change, before it was checked.
+    """
 
     file: str
     group: int | None
     folders: tuple[tuple[str, str | None], ...]
+    checked: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,9 @@ class Source:
         A value that its column cannot take is null, and PROBLEM says so.
         """
         batches = _csv_batches if part.group is None else _parquet_batches
+        _refuse_changed(part)
         yield from batches(part, self.schema, self.reading)
+        _refuse_changed(part)
 
 
 def find(source: str, reading: Reading | None = None) -> Source:
@@ -194,17 +201,27 @@ def find(source: str, reading: Reading | None = None) -> Source:
     reading = reading or Reading()
     schemas, parts = dict[str, pa.Schema](), list[Part]()
     for file in _files(source):
-        parquet = _is_parquet(file)
+        state, parquet = _state(file), _is_parquet(file)
         schema, groups = (_parquet_schema if parquet else _csv_schema)(file, reading)
         folders = tuple(_of_folders(file, Path(source)))
         schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name, _ in folders)])
         _refuse_names(file, schema.names)
         schemas[str(file)] = schema
-        parts += [Part(str(file), group if parquet else None, folders) for group in range(groups)]
+        parts += [Part(str(file), group if parquet else None, folders, state) for group in range(groups)]
     (first, schema), *others = schemas.items()
     for other, its in others:
         _refuse_difference(first, schema, other, its)
     return Source(parts, schema.append(pa.field(PROBLEM, pa.string())), reading)
+
+
+def _state(file: Path) -> tuple[int, int]:
+    now = file.stat()
+    return now.st_size, now.st_mtime_ns
+
+
+def _refuse_changed(part: Part) -> None:
+    if _state(Path(part.file)) != part.checked:
+        raise BadSource(f"{part.file}: changed since it was checked; fix: run this again once nothing writes to it")
 
 
 def _files(source: str) -> list[Path]:

@@ -339,6 +339,28 @@ def test_parquet_whose_pages_are_damaged_is_refused(names: bool, how: dict[str, 
     assert told(file).startswith(": broken Parquet: ")
 
 
+@pytest.mark.parametrize("parquet", [False, True])
+def test_a_file_that_changed_since_it_was_checked_is_refused(parquet: bool, file: Path) -> None:
+    def write(who: str) -> None:
+        if parquet:
+            pq.write_table(pa.table({"who": [who] * 30_000}), file)
+        else:
+            file.write_text("who\n" + f"{who}\n" * 30_000)
+
+    write("ann")
+    found = find(str(file))
+    changed = f"{re.escape(str(file))}: changed since it was checked; fix: "
+    reading = found.read(found.parts[0])
+    next(reading)
+    file.touch()
+    with pytest.raises(BadSource, match=changed):
+        list(reading)
+    write("bob")
+    with pytest.raises(BadSource, match=changed):
+        next(found.read(found.parts[0]))
+    assert {row["who"] for row in rows(file)} == {"bob"}
+
+
 def test_a_column_that_the_mapping_describes_has_to_be_there(file: Path) -> None:
     file.write_text("who\nann\n")
     assert "no column cents, which the mapping describes" in told(file, csv=Csv(numbers={"cents": 0}))
