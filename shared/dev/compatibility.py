@@ -1,8 +1,8 @@
 """What a change of messages or states means for those that read them, in Avro's words: a judgement of two documents.
 
 A document has, by kind (`commands`, `events`, `states`) and name, an entry: its version, the older versions that it is
-upcast from, and its JSON schema as pydantic makes it. What a validator of one's own refuses is in no schema, and what
-`evolve` makes of an event is not either: golden records and `parity` tell that.
+upcast from, and its JSON schema, by `schemas.schema_of`. What a validator of one's own refuses is in no schema, and
+what `evolve` makes of an event is not either: golden records and `parity` tell that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ Json = Mapping[str, Any]
 
 COMMANDS, EVENTS, STATES = KINDS = ("commands", "events", "states")
 COMPATIBLE, BACKWARD, FORWARD, BREAKING = "compatible", "backward", "forward", "breaking"
+
+READ_BY = "x-read-by"
+"""In the schema of a field, the names that it is read by, if not only by the one that it is written by."""
 
 _NEW_VERSION = (
     "not as it is: the log keeps what was written before; give a new field a default, keep what was there, or "
@@ -172,12 +175,12 @@ class _Comparison:
         self._old = old
         self._new = new
         self._closed = closed
-        self._inside: list[tuple[Any, Any]] = []
+        self._inside: list[tuple[int, int]] = []
 
     def of(self, old: Json, new: Json, path: str) -> list[Found]:
-        place = (old.get("$ref"), new.get("$ref"))
-        if all(place) and place in self._inside:
-            return []  # a model that refers to itself
+        place = (id(resolved(old, self._old)), id(resolved(new, self._new)))
+        if place in self._inside:
+            return []  # a type that refers to itself
         self._inside.append(place)
         olds, news = alternatives(old, self._old), alternatives(new, self._new)
         if len(olds) == len(news) == 1:
@@ -219,8 +222,8 @@ class _Comparison:
 
     def _fields(self, old: Json, new: Json, path: str) -> list[Found]:
         before, after = old["properties"], new["properties"]
-        needed, needs = old.get("required", ()), new.get("required", ())
-        gone, added = [name for name in before if name not in after], [name for name in after if name not in before]
+        needed, needs, now = old.get("required", ()), new.get("required", ()), _now(before, after)
+        gone, added = [name for name in before if name not in now], [name for name in after if name not in now.values()]
         found: list[Found] = []
         for name in gone:
             field = _joined(path, name)
@@ -233,35 +236,76 @@ class _Comparison:
         for name in added:
             what = "is new, and has no default" if name in needs else "is new"
             found.append(Found(_joined(path, name), what, name not in needs, not self._is_closed(old)))
-        for name in before:
-            if name in after:
-                field = _joined(path, name)
-                found += self.of(before[name], after[name], field)
-                found += _of_default(before[name], after[name], name in needed, name in needs, field)
-        return found
+        for name, other in now.items():
+            field = _joined(path, other)
+            found += _of_names(_read_by(name, before), _read_by(other, after), other, field)
+            found += self.of(before[name], after[other], field)
+            found += _of_default(before[name], after[other], name in needed, other in needs, field)
+        return found + _of_others_names(before, after, now, path)
 
     def _is_closed(self, schema: Json) -> bool:
         return self._closed or schema.get("additionalProperties") is False
 
 
+def _read_by(name: str, fields: Json) -> list[str]:
+    return list(fields[name].get(READ_BY, [name]))
+
+
+def _now(before: Json, after: Json) -> dict[str, str]:
+    """What each field is written as now; without those that neither side reads as the other writes them."""
+    now = {name: name for name in before if name in after}
+    gone, added = [name for name in before if name not in after], [name for name in after if name not in before]
+    for name in gone:
+        for other in added:
+            if name in _read_by(other, after) or other in _read_by(name, before):
+                now[name] = other
+    return now
+
+
+def _of_names(read: Sequence[str], reads: Sequence[str], written: str, field: str) -> list[Found]:
+    """read: by which the old release reads it. written: as which the new one writes it."""
+    if {*read} == {*reads} and written in read:
+        return []
+    what = f"was read as {' or '.join(read)}, and is read as {' or '.join(reads)} and written as {written}"
+    return [Found(field, what, {*read} <= {*reads}, written in read)]
+
+
+def _of_others_names(before: Json, after: Json, now: Mapping[str, str], path: str) -> list[Found]:
+    """Of fields that are read by what was a name of another one."""
+    return [
+        Found(_joined(path, other), f"is read as {', '.join(sorted(shared))}, by which {name} was read", False, False)
+        for name in before
+        for other in after
+        if now.get(name) != other and (shared := {*_read_by(name, before)} & {*_read_by(other, after)})
+    ]
+
+
+_COMPUTED = "computed"
+
+
 def _of_default(old: Json, new: Json, needed: bool, needs: bool, field: str) -> list[Found]:
     if needed != needs:
         return [Found(field, "has no default any more" if needs else "has a default now", not needs, True)]
-    if not needs and (was := old.get("default")) != (is_ := new.get("default")):
-        what = f"default {was!r} became {is_!r}: what was written without it is read otherwise"
+    if not needs and old.get("default", _COMPUTED) != new.get("default", _COMPUTED):
+        was, is_ = (repr(each["default"]) if "default" in each else _COMPUTED for each in (old, new))
+        what = f"default {was} became {is_}: what was written without it is read otherwise"
         return [Found(field, what, False, False)]
     return []
 
 
 def alternatives(schema: Json, models: Json) -> dict[str, Json]:
-    """Those of a union, by what tells them apart: their type, or the value of a field, such as `phase open`."""
+    """Those of a union, by what tells them apart: their type, or the value of a field, such as `phase open`.
+
+    Each has the rules of the whole union, too.
+    """
     schema = resolved(schema, models)
     found: dict[str, Json] = {}
+    common = {rule: value for rule, value in _rules(schema).items() if rule not in _UNIONS}
     for each in schema.get("anyOf", schema.get("oneOf", [schema])):
         if each is schema:
             return {_kind(schema): schema}
         for kind, inner in alternatives(each, models).items():
-            found[f"{kind} {len(found)}" if kind in found else kind] = inner
+            found[f"{kind} {len(found)}" if kind in found else kind] = {**common, **inner} if common else inner
     return found
 
 
@@ -296,7 +340,8 @@ def _leaf(old: Json, new: Json, path: str) -> list[Found]:
     return [Found(path, f"{_shown(old)} became {_shown(new)}", _covers(is_, was), _covers(was, is_))]
 
 
-_SAYS_NOTHING = {"title", "description", "default", "examples", "deprecated", "discriminator", "$defs"}
+_SAYS_NOTHING = {"title", "description", "default", "examples", "deprecated", "discriminator", "$defs", READ_BY}
+_UNIONS = {"anyOf", "oneOf"}
 _OF_PARTS = {"properties", "required", "items", "prefixItems", "additionalProperties"}
 
 

@@ -9,13 +9,16 @@ import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import to_jsonable_python
 
-from shared.dev.compatibility import COMMANDS, EVENTS, STATES, Change, judged
+from shared.dev.compatibility import COMMANDS, EVENTS, READ_BY, STATES, Change, judged
 from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
 from shared.domain.message import Message
@@ -61,7 +64,7 @@ def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
             each.table.name: {
                 "version": topology.version,
                 "upcast": [],
-                "schema": TypeAdapter(each.codec.state_type).json_schema(),
+                "schema": schema_of(each.codec.state_type),
             }
             for each in processors
             if each.table in topology.tables and each.codec
@@ -89,11 +92,79 @@ def _entries(reads: Iterable[Read]) -> dict[str, Any]:
         message.TYPE: {
             "version": message.VERSION,
             "upcast": sorted(version for type_, version in upcasters if type_ == message.TYPE),
-            "schema": message.model_json_schema(),
+            "schema": schema_of(message),
         }
         for messages, upcasters in reads
         for message in messages
     }
+
+
+def schema_of(type_: Any) -> dict[str, Any]:
+    """Its JSON schema, with the fields by the names that they are written by, and what `_Described` adds."""
+    return TypeAdapter(type_).json_schema(schema_generator=_Described)
+
+
+_SAYS_LITTLE = {"date", "datetime", "decimal", "fraction", "multi-host-url", "str", "time", "timedelta", "url", "uuid"}
+_NO_RULES = {"type", "ref", "metadata", "serialization", "strict", "microseconds_precision"}
+_TOLD = {"min_length", "max_length", "pattern", "regex_engine"}
+
+
+class _Described(GenerateJsonSchema):
+    """Adds what pydantic reads by and JSON Schema has no word for: pydantic's own rules of text, numbers and times, the
+    types of keys, the names that a field is read by, and defaults that are made.
+    """
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        described, rules = super().generate_inner(schema), _untold(schema)
+        if "keys_schema" in schema and (keys := self.generate_inner(schema["keys_schema"])) != {"type": "string"}:
+            rules["x-keys"] = keys
+        return {**rules, **described} if rules else described
+
+    def decimal_schema(self, schema: Any) -> JsonSchemaValue:
+        number, text = super().decimal_schema(schema)["anyOf"]
+        return {"anyOf": [number, {**text, "format": "decimal"}]}
+
+    def complex_schema(self, schema: Any) -> JsonSchemaValue:
+        return {**super().complex_schema(schema), "format": "complex"}
+
+    def get_default_value(self, schema: Any) -> Any:
+        if "default_factory" in schema and not schema.get("default_factory_takes_data"):
+            return schema["default_factory"]()
+        return super().get_default_value(schema)
+
+    def _named_required_fields_schema(self, named_required_fields: Sequence[tuple[str, bool, Any]]) -> JsonSchemaValue:
+        """Its fields by the names that they are written by."""
+        read_by, fields = dict[str, list[str]](), list[tuple[str, bool, Any]]()
+        for name, required, field in named_required_fields:
+            written = field.get("serialization_alias", name)
+            read_by[written] = self._read_by(name, field)
+            fields.append((written, required, {**field, "validation_alias": written}))
+        described = super()._named_required_fields_schema(fields)
+        for name, schema in described["properties"].items():
+            if read_by[name] != [name]:
+                schema[READ_BY] = read_by[name]
+        return described
+
+    def _read_by(self, name: str, field: Any) -> list[str]:
+        """A part of another field is such as `other.0`."""
+        alias, config = field.get("validation_alias"), self._config
+        if alias is None:
+            return [name]
+        paths = [[alias]] if isinstance(alias, str) else alias if isinstance(alias[0], list) else [alias]
+        names = [".".join(map(str, path)) for path in paths] if config.validate_by_alias else []
+        return [*names, name] if config.validate_by_name or config.populate_by_name else names
+
+
+def _untold(schema: Any) -> dict[str, Any]:
+    """The rules by which pydantic reads it that its JSON schema may leave out, such as `max_digits`."""
+    if schema["type"] in _SAYS_LITTLE:
+        return {rule: to_jsonable_python(schema[rule]) for rule in schema.keys() - _NO_RULES - _TOLD}
+    if schema["type"] not in ("function-after", "function-wrap"):
+        return {}
+    function = schema["function"]["function"]
+    if isinstance(function, partial) and function.func.__module__ == "pydantic._internal._validators":
+        return {rule: to_jsonable_python(value) for rule, value in function.keywords.items()}  # of a Day, for instance
+    return _untold(schema["schema"]) if function.__module__ == "pydantic.networks" else {}
 
 
 def bare(schema: Any) -> Any:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    AliasChoices,
+    AnyUrl,
+    BaseModel,
+    Field,
+    HttpUrl,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from shared.dev.compatibility import (
     BACKWARD,
@@ -23,6 +36,7 @@ from shared.dev.compatibility import (
     changes,
     judged,
 )
+from shared.dev.schemas import schema_of
 from shared.domain.message import Command, Event, Int64, Part
 from shared.domain.personal import Personal
 from shared.domain.state import State
@@ -53,6 +67,10 @@ class TallTree(Part):
     height: int
 
 
+class Twig(Part):
+    left: Twig | None = None
+
+
 class Open(State):
     phase: Literal["open"] = "open"
     held: int = 0
@@ -76,7 +94,7 @@ def declared(kind: str, type_: Any) -> Any:
 
 
 def entry(kind: str, type_: Any, version: int = 1, upcast: tuple[int, ...] = ()) -> dict[str, Any]:
-    return {"version": version, "upcast": [*upcast], "schema": TypeAdapter(declared(kind, type_)).json_schema()}
+    return {"version": version, "upcast": [*upcast], "schema": schema_of(declared(kind, type_))}
 
 
 def of(kind: str, **entries: Any) -> dict[str, Any]:
@@ -88,6 +106,11 @@ def between(kind: str, old: Any, new: Any) -> list[Change]:
 
 
 EVERY = (COMMANDS, EVENTS, STATES)
+FEBRUARY = date(1997, 2, 1)
+MADE = [(int, Field(default_factory=partial(int, number))) for number in (0, 1)]
+OF_OTHERS = (int, Field(default_factory=lambda others: len(others)))
+A_OR_B = (int, Field(validation_alias=AliasChoices("a", "b")))
+WRITTEN_B = (int, Field(validation_alias=AliasChoices("a", "b"), serialization_alias="b"))
 CHANGED = [
     # a field more or less
     (EVENTS, {}, {"a": (int, 0)}, COMPATIBLE, "a: is new"),
@@ -104,6 +127,8 @@ CHANGED = [
     (EVERY, {"a": int}, {"a": (int, 0)}, COMPATIBLE, "a: has a default now"),
     (EVERY, {"a": (int, 0)}, {"a": int}, FORWARD, "a: has no default any more"),
     (EVERY, {"a": (int, 0)}, {"a": (int, 1)}, BREAKING, "a: default 0 became 1: what was written without it is"),
+    (EVERY, {"a": MADE[0]}, {"a": MADE[1]}, BREAKING, "a: default 0 became 1: what was written without it is"),
+    (EVERY, {"a": MADE[0]}, {"a": OF_OTHERS}, BREAKING, "a: default 0 became computed: what was"),
     # its type
     (EVERY, {"a": int}, {"a": str}, BREAKING, "a: integer became string"),
     (EVERY, {"a": int}, {"a": float}, BACKWARD, "a: integer became number"),
@@ -136,7 +161,46 @@ CHANGED = [
     (EVERY, {"a": int | str}, {"a": int | None}, BREAKING, "a: takes no string any more"),
     (EVERY, {"a": str | None}, {"a": Personal}, BREAKING, "a: is personal now: what was written before is not"),
     (EVERY, {"a": Any}, {"a": int}, FORWARD, "a: any value became integer"),
+    (EVERY, {"a": Decimal}, {"a": Annotated[Decimal, Field(max_digits=3)]}, FORWARD, "number (max_digits 3)"),
+    (EVERY, {"a": Decimal}, {"a": Annotated[Decimal, Field(decimal_places=1)]}, FORWARD, "number (decimal_places 1)"),
+    (EVERY, {"a": Annotated[Decimal, Field(ge=0)]}, {"a": Decimal}, BACKWARD, "a: number (ge 0, minimum 0.0) became"),
+    (EVERY, {"a": date}, {"a": Annotated[date, Field(ge=FEBRUARY)]}, FORWARD, "(format date, ge 1997-02-01)"),
+    (EVERY, {"a": Day}, {"a": Annotated[Day, Field(ge=FEBRUARY)]}, FORWARD, "(format date, ge 1997-02-01)"),
+    (
+        EVERY,
+        {"a": timedelta},
+        {"a": Annotated[timedelta, Field(le=timedelta(hours=1))]},
+        FORWARD,
+        "(format duration, le PT1H)",
+    ),
+    (EVERY, {"a": AnyUrl}, {"a": HttpUrl}, FORWARD, "became string (allowed_schemes ['http', 'https'], "),
+    (
+        EVERY,
+        {"a": str},
+        {"a": Annotated[str, StringConstraints(to_upper=True)]},
+        FORWARD,
+        "became string (to_upper True)",
+    ),
+    (
+        EVERY,
+        {"a": int | float},
+        {"a": Annotated[int | float, Field(ge=0)]},
+        FORWARD,
+        "a: integer became integer (ge 0)",
+    ),
+    # the names that it is read by
+    (EVERY, {"a": int}, {"b": A_OR_B}, BACKWARD, "b: was read as a, and is read as a or b and written as b"),
+    (EVERY, {"a": int}, {"a": A_OR_B}, COMPATIBLE, "a: was read as a, and is read as a or b and written as a"),
+    (EVERY, {"a": int}, {"a": WRITTEN_B}, BACKWARD, "b: was read as a, and is read as a or b and written as b"),
+    (EVERY, {"a": A_OR_B}, {"a": int}, FORWARD, "a: was read as a or b, and is read as a and written as a"),
     # what is inside it
+    (
+        EVERY,
+        {"a": dict[str, int]},
+        {"a": dict[int, int]},
+        FORWARD,
+        "a: object became object (x-keys {'type': 'integer'",
+    ),
     (EVERY, {"a": tuple[int, ...]}, {"a": tuple[float, ...]}, BACKWARD, "a[]: integer became number"),
     (EVERY, {"a": tuple[int, str]}, {"a": tuple[int, int]}, BREAKING, "a[1]: string became integer"),
     (EVERY, {"a": dict[str, int]}, {"a": dict[str, str]}, BREAKING, "a.*: integer became string"),
@@ -160,7 +224,8 @@ EACH = [
     for kinds, *rest in CHANGED
     for kind in ([kinds] if isinstance(kinds, str) else kinds)
 ]
-MEANING = ("was renamed", "default 0 became 1", "is personal")  # it is read, but as something else
+# it is read, but as something else
+MEANING = ("was renamed", "default 0 became", "is personal", "to_upper", "was read as a or b")
 
 
 @pytest.mark.parametrize(("kind", "old", "new", "verdict", "told"), EACH)
@@ -191,7 +256,7 @@ def test_of_all_pairs_of_types_none_is_judged_too_well(kind: str) -> None:
     if kind != STATES:
         found = {name: each for name, each in found.items() if name.startswith("{")}
     raws = {name: written(each, unset=True) for name, each in found.items()}
-    schemas = {name: TypeAdapter(each).json_schema() for name, each in found.items()}
+    schemas = {name: schema_of(each) for name, each in found.items()}
     pairs = [
         (old, new)
         for old in found
@@ -213,7 +278,12 @@ def written(type_: Any, *, unset: bool) -> set[bytes]:
     """
     writer = TypeAdapter(type_)
     values = [_read(writer.validator.validate_json, json.dumps(record).encode()) for record in RECORDS]
-    raws = {writer.dump_json(value, exclude_unset=each) for value in values if value for each in {unset, False}}
+    raws = {
+        writer.dump_json(value, exclude_unset=each, by_alias=True)
+        for value in values
+        if value
+        for each in {unset, False}
+    }
     assert raws
     return raws
 
@@ -234,15 +304,31 @@ VALUES: tuple[Any, ...] = (
     *(None, 0, -1, 9, 2**63, 0.5, "", "x", "y", "x" * 10, "1997-01-18", "1997-01-18T09:30:00Z"),
     *([], [1], [0.5], [1, 1], [1, "x"], {}, {"x": 1}, {"x": "x"}, {"sku": "x"}, [{"sku": "x"}]),
     *({"sku": 1}, [{"sku": 1}], {"x": {"sku": "x"}}, {"x": {"sku": 1}}, [{"sku": "x", "note": "x"}]),
+    *("1998-01-01", "PT1H", "P1D", "ftp://x/", "http://x/", "1.55", "9999", {"1": 1}, "X"),
     *({"branches": [{}]}, {"branches": [], "height": 1}),
 )
 RECORDS = ({}, *({name: value} for name in "ab" for value in VALUES), {"phase": "closed"}, {"phase": "open"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fields", [{}, {"a": Tree, "b": (int | None, None)}, {"title": dict[str, Line]}])
+@pytest.mark.parametrize("fields", [{}, {"a": Tree, "b": (int | None, None)}, {"title": dict[str, Line]}, {"a": Twig}])
 def test_what_is_as_it_was_is_no_change(kind: str, fields: Fields) -> None:
     assert between(kind, fields, fields) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"a": int, "b": (int, 0)}, {"a": A_OR_B}), ({"a": A_OR_B}, {"a": int, "b": (int, 0)})],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_by_which_another_field_was_read_is_not_accepted(kind: str, old: Fields, new: Fields) -> None:
+    found = between(kind, old, new)
+    assert any("is read as b, by which" in str(each) for each in found)
+    assert _of_all(found) == BREAKING
+
+
+def test_a_made_default_is_the_same_as_one_that_is_written() -> None:
+    assert between(EVENTS, {"a": (int, 0)}, {"a": MADE[0]}) == []
 
 
 def test_prose_and_the_order_of_fields_are_no_change() -> None:
