@@ -192,16 +192,24 @@ class _Comparison:
         return found
 
     def _unions(self, olds: Mapping[str, Json], news: Mapping[str, Json], path: str) -> list[Found]:
+        """A model is not read as another one, even if it could be."""
         found: list[Found] = []
-        for kind, old in olds.items():
-            if kind in news:
-                found += self._pair(old, news[kind], _joined(path, kind) if " " in kind else path)
+        same = [(was, is_) for was in olds for is_ in news if not self._pair(olds[was], news[is_], "")]
+        gone = {kind: old for kind, old in olds.items() if kind not in [was for was, _ in same]}
+        added = {kind: new for kind, new in news.items() if kind not in [is_ for _, is_ in same]}
+        for kind, old in gone.items():
+            if kind in added:
+                found += self._pair(old, added[kind], _joined(path, kind) if " " in kind else path)
             else:
-                read = any(all(each.backward for each in self._pair(old, new, "")) for new in news.values())
+                read = any(
+                    all(each.backward and not each.field for each in self._pair(old, new, "")) for new in news.values()
+                )
                 found.append(Found(path, f"takes no {kind} any more", read, True))
-        for kind, new in news.items():
-            if kind not in olds:
-                read = any(all(each.forward for each in self._pair(old, new, "")) for old in olds.values())
+        for kind, new in added.items():
+            if kind not in gone:
+                read = any(
+                    all(each.forward and not each.field for each in self._pair(old, new, "")) for old in olds.values()
+                )
                 found.append(Found(path, f"takes {kind}, too", True, read))
         return found
 
@@ -227,10 +235,9 @@ class _Comparison:
         found: list[Found] = []
         for name in gone:
             field = _joined(path, name)
-            if other := next((each for each in added if not self.of(before[name], after[each], "")), None):
+            if other := next((each for each in added if self._alike(before[name], after[each])), None):
                 added.remove(other)
-                what = f"was renamed to {other}: what was written before has no such field"
-                found.append(Found(field, what, False, False))
+                found.append(Found(field, f"was renamed to {other}: {_RENAMED.format(name, other)}", False, False))
             else:
                 found.append(Found(field, "is gone", not self._is_closed(new), name not in needed))
         for name in added:
@@ -243,8 +250,20 @@ class _Comparison:
             found += _of_default(before[name], after[other], name in needed, other in needs, field)
         return found + _of_others_names(before, after, now, path)
 
+    def _alike(self, old: Json, new: Json) -> bool:
+        """Whether they are of one type, in whatever bounds, with null or without."""
+        olds, news = alternatives(old, self._old), alternatives(new, self._new)
+        kinds = [kind for kind in olds if kind in news and kind != "null"]
+        return any(not self._pair(_unbound(olds[kind]), _unbound(news[kind]), "") for kind in kinds)
+
     def _is_closed(self, schema: Json) -> bool:
         return self._closed or schema.get("additionalProperties") is False
+
+
+_RENAMED = (
+    "what was written before has no such field; AliasChoices('{1}', '{0}') would read it. If it is another field, let "
+    "one release remove {0} and the next one add {1}"
+)
 
 
 def _read_by(name: str, fields: Json) -> list[str]:
@@ -348,6 +367,11 @@ _OF_PARTS = {"properties", "required", "items", "prefixItems", "additionalProper
 def _rules(schema: Json) -> Json:
     """What a value must be, without what its parts must be."""
     return {rule: value for rule, value in schema.items() if rule not in _SAYS_NOTHING | _OF_PARTS}
+
+
+def _unbound(schema: Json) -> Json:
+    """Of which type it is."""
+    return {rule: value for rule, value in schema.items() if rule in _OF_PARTS | {"type", "format", IN_SCHEMA}}
 
 
 def _shown(schema: Json) -> str:

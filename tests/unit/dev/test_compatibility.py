@@ -58,6 +58,14 @@ class LongLine(Part):
 NumberedLine = create_model("Line", __base__=Part, sku=(int, ...))  # the same class, changed
 
 
+class Sized(Part):
+    size: int = 0
+
+
+class Named(Part):
+    name: str = ""
+
+
 class Tree(Part):
     branches: tuple[Tree, ...] = ()
 
@@ -123,6 +131,8 @@ CHANGED = [
     ((COMMANDS, STATES), {"a": int}, {}, BREAKING, "a: is gone"),
     (EVERY, {"a": int}, {"b": int}, BREAKING, "a: was renamed to b: what was written before has no such field"),
     (EVERY, {"a": (int, 0)}, {"b": (int, 0)}, BREAKING, "a: was renamed to b: what was written before"),
+    (EVERY, {"a": (int, 0)}, {"b": (Int64, 0)}, BREAKING, "a: was renamed to b: what was written before"),
+    (EVERY, {"a": int}, {"b": (int | None, None)}, BREAKING, "let one release remove a and the next one add b"),
     # its default
     (EVERY, {"a": int}, {"a": (int, 0)}, COMPATIBLE, "a: has a default now"),
     (EVERY, {"a": (int, 0)}, {"a": int}, FORWARD, "a: has no default any more"),
@@ -211,6 +221,9 @@ CHANGED = [
     (EVERY, {"a": tuple[Line, ...]}, {"a": tuple[NumberedLine, ...]}, BREAKING, "a[].sku: string became integer"),
     (EVERY, {"a": dict[str, Line]}, {"a": dict[str, NumberedLine]}, BREAKING, "a.*.sku: string became integer"),
     (EVERY, {"a": Line | None}, {"a": NumberedLine | None}, BREAKING, "a.sku: string became integer"),
+    (EVERY, {"a": Sized | Named}, {"a": Sized}, FORWARD, "a: takes no object 1 any more"),
+    (EVERY, {"a": Sized | Named}, {"a": Named}, FORWARD, "a: takes no object any more"),
+    (EVERY, {"a": Sized}, {"a": Named | Sized}, BACKWARD, "a: takes object, too"),
     (EVENTS, {"a": Tree}, {"a": TallTree}, FORWARD, "a.height: is new, and has no default"),
     # the phases of a state
     (STATES, Open, Open | Closed, BACKWARD, "takes phase closed, too"),
@@ -225,7 +238,10 @@ EACH = [
     for kind in ([kinds] if isinstance(kinds, str) else kinds)
 ]
 # it is read, but as something else
-MEANING = ("was renamed", "default 0 became", "is personal", "to_upper", "was read as a or b")
+MEANING = (
+    *("was renamed", "default 0 became", "is personal", "to_upper", "was read as a or b", "let one release"),
+    *("takes no object", "takes object"),
+)
 
 
 @pytest.mark.parametrize(("kind", "old", "new", "verdict", "told"), EACH)
@@ -304,7 +320,7 @@ VALUES: tuple[Any, ...] = (
     *(None, 0, -1, 9, 2**63, 0.5, "", "x", "y", "x" * 10, "1997-01-18", "1997-01-18T09:30:00Z"),
     *([], [1], [0.5], [1, 1], [1, "x"], {}, {"x": 1}, {"x": "x"}, {"sku": "x"}, [{"sku": "x"}]),
     *({"sku": 1}, [{"sku": 1}], {"x": {"sku": "x"}}, {"x": {"sku": 1}}, [{"sku": "x", "note": "x"}]),
-    *("1998-01-01", "PT1H", "P1D", "ftp://x/", "http://x/", "1.55", "9999", {"1": 1}, "X"),
+    *("1998-01-01", "PT1H", "P1D", "ftp://x/", "http://x/", "1.55", "9999", "X", {"1": 1}, {"size": 1}, {"name": "x"}),
     *({"branches": [{}]}, {"branches": [], "height": 1}),
 )
 RECORDS = ({}, *({name: value} for name in "ab" for value in VALUES), {"phase": "closed"}, {"phase": "open"})
