@@ -343,7 +343,7 @@ def asyncapi(service: str) -> None:
 def schemas_(
     service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Write them, and the golden records that are missing, for review.")
+        bool, typer.Option("--accept", help="Write them and missing golden records; without SERVICE, where a file is.")
     ] = False,
     breaking: Annotated[
         bool, typer.Option("--breaking", help="Accept what can't be read, too: nothing that matters was written yet.")
@@ -363,7 +363,9 @@ def schemas_(
         print(shown_as(as_, service, schemas.document_of(service)))
         return
     if accept:
-        print("".join(f"{line}\n" for each in services for line in schemas.accept(CHECKOUT, each, breaking)), end="")
+        chosen = [each for each in services if service or schemas.file_of(CHECKOUT, each).exists()]
+        for line in schemas.accept(CHECKOUT, chosen, breaking):
+            print(line, flush=True)
     report = schemas.compared(CHECKOUT, services)
     print("\n".join(report.lines))
     if report.differ:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -275,33 +275,38 @@ def told(heading: str, changes: Sequence[Change]) -> list[str]:
     return lines
 
 
-def accept(root: Path, service: str, breaking: bool) -> list[str]:
-    """Writes the service's document and the golden records that it lacks; what was written, and what could not be.
+def accept(root: Path, services: Sequence[str], breaking: bool) -> Iterator[str]:
+    """Writes each service's document and the golden records that it lacks; what was written, and what could not be.
 
     Raises StageFailed, and writes nothing, for a change that no order of release makes safe, unless it may be breaking.
     """
-    file, present = file_of(root, service), document_of(service)
-    refused = [change for change in judged(accepted(root, service) or {}, present) if change.refused]
+    documents = {service: document_of(service) for service in services}
+    refused = [line for service, present in documents.items() for line in _refused(root, service, present)]
     if refused and not breaking:
         raise StageFailed(
-            "\n".join(told(f"{service} would not read what was written before", refused)),
+            "\n".join(refused),
             "correct it as said above, or `schemas --accept --breaking` if nothing that matters was ever written",
         )
-    lines = []
-    if (text := as_text(present)) != (file.read_text() if file.exists() else None):
-        file.write_text(text)
-        lines.append(f"wrote   {file.relative_to(root)}")
-    return lines + _golden(root, service)
+    for service, present in documents.items():
+        file, text = file_of(root, service), as_text(present)
+        if text != (file.read_text() if file.exists() else None):
+            file.write_text(text)
+            yield f"wrote   {file.relative_to(root)}"
+        yield from _golden(root, service)
 
 
-def _golden(root: Path, service: str) -> list[str]:
+def _refused(root: Path, service: str, present: Mapping[str, Any]) -> list[str]:
+    changes = judged(accepted(root, service) or {}, present)
+    heading = f"{service} would not read what was written before"
+    return told(heading, [change for change in changes if change.refused])
+
+
+def _golden(root: Path, service: str) -> Iterator[str]:
     """A sample of each message that has no golden record of its present version yet."""
-    folder, lines = _golden_folder(root, service), list[str]()
     for message in own_messages(service):
-        file = folder / f"{message.TYPE}.v{message.VERSION}.json"
+        file = _golden_folder(root, service) / f"{message.TYPE}.v{message.VERSION}.json"
         if not file.exists():
-            lines.append(_write_sample(message, file, root))
-    return lines
+            yield _write_sample(message, file, root)
 
 
 def _write_sample(message: type[Message], file: Path, root: Path) -> str:

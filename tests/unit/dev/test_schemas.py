@@ -7,16 +7,19 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import PaymentReceived
 from services.accounts.domain.state import Account
 from services.accounts.topology import EVENTS, TOPOLOGY
 from shared.dev import schemas
+from shared.dev.cli import cli
 from shared.dev.schemas import accept, bare, compared, described, document_of
 from shared.dev.stages import StageFailed
 from shared.engine.processors import Projection
@@ -38,11 +41,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def accept_as_if(root: Path, before: Edit) -> None:
-    """Accounts as it was before a change: `before` takes the change back."""
-    document = bare(document_of("accounts"))
+def accept_as_if(root: Path, before: Edit, service: str = "accounts") -> Path:
+    """A service as it was before a change: `before` takes the change back."""
+    document = bare(document_of(service))
     before(document)
-    (root / ACCEPTED).write_text(json.dumps(document))
+    file = schemas.file_of(root, service)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document))
+    return file
 
 
 def without_amount(document: Any) -> None:
@@ -67,23 +73,52 @@ def test_a_change_is_told_with_its_verdict_and_its_release(root: Path) -> None:
 
 def test_what_is_accepted_is_told_no_more(root: Path) -> None:
     accept_as_if(root, without_closing)
-    wrote = accept(root, "accounts", breaking=False)
+    wrote = list(accept(root, ["accounts"], breaking=False))
     assert f"wrote   {ACCEPTED}" in wrote
     assert compared(root, ["accounts"]) == schemas.Report(("as accepted",), ())
-    assert accept(root, "accounts", breaking=False) == []
+    assert list(accept(root, ["accounts"], breaking=False)) == []
 
 
 def test_a_change_after_which_the_log_cannot_be_read_is_not_accepted_by_mistake(root: Path) -> None:
     accept_as_if(root, without_amount)
     before = (root / ACCEPTED).read_text()
     with pytest.raises(StageFailed, match=f"forward     event {PAID}, amount_cents: is new, and has no default") as no:
-        accept(root, "accounts", breaking=False)
+        list(accept(root, ["accounts"], breaking=False))
     assert "not as it is: " in no.value.problem
     assert "--accept --breaking" in no.value.fix
     assert (root / ACCEPTED).read_text() == before
     assert [*root.rglob("golden")] == []
-    accept(root, "accounts", breaking=True)
+    list(accept(root, ["accounts"], breaking=True))
     assert compared(root, ["accounts"]).differ == ()
+
+
+@pytest.fixture
+def another(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A second service, which has the same messages."""
+    accounts = import_module("services.accounts.app")
+    monkeypatch.setattr(schemas, "import_module", lambda _: accounts)
+    (root / "services" / "another").mkdir()
+    return "another"
+
+
+def test_of_several_services_none_is_accepted_if_one_is_refused(root: Path, another: str) -> None:
+    files = [accept_as_if(root, without_closing), accept_as_if(root, without_amount, another)]
+    before = [file.read_text() for file in files]
+    with pytest.raises(StageFailed, match="another would not read what was written before"):
+        list(accept(root, ["accounts", another], breaking=False))
+    assert [file.read_text() for file in files] == before
+
+
+def test_a_service_that_was_never_accepted_is_not_accepted_along_with_others(
+    root: Path, another: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_as_if(root, without_closing)
+    monkeypatch.setattr("shared.dev.cli.CHECKOUT", root)
+    monkeypatch.setattr("shared.dev.cli.found_services", lambda: ["accounts", another])
+    told = CliRunner().invoke(cli, ["schemas", "--accept"], catch_exceptions=False).output.splitlines()
+    assert told[0] == f"wrote   {ACCEPTED}"
+    assert told[-1] == "as accepted; no schemas are accepted yet of another"
+    assert [*root.rglob("schemas.json")] == [root / ACCEPTED]
 
 
 def test_a_service_that_was_never_accepted_is_free_to_change(root: Path) -> None:
@@ -106,7 +141,7 @@ def release(root: Path) -> None:
 def test_what_a_release_brings_is_told_since_the_last_tag(root: Path) -> None:
     accept_as_if(root, without_closing)
     release(root)
-    accept(root, "accounts", breaking=False)
+    list(accept(root, ["accounts"], breaking=False))
     report = compared(root, ["accounts"])
     assert report.differ == ()
     assert report.lines[:2] == ("accounts since v1:", "  backward    event account.closed: is new")
@@ -114,7 +149,7 @@ def test_what_a_release_brings_is_told_since_the_last_tag(root: Path) -> None:
 
 
 def test_a_golden_record_that_was_edited_after_its_release_is_told(root: Path) -> None:
-    accept(root, "accounts", breaking=False)
+    list(accept(root, ["accounts"], breaking=False))
     release(root)
     record = root / "tests" / "unit" / "accounts" / "golden" / f"{PAID}.v1.json"
     record.write_text(record.read_text().replace('"amount_cents": 1', '"amount_cents": 2'))
@@ -124,7 +159,7 @@ def test_a_golden_record_that_was_edited_after_its_release_is_told(root: Path) -
 
 
 def test_the_golden_records_that_are_written_are_read(root: Path) -> None:
-    wrote = accept(root, "accounts", breaking=False)
+    wrote = list(accept(root, ["accounts"], breaking=False))
     golden = root / "tests" / "unit" / "accounts" / "golden"
     assert f"wrote   {golden.relative_to(root)}/{PAID}.v1.json: see that it is what a producer writes" in wrote
     assert json.loads((golden / f"{PAID}.v1.json").read_text())["data"] == {"amount_cents": 1}
@@ -137,7 +172,7 @@ def test_a_golden_record_is_never_written_again(root: Path) -> None:
     record = root / "tests" / "unit" / "accounts" / "golden" / f"{PAID}.v1.json"
     record.parent.mkdir(parents=True)
     record.write_text("as a producer wrote it")
-    accept(root, "accounts", breaking=False)
+    list(accept(root, ["accounts"], breaking=False))
     assert record.read_text() == "as a producer wrote it"
 
 
@@ -150,7 +185,7 @@ def test_what_others_write_for_a_view_is_in_its_document() -> None:
 @pytest.mark.parametrize("service", found_services())
 def test_every_message_has_a_sample(service: str, root: Path) -> None:
     (root / "services" / service).mkdir(exist_ok=True)
-    assert [line for line in accept(root, service, breaking=False) if "by hand" in line] == []
+    assert [line for line in accept(root, [service], breaking=False) if "by hand" in line] == []
 
 
 def test_a_service_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
