@@ -29,7 +29,11 @@ _NUMBERS = {"integer": 1, "number": 1.5}
 
 
 def sample(message: type[Message]) -> str:
-    """The record as text. Raises ValidationError for a message with rules that its schema does not tell."""
+    """The record as text.
+
+    Raises ValidationError for a message with rules that its schema does not tell, and re.error for a pattern that is
+    none of Python's.
+    """
     schema = message.model_json_schema()
     data = TypeAdapter(message).validate_json(json.dumps(_value(schema, schema.get("$defs", {}), message.TYPE)))
     place: dict[str, Any] = {

@@ -6,6 +6,7 @@ Those that its team has accepted are in the service's folder, so that a change o
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -313,7 +314,7 @@ def _write_sample(message: type[Message], file: Path, root: Path) -> str:
     name = file.relative_to(root)
     try:
         text = sample(message)
-    except (RecursionError, ValidationError) as error:
+    except (RecursionError, ValidationError, re.error) as error:
         return f"write   {name} by hand, as no sample can be made: {error}"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

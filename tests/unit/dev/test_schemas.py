@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from typer.testing import CliRunner
 
 from services.accounts.domain.decide import DECIDER
@@ -22,6 +23,7 @@ from shared.dev import schemas
 from shared.dev.cli import cli
 from shared.dev.schemas import accept, bare, compared, described, document_of
 from shared.dev.stages import StageFailed
+from shared.domain.message import Event
 from shared.engine.processors import Projection
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
@@ -186,6 +188,19 @@ def test_what_others_write_for_a_view_is_in_its_document() -> None:
 def test_every_message_has_a_sample(service: str, root: Path) -> None:
     (root / "services" / service).mkdir(exist_ok=True)
     assert [line for line in accept(root, [service], breaking=False) if "by hand" in line] == []
+
+
+def test_a_sample_that_cannot_be_made_is_left_to_people(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shouted(Event):
+        TYPE = "account.shouted"
+
+        word: Annotated[str, Field(pattern=r"^\p{Lu}+$")]  # which only pydantic's engine knows
+
+    monkeypatch.setattr(schemas, "own_messages", lambda _: [Shouted])
+    (told,) = (line for line in accept(root, ["accounts"], breaking=False) if "golden" in line)
+    assert told.startswith(
+        "write   tests/unit/accounts/golden/account.shouted.v1.json by hand, as no sample can be made: "
+    )
 
 
 def test_a_service_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
