@@ -6,9 +6,13 @@ import json
 from functools import cache
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from shared.runtime.settings import SCRAM, Principal, load_settings
 
 ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
+# of a consumer that joins no group: librdkafka looks for a coordinator although nothing is committed
+GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 ABSENT_FIX = "fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"
 
 _LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password={password};'

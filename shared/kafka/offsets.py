@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.access import ANSWER_S, GROUP_ERRORS, client_config
 from shared.runtime.positions import Partition
 
 Answer = TypeVar("Answer")
@@ -111,9 +111,10 @@ class Offsets:
                 error = found.error()
                 if error is None:
                     return True
-                if error.code() != KafkaError._PARTITION_EOF:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard((found.topic(), found.partition()))
+                elif error.code() not in GROUP_ERRORS:
                     raise _typed(error)
-                unread.discard((found.topic(), found.partition()))
         return False
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:

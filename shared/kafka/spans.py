@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from shared.kafka.access import client_config
+from shared.kafka.access import GROUP_ERRORS, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
 
 _RECORDS_A_CHUNK = 2_000
@@ -26,8 +26,6 @@ _READER = {
     "queued.max.messages.kbytes": 16 << 10,
     "log_level": 0,
 }
-# librdkafka looks for its group's coordinator although nothing is committed
-_GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 
 
 class Span(NamedTuple):
@@ -92,7 +90,7 @@ def _end(message: Any, client: Mapping[str, Any]) -> int:
     if error.code() == KafkaError._PARTITION_EOF:
         offset: int = message.offset()
         return offset
-    if error.code() in _GROUP_ERRORS:
+    if error.code() in GROUP_ERRORS:
         return -1
     raise explained(client["bootstrap.servers"], KafkaException(error))
 
