@@ -21,6 +21,7 @@ from shared.domain.upcasting import Upcasters, check_upcasters, upcast
 
 C = TypeVar("C", bound=Command)
 E = TypeVar("E", bound=Event)
+E_co = TypeVar("E_co", bound=Event, covariant=True)
 M = TypeVar("M", bound=Message)
 Envelope = TypeVar("Envelope", bound="EventEnvelope[Any] | CommandEnvelope[Any]")
 
@@ -32,7 +33,7 @@ _UNKNOWN_FIELD = "Object contains unknown field"  # msgspec's words
 _NOT_UTC = "not at offset zero, so that text and time would sort differently"
 
 
-class EventEnvelope(Struct, Generic[E], frozen=True, kw_only=True, gc=False):
+class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
     """An event and its place: number `sequence` of its aggregate, counted from 1 without a gap.
 
     `occurred_at` is when the command was issued. `correlation_id` names the whole story, `causation_id` the
@@ -47,7 +48,7 @@ class EventEnvelope(Struct, Generic[E], frozen=True, kw_only=True, gc=False):
     occurred_at: Aware
     correlation_id: MessageId
     causation_id: MessageId | None = None
-    data: E
+    data: E_co
 
 
 class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from services.inventory.domain.events import StockReceived, StockShipped
 from services.inventory.domain.views import Level
 from services.inventory.projections import READ_MODELS
+from services.inventory.projections import level as project
 from services.inventory.topology import LEVELS
 from shared.testing.scenario import ViewScenario, happened
 
@@ -17,3 +18,8 @@ def test_delivered_pieces_are_on_the_shelf() -> None:
 def test_shipped_pieces_have_left_the_shelf() -> None:
     shipped = happened(StockShipped(order_id="o-1", quantity=2), sequence=2)
     level("abba", DELIVERED, shipped).shows(Level(received=3, shipped=2, physical=1))
+
+
+def test_a_projection_is_called_as_it_is_declared() -> None:
+    """An event of one kind is an event of any: mypy would tell."""
+    assert project(Level(), DELIVERED, "abba") == Level(received=3, physical=3)
