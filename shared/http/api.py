@@ -45,6 +45,16 @@ EXPOSED = (
     "Onefold-Until",
 )
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
+"""A Resource, or a function that makes routers with FastAPI."""
+
+
+def together(*parts: Routes) -> Routes:
+    """The routes of all parts, in this order."""
+
+    def routes(node: Node, peers: Peers) -> list[APIRouter]:
+        return [router for part in parts for router in part(node, peers)]
+
+    return routes
 
 
 def create_api(node: Node, routes: Routes) -> FastAPI:

@@ -32,7 +32,7 @@ def test_an_edited_service_answers_with_the_edit(system: Project, checkout: Path
     api = checkout / "services" / "accounts" / "api.py"
     before = get(f"{URL}/openapi.json")["paths"]
     with system.watched("accounts"):
-        api.write_text(api.read_text().replace("/payments", "/instalments"))
+        api.write_text(api.read_text().replace('"payments"', '"instalments"'))
         paths = eventually(lambda: get(f"{URL}/openapi.json")["paths"], lambda now: now != before)
     assert before.keys() - paths.keys() == {"/accounts/{account_id}/payments"}
     assert paths.keys() - before.keys() == {"/accounts/{account_id}/instalments"}

@@ -64,7 +64,6 @@ def test_names_that_belong_to_other_services_are_kept(checkout: Checkout) -> Non
         assert ours == theirs
     kept = re.findall(r"\w*order\w*", re.sub(r"ordered_on", "", (here / "policies.py").read_text()), re.IGNORECASE)
     assert set(kept) == {"ChargeOrder", "OrderCharged", "RefundOrder", "SettleOrder", "order_id"}
-    assert "    order: Literal[" in (here / "api.py").read_text()  # the parameter `order` of lists
 
 
 @ALL_KINDS
@@ -72,7 +71,7 @@ def test_a_lists_filter_is_renamed_with_its_index(checkout: Checkout) -> None:
     there = checkout.root / "services" / "orders"
     for file, old, new in (
         ("topology.py", 'indexes=("phase"', 'indexes=("order_kind", "phase"'),
-        ("api.py", "    phase: Phase | None", "    order_kind: str | None = None\n    phase: Phase | None"),
+        ("api.py", 'filters=("phase"', 'filters=("order_kind", "phase"'),
     ):
         changed = (there / file).read_text().replace(old, new)
         assert new in changed
@@ -80,7 +79,17 @@ def test_a_lists_filter_is_renamed_with_its_index(checkout: Checkout) -> None:
     new_service(checkout.root, "bookings", "orders")
     here = checkout.root / "services" / "bookings"
     assert 'indexes=("booking_kind", ' in (here / "topology.py").read_text()
-    assert "    booking_kind: str" in (here / "api.py").read_text()
+    assert 'filters=("booking_kind", "phase"' in (here / "api.py").read_text()
+
+
+@ALL_KINDS
+def test_the_parameters_of_a_list_with_routes_by_hand_are_kept(checkout: Checkout) -> None:
+    imported, declared = "from shared.http.lists import ListQuery", "(ListQuery):\n    order: str\n"
+    by_hand = checkout.root / "services" / "orders" / "lists.py"
+    by_hand.write_text(f"{imported}\n\n\nclass OrderList{declared}    order_kind: str\n")
+    new_service(checkout.root, "bookings", "orders")
+    copy = (checkout.root / "services" / "bookings" / "lists.py").read_text()
+    assert f"class BookingList{declared}    booking_kind: str\n" in copy
 
 
 def test_the_parameters_of_every_list_are_known() -> None:

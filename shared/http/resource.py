@@ -1,0 +1,217 @@
+"""Routes that are declared: what of a table a service shows, which commands it takes, and who may."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Generic, Literal, get_args, get_type_hints
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import BaseModel, create_model
+from pydantic.alias_generators import to_snake
+
+from shared.domain.decider import Decider
+from shared.domain.message import Command
+from shared.domain.row import Row, S
+from shared.http import commands, history, lists, queries
+from shared.http.changes import change_routes
+from shared.http.commands import Accepted, Commands, Headers
+from shared.http.guard import OwnedRouter
+from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
+from shared.http.lists import ListQuery, Lists, Page
+from shared.http.node import Node
+from shared.http.paths import PathId
+from shared.http.peers import Peers
+from shared.http.queries import Queries, ReadingQuery
+from shared.tables.indexing import kinds
+from shared.topology.topics import Table
+
+Part = Literal["list", "row", "changes"]
+
+
+@dataclass(frozen=True)
+class Resource(Generic[S]):
+    """One table over HTTP: a list, a row by key, its committed changes and, for an aggregate, its commands.
+
+    path      ends with the key's parameter, as `/accounts/{account_id}`; its first segment is the tag.
+    view      (key, row) → what is shown of it, None for nothing. The class that it returns names the operations:
+              an AccountView is got by `get_account`.
+    filters   fields of the view, each an index of the table. A number F is filtered by its bounds, F_min and F_max, and
+              orders lists, as `F` and downwards as `-F`; anything else is filtered by its value.
+    sorts     what else orders lists: an index F as `F`, downwards as `-F`.
+    decider   the aggregate's. If the topology has `history`, its past can be read, too.
+    commands  what is posted, by the path that follows the key's. A command without fields takes no body, and one whose
+              fields all have defaults may come without. `account.set_limits` is the operation `set_limits`.
+    names     of operations, by the path in `commands`, where the command's own does not do.
+    notes     what the OpenAPI document says of them, by the path in `commands`.
+    owner     who may: the key's parameter if a key is its owner's, or the field of rows and commands that names the
+              owner (see OwnedRouter); None for everybody with the service's scope.
+    key       the type of the key's parameter.
+    without   what it does not serve, such as a row that has a route of its own.
+
+    A route of another kind is FastAPI's: write a function (node, peers) → routers, and combine both by `together`.
+    """
+
+    path: str
+    table: Table
+    view: Callable[[str, Row[S]], BaseModel | None]
+    _: KW_ONLY
+    filters: Sequence[str] = ()
+    sorts: Sequence[str] = ()
+    decider: Decider[Any, Any, S] | None = None
+    commands: Mapping[str, type[Command]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    owner: str | None = None
+    key: Any = PathId
+    without: Collection[Part] = ()
+
+    def __call__(self, node: Node, peers: Peers) -> list[APIRouter]:
+        """Its routers. Raises ValueError, with the fix, for what does not fit together."""
+        router = self._router(node)
+        if "list" not in self.without:
+            self._add_list(router, node, peers)
+        if "row" not in self.without:
+            self._add_row(router, node, peers)
+        if self.commands:
+            self._add_commands(router, node, peers)
+        if "changes" in self.without:
+            return [router]
+        owned = self.owner is not None if self.owner in (None, self._id) else self.owner
+        return [router, change_routes(node, self.table, self.view, owned=owned or False)]
+
+    @property
+    def _collection(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    @property
+    def _id(self) -> str:
+        return self.path.rpartition("/")[2].removeprefix("{").removesuffix("}")
+
+    @property
+    def _shown(self) -> type[BaseModel]:
+        returned = get_type_hints(self.view).get("return")
+        for kind in (returned, *get_args(returned)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                return kind
+        raise self._wrong(f"{self.view.__name__} does not say what it shows", "annotate it with `-> SomeView | None`")
+
+    def _router(self, node: Node) -> APIRouter:
+        if not (self._collection.startswith("/") and self.path == f"{self._collection}/{{{self._id}}}"):
+            raise self._wrong("does not end with the key's parameter", "write it as /accounts/{account_id}")
+        place: dict[str, Any] = {"prefix": self._collection, "tags": [self.path.split("/")[1]]}
+        if self.owner is None:
+            return APIRouter(**place)
+        if self.owner == self._id:
+            return OwnedRouter(self.owner, **place)
+        if not kinds(node.state_type(self.table), self.owner):
+            found = f"owner={self.owner!r} is neither its parameter nor a field of the table {self.table.name}"
+            raise self._wrong(found, f"name {self._id}, or the field that names the owner")
+        return OwnedRouter(owned_by=self.owner, **place)
+
+    def _add_list(self, router: APIRouter, node: Node, peers: Peers) -> None:
+        query = self._list_query()
+        page = Lists(node, peers, self.table, self.view, query).page
+        name = f"list_{self._collection.rpartition('/')[2]}"
+        endpoint = _endpoint(name, page, query=_query(query))
+        router.add_api_route("", endpoint, response_model=Page, responses=lists.RESPONSES)
+
+    def _list_query(self) -> type[ListQuery]:
+        shown, orders = self._shown, [*self.sorts]
+        wishes: dict[str, Any] = {}
+        for name in self.filters:
+            if name not in shown.model_fields:
+                raise self._wrong(f"{shown.__name__} has no field {name!r}", "filter by a field that the view shows")
+            kind: Any = shown.model_fields[name].annotation
+            wish: Any = (kind | None, None)
+            if kinds(shown, name) & {"integer", "number"}:
+                wishes |= {f"{name}_min": wish, f"{name}_max": wish}
+                orders += [name, f"-{name}"]
+            else:
+                wishes[name] = wish
+        if orders:
+            wishes["order"] = (Literal["id", *orders], "id")
+        return create_model(f"{_noun(shown)}List", __base__=ListQuery, **wishes)
+
+    def _add_row(self, router: APIRouter, node: Node, peers: Peers) -> None:
+        shown, name = self._shown, f"get_{to_snake(_noun(self._shown))}"
+        if self.decider is None or node.topology.history is None:
+            reads = Queries(node, peers, self.table, self.view)
+            endpoint = self._of_key(name, reads.by_id, reading=ReadingQuery)
+            router.add_api_route(f"/{{{self._id}}}", endpoint, response_model=shown, responses=queries.RESPONSES)
+            return
+        past = History(node, peers, self.table, self.view, self.decider)
+        endpoint = self._of_key(name, past.by_id, reading=PastReadingQuery)
+        router.add_api_route(f"/{{{self._id}}}", endpoint, response_model=shown, responses=history.RESPONSES)
+        endpoint = self._of_key("get_events", past.events, query=_query(EventsQuery))
+        router.add_api_route(
+            f"/{{{self._id}}}/events", endpoint, response_model=PastEvents, responses=history.RESPONSES
+        )
+
+    def _add_commands(self, router: APIRouter, node: Node, peers: Peers) -> None:
+        decider = self.decider
+        if decider is None or not self.table.is_of_commands:
+            fix = "give it decider=, and the table that the decider's aggregate fills"
+            raise self._wrong("it takes commands, and has no decider of its table", fix)
+        intake = Commands(node, peers, decider, self.table, path=self._collection)
+        if unknown := {*self.names, *self.notes} - {*self.commands}:
+            raise self._wrong(f"no command is posted to {sorted(unknown)}", "name a path of `commands`")
+        if foreign := {*self.commands.values()} - {*decider.commands}:
+            names = ", ".join(sorted(each.__name__ for each in foreign))
+            raise self._wrong(f"its decider does not know {names}", "add it to the decider's `commands`")
+        for path, command in self.commands.items():
+            self._add_post(router, path, command, intake)
+        intake.add_outcome_route(router, self._id)
+
+    def _add_post(self, router: APIRouter, path: str, command: type[Command], intake: Commands) -> None:
+        async def submit(request: Request, key: str, headers: Any, body: Command | None = None) -> Response:
+            return await intake.submit(request, key, command() if body is None else body, headers)
+
+        takes: dict[str, Any] = {"body": _body(command)} if command.model_fields else {}
+        name = self.names.get(path, command.TYPE.rpartition(".")[2])
+        router.add_api_route(
+            f"/{{{self._id}}}/{path}" if path else f"/{{{self._id}}}",
+            self._of_key(name, submit, headers=Headers, **takes),
+            methods=["POST"],
+            status_code=201,
+            response_model=Accepted,
+            responses=commands.RESPONSES,
+            description=self.notes.get(path, ""),
+        )
+
+    def _of_key(self, name: str, answer: Callable[..., Awaitable[Response]], **takes: Any) -> Callable[..., Any]:
+        async def with_key(request: Request, **given: Any) -> Response:
+            return await answer(request, str(given.pop(self._id)), **given)
+
+        return _endpoint(name, with_key, **{self._id: self.key}, **takes)
+
+    def _wrong(self, found: str, fix: str) -> ValueError:
+        return ValueError(f"{self.path}: {found}; fix: {fix}")
+
+
+def _endpoint(name: str, answer: Callable[..., Awaitable[Response]], **takes: Any) -> Callable[..., Any]:
+    """A function called `name` of the request and of `takes`, annotations by parameter, as FastAPI reads them."""
+
+    async def endpoint(**given: Any) -> Response:
+        return await answer(**given)
+
+    parameters = {"request": Request, **takes}
+    signature = Signature(
+        [Parameter(each, Parameter.KEYWORD_ONLY, annotation=kind) for each, kind in parameters.items()],
+        return_annotation=Response,
+    )
+    endpoint.__name__ = name
+    endpoint.__signature__ = signature  # type: ignore[attr-defined]
+    return endpoint
+
+
+def _query(model: type[BaseModel]) -> Any:
+    return Annotated[model, Query()]
+
+
+def _body(command: type[Command]) -> Any:
+    needed = any(each.is_required() for each in command.model_fields.values())
+    return command if needed else Annotated[command | None, Body(default_factory=command)]
+
+
+def _noun(view: type[BaseModel]) -> str:
+    return view.__name__.removesuffix("View")
