@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
 from shared.domain.row import RowCodec
-from shared.runtime.checkout import found_services
+from shared.runtime.checkout import declared, found_services
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table, Topic, Topology
@@ -74,7 +73,7 @@ def tables(service: str) -> tuple[FoldedTable, ...]:
 @cache
 def tables_in(package: str) -> tuple[FoldedTable, ...]:
     """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable."""
-    topology: Topology = importlib.import_module(f"{package}.topology").TOPOLOGY
+    topology: Topology = declared(package, "topology", "TOPOLOGY")
     read_models: Iterable[ReadModel[Any, Any]] = _declared(package, "projections", "READ_MODELS") or ()
     models = {model.table.name: model for model in read_models}
     return tuple(_folded(package, topology, table, models.get(table.name)) for table in topology.tables)
@@ -112,10 +111,10 @@ def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any
 
 
 def _declared(package: str, module: str, name: str) -> Any:
-    """None if there is no such module, or no such name in it."""
+    """None if there is no such module. Raises Undeclared if there is, without the name."""
     path = f"{package}.{module}"
     try:
-        return getattr(importlib.import_module(path), name, None)
+        return declared(package, module, name)
     except ModuleNotFoundError as error:
         if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
             raise

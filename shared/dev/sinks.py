@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from shared.dev.stages import StageFailed
 from shared.kafka.brokers import Brokers
-from shared.runtime.checkout import found_services
+from shared.runtime.checkout import declared, found_services
 from shared.runtime.settings import load_settings
 from shared.sinks.database import Database, Fenced, Positions
 from shared.sinks.process import database_of, run
@@ -67,8 +66,8 @@ def _declared(service: str) -> tuple[Topology, Sequence[Sink]]:
     """Raises StageFailed."""
     if service not in (having := found_services(having="sinks.py")):
         raise StageFailed(f"{service} has no sinks", f"name one of: {', '.join(having) or 'none has'}")
-    topology = importlib.import_module(f"services.{service}.topology").TOPOLOGY
-    return topology, importlib.import_module(f"services.{service}.sinks").SINKS
+    package = f"services.{service}"
+    return declared(package, "topology", "TOPOLOGY"), declared(package, "sinks", "SINKS")
 
 
 def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) -> str:

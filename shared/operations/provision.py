@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
-from shared.runtime.checkout import found_services
+from shared.runtime.checkout import declared, found_services
 from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
@@ -145,8 +145,8 @@ def load_topologies() -> list[Topology]:
 
     Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
     """
-    modules = [f"services.{folder}.topology" for folder in found_services(having="topology.py")]
-    topologies: list[Topology] = [importlib.import_module(name).TOPOLOGY for name in modules]
+    folders = found_services(having="topology.py")
+    topologies: list[Topology] = [declared(f"services.{each}", "topology", "TOPOLOGY") for each in folders]
     owners = {topic.name: topology for topology in topologies for topic in topology.topics}
     for topology in topologies:
         for topic in neighbours_of(topology):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.catalog import UnknownTable, tables_in
+from pipelines.catalog import UnknownTable, reactions_in, tables_in
+from shared.runtime.checkout import Undeclared
 
 TOPOLOGY = """
 from shared.topology.topics import Table, Topic, Topology
@@ -36,7 +37,7 @@ def package(folder: Path, **modules: str) -> str:
     return root.name
 
 
-@pytest.mark.parametrize("projections", [{}, {"projections": ""}, {"projections": "READ_MODELS = ()"}])
+@pytest.mark.parametrize("projections", [{}, {"projections": "READ_MODELS = ()"}])
 def test_a_view_without_a_read_model_is_refused(
     projections: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +48,7 @@ def test_a_view_without_a_read_model_is_refused(
         tables_in(package(tmp_path, domain__decide=DECIDE, **projections))
 
 
-@pytest.mark.parametrize("domain", [{}, {"domain__events": ""}, {"domain__decide": ""}])
+@pytest.mark.parametrize("domain", [{}, {"domain__events": ""}])
 def test_an_aggregate_without_a_decider_is_refused(
     domain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +56,27 @@ def test_an_aggregate_without_a_decider_is_refused(
     fix = r"fix: add its Decider as DECIDER to domain/decide\.py"
     with pytest.raises(UnknownTable, match=rf"no decider of its table shops; {fix}"):
         tables_in(package(tmp_path, projections=LEVELS, **domain))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("topology", "TOPOLOGY"),
+        ("projections", "READ_MODELS"),
+        ("policies", "REACTIONS"),
+        ("domain.decide", "DECIDER"),
+    ],
+)
+def test_a_module_without_what_it_should_declare_is_an_error(
+    module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild that finds no reaction for a typing error would send nothing."""
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = {"projections": LEVELS, "domain__decide": DECIDE, module.replace(".", "__"): ""}
+    shop = package(tmp_path, **modules)
+    file = module.replace(".", "/")
+    with pytest.raises(Undeclared, match=rf"{module} has no {name}; fix: call it so in {file}\.py"):
+        (tables_in(shop), reactions_in(shop))
 
 
 def test_a_module_that_a_decider_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
