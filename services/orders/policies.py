@@ -6,7 +6,7 @@ Other services get a reference, `orders:o-1`, and answer with it, which tells an
 from datetime import datetime
 from typing import assert_never, get_args
 
-from services.orders.domain.accounts import (
+from services.orders.contracts.accounts import (
     AccountAnswer,
     AccountCommand,
     ChargeOrder,
@@ -14,6 +14,15 @@ from services.orders.domain.accounts import (
     OrderCharged,
     RefundOrder,
     SettleOrder,
+)
+from services.orders.contracts.inventory import (
+    InventoryAnswer,
+    InventoryCommand,
+    ReleaseStock,
+    ReservationRefused,
+    ReserveStock,
+    ShipStock,
+    StockReserved,
 )
 from services.orders.domain.commands import (
     CheckDeadline,
@@ -32,15 +41,6 @@ from services.orders.domain.events import (
     OrderPlaced,
     OrderRejected,
     ReservationOverdue,
-)
-from services.orders.domain.inventory import (
-    InventoryAnswer,
-    InventoryCommand,
-    ReleaseStock,
-    ReservationRefused,
-    ReserveStock,
-    ShipStock,
-    StockReserved,
 )
 from services.orders.topology import (
     ACCOUNTS_COMMANDS,

@@ -1,7 +1,7 @@
 """The pure parts of sales bound to their topics: re-key the confirmed orders, then count them by each key."""
 
 from services.sales import projections
-from services.sales.domain.orders import OrderConfirmed
+from services.sales.contracts.orders import OrderConfirmed
 from services.sales.topology import BY_CUSTOMER, BY_DAY, BY_HOUR, BY_SKU, ORDERS_EVENTS
 from shared.engine.processors import Projection, Rekey
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from services.sales.contracts.orders import OrderConfirmed
 from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
-from services.sales.domain.orders import OrderConfirmed
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS

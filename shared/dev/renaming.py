@@ -90,7 +90,7 @@ def wire_names(module: Path) -> list[str]:
 
 def _is_neighbour(module: Path) -> bool:
     """Whether it re-declares messages of another service."""
-    return module.parent.name == "domain" and module.stem not in _OWN_MESSAGES and bool(wire_names(module))
+    return module.parent.name == "contracts"
 
 
 def _classes(tree: ast.AST) -> Iterator[ast.ClassDef]:

@@ -19,6 +19,7 @@ PLANTED = [
     ("pure-core", "services.newcomer.domain.decide", "faust"),
     ("pure-core", "services.newcomer.domain.state", "time"),
     ("pure-core", "services.newcomer.domain.events", "shared.runtime.settings"),
+    ("pure-core", "services.newcomer.contracts.neighbour", "faust"),
     ("pure-core", "shared.domain.planted", "aiohttp"),
     ("pure-rest", "services.neighbour.topology", "shared.runtime.settings"),
     ("pure-rest", "services.newcomer.policies", "random"),

@@ -11,7 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("shared/domain/**/*.py", "shared/topology/**/*.py", "shared/parking/parked.py"),
-    *("services/*/domain/**/*.py", "services/*/topology.py", "services/*/policies.py", "services/*/projections.py"),
+    *(
+        "services/*/domain/**/*.py",
+        "services/*/contracts/**/*.py",
+        "services/*/topology.py",
+        "services/*/policies.py",
+        "services/*/projections.py",
+    ),
     "services/*/sinks.py",
 )
 FORBIDDEN = {"now", "utcnow", "today", "uuid1", "uuid4", "open", "input", "print", "eval", "exec", "__import__"}

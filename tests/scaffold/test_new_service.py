@@ -60,7 +60,9 @@ def test_names_that_belong_to_other_services_are_kept(checkout: Checkout) -> Non
     new_service(checkout.root, "bookings", "orders")
     there, here = (checkout.root / "services" / name for name in ("orders", "bookings"))
     for module in ("accounts", "inventory"):
-        theirs, ours = ((folder / "domain" / f"{module}.py").read_text().splitlines()[1:] for folder in (there, here))
+        theirs, ours = (
+            (folder / "contracts" / f"{module}.py").read_text().splitlines()[1:] for folder in (there, here)
+        )
         assert ours == theirs
     kept = re.findall(r"\w*order\w*", re.sub(r"ordered_on", "", (here / "policies.py").read_text()), re.IGNORECASE)
     assert set(kept) == {"ChargeOrder", "OrderCharged", "RefundOrder", "SettleOrder", "order_id"}

@@ -19,10 +19,10 @@ from shared.topology.projection import ReadModel
 RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
 
 
-def declared(service: str, *modules: str) -> Iterator[type[Message]]:
-    for path in sorted((CHECKOUT / "services" / service / "domain").glob("*.py")):
+def declared(service: str, *modules: str, room: str = "domain") -> Iterator[type[Message]]:
+    for path in sorted((CHECKOUT / "services" / service / room).glob("*.py")):
         if not modules or path.stem in modules:
-            module = importlib.import_module(f"services.{service}.domain.{path.stem}")
+            module = importlib.import_module(f"services.{service}.{room}.{path.stem}")
             for kind in vars(module).values():
                 if isinstance(kind, type) and issubclass(kind, Message) and kind.__module__ == module.__name__:
                     yield kind
@@ -30,7 +30,7 @@ def declared(service: str, *modules: str) -> Iterator[type[Message]]:
 
 SERVICES = found_services(having="topology.py")
 OWN = {kind for service in SERVICES for kind in declared(service, "commands", "events")}
-FOREIGN = [kind for service in SERVICES for kind in declared(service) if kind not in OWN]
+FOREIGN = [kind for service in SERVICES for kind in declared(service, room="contracts")]
 
 
 def owner_of(foreign: type[Message]) -> type[Message]:
@@ -46,6 +46,17 @@ def data_of(message: type[Message]) -> str:
 
 def named(message: type[Message]) -> str:
     return f"{message.__module__.split('.')[1]}-{message.TYPE}"
+
+
+def test_a_domain_declares_no_message_of_a_neighbour() -> None:
+    """It lies in contracts/, where it is compared with its owner's."""
+    assert [kind for service in SERVICES for kind in declared(service) if kind not in OWN] == []
+
+
+@pytest.mark.parametrize("foreign", FOREIGN, ids=named)
+def test_a_contract_is_called_after_the_service_that_owns_the_message(foreign: type[Message]) -> None:
+    owner = owner_of(foreign)
+    assert foreign.__module__.split(".")[2:] == ["contracts", owner.__module__.split(".")[1]]
 
 
 def test_no_two_services_that_decide_have_a_message_of_the_same_type() -> None:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, time, timedelta
 
-from services.sales.domain.orders import OrderConfirmed
+from services.sales.contracts.orders import OrderConfirmed
 from shared.domain.envelope import EventEnvelope
 
 GRACE = timedelta(days=3)

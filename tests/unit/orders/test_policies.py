@@ -4,13 +4,21 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from services.orders.domain.accounts import (
+from services.orders.contracts.accounts import (
     AccountAnswer,
     ChargeOrder,
     ChargeRefused,
     OrderCharged,
     RefundOrder,
     SettleOrder,
+)
+from services.orders.contracts.inventory import (
+    InventoryAnswer,
+    ReleaseStock,
+    ReservationRefused,
+    ReserveStock,
+    ShipStock,
+    StockReserved,
 )
 from services.orders.domain.commands import (
     CheckDeadline,
@@ -29,14 +37,6 @@ from services.orders.domain.events import (
     OrderPlaced,
     OrderRejected,
     ReservationOverdue,
-)
-from services.orders.domain.inventory import (
-    InventoryAnswer,
-    ReleaseStock,
-    ReservationRefused,
-    ReserveStock,
-    ShipStock,
-    StockReserved,
 )
 from services.orders.policies import (
     ACCOUNT_ANSWER_SENDS,

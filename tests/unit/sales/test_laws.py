@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.sales.domain.orders import Line, OrderConfirmed
+from services.sales.contracts.orders import Line, OrderConfirmed
 from services.sales.processors import PROCESSORS
 from services.sales.projections import READ_MODELS
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, ORDERS_EVENTS, SKUS, TOPOLOGY

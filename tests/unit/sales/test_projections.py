@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from services.sales.contracts.orders import Line, OrderConfirmed
 from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
-from services.sales.domain.orders import Line, OrderConfirmed
 from services.sales.domain.rfm import Rfm, score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import GRACE
