@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from shared.engine.batch import Batch
@@ -17,6 +17,7 @@ class Answers:
         self._outcomes: dict[tuple[str, str], list[asyncio.Future[Committed]]] = {}
         self._rows: dict[tuple[str, bytes], set[asyncio.Event]] = {}
         self._progress = asyncio.Event()
+        self._for_progress = 0
         self._over = False
 
     @property
@@ -26,7 +27,15 @@ class Answers:
 
     async def progress(self) -> None:
         """Returns when a source has advanced, or when partitions move."""
-        await self._progress.wait()
+        self._for_progress += 1
+        try:
+            await self._progress.wait()
+        finally:
+            self._for_progress -= 1
+
+    def await_rows_of(self, changelogs: Collection[str]) -> bool:
+        """Whether anyone waits for a row of these, or for any progress, which may be theirs."""
+        return self._for_progress > 0 or any(changelog in changelogs for changelog, _ in self._rows)
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         """Completes when a command with these ids is decided and committed here. Call it before sending the command.

@@ -52,7 +52,7 @@ from shared.topology.topics import Table, Topology
 log = structlog.get_logger(__name__)
 
 POLL_WAIT_MS = 100
-DUE_WAIT_MS = 5  # while a batch waits for its commit
+DUE_WAIT_MS = 5  # while a batch waits for its commit, or records for theirs
 REBALANCE_WAIT_S = 1.0
 QUIET_S = 5.0
 MEASURE_S = 1.0  # between two questions for the ends of what standbys and restores follow
@@ -305,7 +305,7 @@ class Engine(Service):
         if self._beginning.begin(self._filling):
             await self._flush()
             return
-        wait_ms = DUE_WAIT_MS if self._filling.batch else POLL_WAIT_MS
+        wait_ms = DUE_WAIT_MS if self._filling.batch or self.reading.sets_aside else POLL_WAIT_MS
         fetched = await self.reading.fetch(wait_ms, self._pace.at_most(fills_batch=self.reading.fills_batch))
         handled = 0
         for place, records in fetched.items():

@@ -15,7 +15,7 @@ from shared.engine.answers import Answers
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.sources import Source
-from shared.engine.wiring import by_source, codecs_of
+from shared.engine.wiring import by_source, codecs_of, lagging
 from shared.runtime.positions import Partition
 from shared.tables.replicas import Replicas
 from shared.tables.store import RowStore
@@ -46,6 +46,8 @@ class Plan:
 class Holdings:
     """sources, replicas: by partition. processors: by source. answers: whoever waits for a commit here.
 
+    may_lag: the sources of our own events that nobody waits for, unless `is_lag_awaited`.
+
     parked: the ids of the parked keys, by partition, once a record of it was handled. handled, commits: since the
     worker has started.
     """
@@ -53,6 +55,7 @@ class Holdings:
     def __init__(self, topology: Topology, processors: Sequence[Processor], stores: Mapping[str, RowStore]) -> None:
         self.topology = topology
         self.processors = by_source(topology, processors)
+        self.may_lag = lagging(self.processors)
         self.sources: dict[TopicPartition, Source] = {}
         self.replicas = Replicas(topology, stores, codecs_of(topology, processors))
         self.answers = Answers()
@@ -62,6 +65,8 @@ class Holdings:
         self.committed_at = 0.0
         self.handled = 0
         self.commits = 0
+        views = (table for topic in self.may_lag for each in self.processors[topic] for table in each.tables)
+        self._lagging_views = {self.replicas.changelog(table) for table in views}
         self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
 
     # Asked by the HTTP side.
@@ -73,6 +78,11 @@ class Holdings:
     def facts(self, partition: int) -> Mapping[Partition, int]:
         """The last offset of this service's events in `partition`: rows read here include no later ones."""
         return {place: offset for place, offset in self._facts.items() if place[1] == partition}
+
+    @property
+    def is_lag_awaited(self) -> bool:
+        """Whether a caller waits for a position, or for a row of a view of our own events."""
+        return self.answers.await_rows_of(self._lagging_views)
 
     def parked_keys(self, partition: int) -> int:
         """How many keys are parked. Raises NotReady if the partition is not held here."""

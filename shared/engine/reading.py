@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from shared.engine.guards import GapGuard
 from shared.engine.holdings import Holdings
+from shared.engine.lagging import Lagging
 from shared.engine.sources import Source
 from shared.kafka.reader import Reader, ReadRecord
 from shared.runtime.positions import Partition
@@ -16,6 +17,7 @@ class Reading:
         self._reader = reader
         self._holdings = holdings
         self._gap_guard = GapGuard({})
+        self._lagging = Lagging(holdings)
 
     @property
     def paused(self) -> set[Partition]:
@@ -26,8 +28,15 @@ class Reading:
         """Whether records of sources are fetched, not only those of changelogs."""
         return not self._holdings.sources.keys() <= self._reader.paused()
 
+    @property
+    def sets_aside(self) -> bool:
+        """Whether some of what was read waits to be fetched."""
+        return bool(self._lagging.records)
+
     def position(self, partition: Partition) -> int:
-        return self._reader.position(partition)
+        """The next offset to fetch."""
+        waiting = self._lagging.records.get(partition)
+        return waiting[0].offset if waiting else self._reader.position(partition)
 
     def lag(self, source: Source) -> int:
         """How many records of the source, transaction markers included, are not handled yet."""
@@ -47,13 +56,14 @@ class Reading:
     def end(self) -> None:
         self._reader.assign({})
         self._gap_guard = GapGuard({})
+        self._lagging = Lagging(self._holdings)
 
     async def learn(self, topics: Iterable[str]) -> None:
         """Returns once the reader knows these topics. Raises ReadRefused for one that was made again."""
         await self._reader.learn({*topics})
 
     async def fetch(self, wait_ms: int, at_most: int) -> dict[Partition, list[ReadRecord]]:
-        """What is there within the time, by partition."""
+        """What is there within the time, by partition. What may lag is read on, and comes with a later fetch."""
         fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=at_most)
         for place, asked in list(self._gap_guard.unseen.items()):
             position = self._reader.position(place)
@@ -63,7 +73,7 @@ class Reading:
             if self._gap_guard.must_reread(place, first):
                 self._reader.seek(place, asked)
                 fetched.pop(place, None)
-        return fetched
+        return self._lagging.exchange(fetched, at_most)
 
     def go_back(self, record: ReadRecord) -> None:
         """Read from this record on. What is fetched then could be dropped, as after an assignment."""

@@ -160,6 +160,17 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     return found
 
 
+def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
+    """The sources of our own events, where they lead to nothing but rows and copies: callers have their answers before.
+
+    processors: by source.
+    """
+    own = {each.facts.name for readers in processors.values() for each in readers if each.facts is not None}
+    return frozenset(
+        source for source in own & processors.keys() if all(each.repeatable for each in processors[source])
+    )
+
+
 def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, Codec[Any]]:
     """The codecs of all tables that have rows, by the table's name."""
     filled = {each.table.name: each.codec for each in processors if each.table is not None and each.codec is not None}

@@ -37,7 +37,7 @@ from shared.http.refusals import Archived
 from shared.topology.topics import Table, Topic
 
 MAX_PAGE = 100
-CATCH_UP_S = 2.0  # chapters follow rows within milliseconds
+CATCH_UP_S = 2.0  # chapters follow rows at once where a reader waits for them
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 RESPONSES: dict[int | str, dict[str, Any]] = {

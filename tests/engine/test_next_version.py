@@ -38,7 +38,7 @@ from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, Slot, membership
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag")
 
 NEXT = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, version=2, history=EVENTS)
 COPIED = Topic("accounts.copies.v1")

@@ -20,7 +20,7 @@ from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, N
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets
 
-pytestmark = pytest.mark.usefixtures("no_waiting")
+pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag")
 
 
 @pytest.fixture

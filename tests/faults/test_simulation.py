@@ -34,6 +34,7 @@ from shared.engine import asking as asking_module
 from shared.engine import batch as batch_module
 from shared.engine import engine as engine_module
 from shared.engine import filling as filling_module
+from shared.engine import lagging as lagging_module
 from shared.engine import lease as lease_module
 from shared.engine import pace as pace_module
 from shared.engine import processors as processors_module
@@ -47,6 +48,7 @@ from shared.engine.holdings import Holdings
 from shared.engine.lease import Lease
 from shared.engine.membership import Assignment
 from shared.engine.processors import Aggregate, Delay, Rekey
+from shared.engine.reading import Reading
 from shared.engine.sources import Source, SourceGone
 from shared.engine.take_over import TakeOver
 from shared.engine.versions import TableChanged, VersionGuard
@@ -632,7 +634,7 @@ def _is_copied(event: Read) -> bool:
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small batches, no pauses, no log."""
     monkeypatch.setattr(internals, "elapsed_s", CLOCK)
-    for module in (engine_module, filling_module, take_over_module):
+    for module in (engine_module, filling_module, lagging_module, take_over_module):
         monkeypatch.setattr(module, "elapsed_s", CLOCK)
     for module in (asking_module, engine_module, pace_module):
         monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.0)
@@ -779,6 +781,10 @@ def _markers_passed_before_the_records_in_front(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Filling, "pass_empty", at_once)
 
 
+def _records_set_aside_taken_for_handled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reading, "position", lambda self, place: self._reader.position(place))
+
+
 def _keys_parked_under_the_ids_of_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parking_module, "ends_with_topic", lambda _: False)
 
@@ -891,6 +897,7 @@ MUTATIONS = (
     _generations_missed_without_noticing,
     _rows_served_whose_commit_is_in_doubt,
     _markers_passed_before_the_records_in_front,
+    _records_set_aside_taken_for_handled,
     _no_outcome_known,
     _any_coordinator_believed,
     _any_end_of_a_changelog_believed,
