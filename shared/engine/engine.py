@@ -357,7 +357,7 @@ class Engine(Service):
         self._filling.committed(batch)
         self.watch.uncommitted.ended(batch.offsets)
         self.holdings.committed(batch, written)
-        self._pace.pause(took_s if self._filling.batch else 0.0)
+        self._pace.pause(took_s, batch, self._filling.batch)
 
     async def _roll_back(self, aborted: Aborted) -> None:
         self.aborts += 1

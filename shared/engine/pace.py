@@ -23,6 +23,7 @@ class Pace:
         self.failures = 0
         self._slice_ends = 0.0
         self._pause_ends = 0.0
+        self._company = 0  # how many commands may come until then
 
     def at_most(self, *, fills_batch: bool) -> int:
         """How many records to fetch. fills_batch: not only those of changelogs."""
@@ -49,16 +50,20 @@ class Pace:
     def is_due(self, batch: Batch, handled: int, is_committing: bool) -> bool:
         """Whether to commit the batch now, after the last fetch gave `handled` records.
 
-        A commit costs the brokers the same however little it holds. So if records came during a commit, the next one
-        waits for as long as that took.
+        A commit costs the brokers the same however little it holds. So if records came during a commit, or it answered
+        several callers, who may ask again, the next one waits for as long as that took, unless all are back earlier.
         """
         if batch.full or self.limit < POLL_RECORDS:
             return True
-        return handled < POLL_RECORDS and not is_committing and time.monotonic() >= self._pause_ends
+        if handled >= POLL_RECORDS or is_committing:
+            return False
+        return 0 < self._company <= len(batch.outcomes) or time.monotonic() >= self._pause_ends
 
-    def pause(self, took_s: float) -> None:
-        """A commit has ended, and records wait for the next one."""
-        self._pause_ends = time.monotonic() + PAUSE * took_s
+    def pause(self, took_s: float, done: Batch, waiting: Batch) -> None:
+        """The commit of `done` has ended, and `waiting` is the next."""
+        self._company = len(done.outcomes) + len(waiting.outcomes)
+        pauses = waiting or len(done.outcomes) > 1
+        self._pause_ends = time.monotonic() + (PAUSE * took_s if pauses else 0.0)
 
     async def yield_to_http(self) -> None:
         if time.monotonic() >= self._slice_ends:

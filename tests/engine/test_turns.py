@@ -14,6 +14,7 @@ from unittest.mock import AsyncMock
 import pytest
 from aiokafka import TopicPartition
 
+from shared.domain.row import Outcome
 from shared.engine import batch as batch_module
 from shared.engine import filling
 from shared.engine import pace as pace_module
@@ -299,6 +300,36 @@ def test_records_that_come_during_a_commit_are_committed_together(
     monkeypatch.setattr(pace_module, "PAUSE", pause)
     monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
     assert asyncio.run(commits_of(arrivals)) == committed
+
+
+@pytest.mark.parametrize(
+    ("done", "waiting", "came", "is_due"),
+    [
+        pytest.param(0, 0, 1, True, id="nothing was asked"),
+        pytest.param(1, 0, 1, True, id="the only caller asks again"),
+        pytest.param(16, 0, 1, False, id="the first of many"),
+        pytest.param(16, 0, 16, True, id="all of them"),
+        pytest.param(8, 8, 8, False, id="the other half"),
+        pytest.param(8, 8, 16, True, id="both halves"),
+        pytest.param(0, 1, 1, True, id="one that came while only views were written"),
+    ],
+)
+def test_commands_wait_only_for_callers_that_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch, done: int, waiting: int, came: int, is_due: bool
+) -> None:
+    """So that callers who wait for their answers are not two cohorts, each of which waits for the other's commit."""
+    monkeypatch.setattr(batch_module, "FULL_AGE_S", inf)
+    pace = Pace()
+    pace.pause(60.0, _deciding(done), _deciding(waiting))
+    assert pace.is_due(_deciding(came), came, is_committing=False) is is_due
+
+
+def _deciding(commands: int) -> Batch:
+    batch, outcome = Batch(""), Outcome("c", 1, None, None, "")
+    for number in range(commands):
+        batch.outcomes.append((f"a-{number}", outcome))
+        batch.advance((FACTS.name, 0), number + 1, 1)
+    return batch
 
 
 def test_any_number_of_failures_is_survived() -> None:
