@@ -28,6 +28,7 @@ from shared.dev.secured import make_secrets
 from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
+from shared.dev.story import drawn, story_of
 from shared.dev.variables import variables
 from shared.dev.worker import faust_command, free_port
 from shared.domain.errors import OnefoldError
@@ -285,6 +286,25 @@ def doctor_(
     lines = [diagnosis.as_json()] if as_json else diagnosis.lines()
     print("".join(f"{line}\n" for line in lines), end="")
     raise typer.Exit(diagnosis.exit_code)
+
+
+@cli.command("story")
+def story_(
+    id_: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="A correlation id, a message's id, or a place, TOPIC/PARTITION/OFFSET."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Show all that a message came from and led to: what caused what, when, where it lies and how long it waited.
+
+    Exits with 1 if something of it is missing. An ID of long ago takes a search of all that is newer; a place does not.
+    """
+    _join_up()
+    story = story_of(id_, load_settings())
+    print(story.model_dump_json(indent=2) if as_json else "\n".join(drawn(story, sys.stdout.isatty())))
+    if not story.whole:
+        raise typer.Exit(1)
 
 
 def _seen_workers(url: Sequence[str] | None) -> tuple[list[Topology], dict[str, list[str]]]:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from starlette.middleware.cors import CORSMiddleware
 
-from shared.http import dead_letters, openapi, problems
+from shared.http import dead_letters, openapi, problems, stories
 from shared.http.auth import tokens_of
 from shared.http.changes import Streams
 from shared.http.guard import Guard
@@ -97,7 +97,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     guard = Guard(tokens, buckets)
     for router in routes(node, peers):
         api.router.routes += guard.around(router, service)
-    for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers)):
+    for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers), stories.router(node)):
         api.router.routes += guard.around(router, "operations")
     api.router.routes += routes_of(health_routes(node, peers))
     return api

@@ -82,7 +82,7 @@ class Brokers:
 
         Two clusters may have the same id of their own, as containers of one image do.
         """
-        return set(self._until_answered(lambda: topic_ids(self._admin, topics)).values())
+        return set(self.until_answered(lambda: topic_ids(self._admin, topics)).values())
 
     def partitions(self, topic: str) -> int:
         if not (found := self._partitions(topic)):
@@ -119,14 +119,14 @@ class Brokers:
         """The next offsets that `group` reads, by topic, where it has committed any; none are of open transactions."""
         self.members(group)  # waits for the coordinator: librdkafka can crash if asked for offsets while it loads
         positions: dict[str, Positions] = {}
-        for tp in self._until_answered(lambda: self._committed(group)):
+        for tp in self.until_answered(lambda: self._committed(group)):
             if tp.offset >= 0:
                 positions.setdefault(tp.topic, {})[tp.partition] = tp.offset
         return positions
 
     def members(self, group: str) -> tuple[str, ...]:
         """The group's present members, by instance and host."""
-        return self._until_answered(lambda: self._members(group))
+        return self.until_answered(lambda: self._members(group))
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
         """Sets the positions of `group`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
@@ -136,7 +136,7 @@ class Brokers:
             for partition, offset in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
-        self._until_answered(lambda: _checked(self._admin.alter_consumer_group_offsets(request)[group].result()))
+        self.until_answered(lambda: _checked(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
     def commit_with(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
         """Sets the positions of `group`, which has no members, and writes `records`: both or neither."""
@@ -150,7 +150,7 @@ class Brokers:
                 raise BrokersUnavailable(f"{self.bootstrap}: {failure}") from failure
 
     def _partitions(self, topic: str) -> int:
-        found = self._until_answered(lambda: self._admin.list_topics(timeout=ANSWER_S)).topics.get(topic)
+        found = self.until_answered(lambda: self._admin.list_topics(timeout=ANSWER_S)).topics.get(topic)
         return len(found.partitions) if found is not None else 0
 
     def _listed(
@@ -169,7 +169,7 @@ class Brokers:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[Partition, int]:
         try:
-            return self._until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
+            return self.until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
         except OffsetsUnknown as failure:
             raise BrokersUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
 
@@ -189,7 +189,7 @@ class Brokers:
         )[group]
         return _checked(future.result())
 
-    def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
+    def until_answered(self, ask: Callable[[], Answer]) -> Answer:
         """The answer, once no transient error is left."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while True:

@@ -88,6 +88,7 @@ async def test_a_key_in_another_partition_than_the_named_one_is_not_found(
         "GET /metrics",
         "GET /cluster",
         "GET /dead-letters/accounts%2F0%2Fa",
+        "GET /stories/c",
         "POST /dead-letters/accounts%2F0%2Fa/retry",
         "POST /accounts/ann",
         "GET /accounts/ann/commands/c",

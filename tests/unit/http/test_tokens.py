@@ -75,7 +75,7 @@ def guarded(issuer: DevIssuer) -> dict[str, FastAPI]:
 
 def scopes_of(route: Route) -> list[str]:
     """The narrowest scopes that open the route."""
-    of_operators = route.path.split("/")[1] in ("cluster", "dead-letters", "metrics")
+    of_operators = route.path.split("/")[1] in ("cluster", "dead-letters", "metrics", "stories")
     return [f"{'operations' if of_operators else route.service}:{'read' if route.method == 'GET' else 'write'}"]
 
 

@@ -1,0 +1,131 @@
+"""Records that hold a text, sought in many partitions at once: what an index would cost all the time, paid when asked.
+
+librdkafka fetches and parses outside the interpreter lock; here each record costs one look into its bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import suppress
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.brokers import Bounds, Brokers, BrokersUnavailable, explained
+from shared.kafka.reader import ReadRecord
+from shared.kafka.spans import Span
+from shared.runtime.positions import Partition
+
+_RECORDS_A_CHUNK = 1_000
+_WAIT_S = 0.02  # for a full chunk
+_SILENT_S = 30.0
+_READER = {
+    "group.id": "nobody",  # required, but never joined
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",  # what retention removes meanwhile is not sought
+    "max.partition.fetch.bytes": 1 << 20,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16 << 10,
+    "fetch.wait.max.ms": 10,  # 500 by default, which is how long the news of an end would take
+    "fetch.queue.backoff.ms": 5,
+    "log_level": 0,
+}
+_DENIED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._UNKNOWN_TOPIC})
+
+
+class LogSearch:
+    """For one thread. refused: topics that the brokers do not let us read. read: how many records were looked at.
+
+    All raise BrokersUnavailable.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.refused: set[str] = set()
+        self.read = 0
+        self._bootstrap = bootstrap
+        self._brokers = Brokers(bootstrap)
+        self._consumer = Consumer({**client_config(bootstrap), **_READER})
+        self._paused: list[TopicPartition] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def bounds(self, topics: Set[str]) -> Mapping[Partition, Bounds]:
+        """Of every partition of those topics that there are."""
+        found = self._brokers.until_answered(lambda: self._consumer.list_topics(timeout=ANSWER_S)).topics
+        return self._brokers.bounds(
+            [(name, number) for name in topics & found.keys() for number in found[name].partitions]
+        )
+
+    def offsets_at(self, ends: Mapping[Partition, int], at_ms: int) -> dict[Partition, int]:
+        """The offset of the first record that was appended at or after `at_ms`; the end if there is none."""
+        wanted = [TopicPartition(*partition, max(0, at_ms)) for partition in ends]
+        found = self._brokers.until_answered(lambda: self._offsets_for_times(wanted))
+        places = {(tp.topic, tp.partition): tp.offset for tp in found}
+        return {
+            partition: min(places[partition], end) if places[partition] >= 0 else end for partition, end in ends.items()
+        }
+
+    def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        found = self._consumer.offsets_for_times(wanted, ANSWER_S) if wanted else []
+        for error in (tp.error for tp in found if tp.error):  # else it would look like an end
+            raise KafkaException(error)
+        return found
+
+    def records_with(self, spans: Iterable[Span], text: bytes) -> Iterator[ReadRecord | None]:
+        """The committed records of `spans` whose value holds `text`; None now and then, for the caller to look up.
+
+        Below the spans' ends no transaction may be open.
+        """
+        left = {(span.topic, span.partition): span for span in spans if span.start < span.end}
+        self._consumer.resume(self._paused)  # else they stay so when assigned again
+        self._paused.clear()
+        self._consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in left.values()])
+        heard_at = time.monotonic()
+        while left:
+            messages = self._consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
+            for message in messages:
+                yield from self._look(message, left, text)
+            if messages:
+                heard_at = time.monotonic()
+            elif time.monotonic() > heard_at + _SILENT_S:
+                raise BrokersUnavailable(f"no broker gives the records of {sorted(left)[0]}")
+            yield None
+
+    def _look(self, message: Any, left: dict[Partition, Span], text: bytes) -> Iterator[ReadRecord]:
+        place, error = (message.topic(), message.partition()), message.error()
+        span = left.get(place)
+        if error is not None:
+            self._hear(error, place, message.offset(), left)
+        elif span is not None:
+            offset, value = message.offset(), message.value()
+            if offset < span.end:
+                self.read += 1
+                if value is not None and text in value:
+                    yield ReadRecord(*place, offset, message.key(), value, message.timestamp()[1])
+            if offset >= span.end - 1:
+                self._end(place, left)
+
+    def _hear(self, error: KafkaError, place: Partition, offset: int, left: dict[Partition, Span]) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            if place in left and offset >= left[place].end:
+                self._end(place, left)
+        elif error.code() in _DENIED and place[0]:
+            self.refused.add(place[0])
+            for each in [each for each in left if each[0] == place[0]]:
+                self._end(each, left)
+        elif error.fatal():
+            raise explained(self._bootstrap, KafkaException(error))
+
+    def _end(self, place: Partition, left: dict[Partition, Span]) -> None:
+        del left[place]
+        with suppress(KafkaException):
+            self._consumer.pause([TopicPartition(*place)])
+            self._paused.append(TopicPartition(*place))

@@ -1,0 +1,242 @@
+"""Finds a story: a record of it first, then what came before and after, until no cause and no timer is missing.
+
+Each look reads every record of a time, so that nothing has to be known of what policies do, or did when they were
+others. It costs what is in the log around the story, however old that is; to find an id alone costs all that is newer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from pydantic_core import to_json
+
+from shared.domain.errors import OnefoldError
+from shared.kafka.reader import ReadRecord
+from shared.kafka.search import LogSearch
+from shared.kafka.spans import Span
+from shared.runtime.positions import Partition
+from shared.stories.story import Letter, Story, Told, as_steps, instant, letter, pending, told, unexplained
+from shared.topology.topics import Topology
+
+NEAR_MS = 2_000  # how far the first look reaches, either way
+WIDER = 6  # each look reaches so many times as far as the one before
+QUIET_MS = 60_000  # a story has ended when nothing of it came for so long, and for ten times its longest wait
+RECORDS_MAX = 20_000  # more than any process leads to: somebody uses one correlation id for everything
+
+Offsets = Mapping[Partition, int]
+
+_PLACE = re.compile(r"([a-z0-9.-]{1,249})/([0-9]{1,6})[/@]([0-9]{1,18})")
+
+
+class NoStory(OnefoldError):
+    """Nothing that can be read has this id, or lies at this place."""
+
+
+class NotReached(OnefoldError):
+    """The time was up before anything with this id was found."""
+
+
+class Progress(NamedTuple):
+    """read: records so far, `per_s` of them a second. left: how many there are still, at most."""
+
+    read: int
+    per_s: float
+    left: int
+
+    @property
+    def left_s(self) -> float:
+        return self.left / self.per_s if self.per_s else math.inf
+
+
+class _TimeIsUp(Exception):
+    """What was found so far is all there will be."""
+
+
+def find_story(
+    bootstrap: str,
+    topologies: Iterable[Topology],
+    text: str,
+    *,
+    now_ms: int,
+    within_s: float = math.inf,
+    tell: Callable[[Progress], object] = id,
+) -> Story:
+    """The story that `text` belongs to: a correlation id, a message's id, or a place, `topic/partition/offset`.
+
+    now_ms: the brokers' time, since the epoch. tell: told every now and then how far the search is.
+    Raises NoStory, NotReached after `within_s`, and BrokersUnavailable.
+    """
+    with LogSearch(bootstrap) as log:
+        return _Search(log, topologies, now_ms, within_s, tell).story(text)
+
+
+class _Search:
+    def __init__(
+        self,
+        log: LogSearch,
+        topologies: Iterable[Topology],
+        now_ms: int,
+        within_s: float,
+        tell: Callable[[Progress], object],
+    ) -> None:
+        self._log = log
+        self._began, self._within_s = time.monotonic(), within_s
+        self._now_ms = now_ms
+        self._tell = tell
+        owned = [(each.dead_letters.name, [topic.name for topic in each.topics]) for each in topologies]
+        self._dead = {dead for dead, _ in owned}
+        self._topics = self._dead.union(*(names for _, names in owned))
+        bounds = log.bounds(self._topics)
+        self._absent = self._topics - {topic for topic, _ in bounds}
+        self._starts: Offsets = {partition: found.start for partition, found in bounds.items()}
+        self._ends: Offsets = {partition: found.stable for partition, found in bounds.items()}
+        self._left = 0
+        self._found: dict[tuple[Partition, int], Told] = {}
+        self._letters: dict[tuple[Partition, int], tuple[Letter, int]] = {}
+
+    def story(self, text: str) -> Story:
+        place = _PLACE.fullmatch(text)
+        if place is not None and place[1] in self._topics:
+            return self._around(self._lies_at((place[1], int(place[2])), int(place[3])))
+        return self._around(self._newest(text))
+
+    def _lies_at(self, partition: Partition, offset: int) -> Told:
+        span = Span(*partition, offset, min(offset + 1, self._ends.get(partition, 0)))
+        for record in self._read([span] if offset >= self._starts.get(partition, 0) else [], ""):
+            if (found := told(record)) is not None:
+                return found
+        raise NoStory(
+            f"no message lies at {'/'.join(map(str, (*partition, offset)))}; fix: name one of a commands, events or "
+            "timers topic that retention has not removed"
+        )
+
+    def _newest(self, text: str) -> Told:
+        """A record that has `text` as one of its ids. The log is read backwards."""
+        upper, reach_ms = self._ends, NEAR_MS
+        while _between(self._starts, upper):
+            lower = self._at(self._now_ms - reach_ms, upper)
+            try:
+                for record in self._records(text, lower, upper):
+                    found = told(record)
+                    if found and text in (found.id, found.body.correlation_id, found.body.causation_id):
+                        return found
+            except _TimeIsUp:
+                raise self._not_reached(text) from None
+            upper, reach_ms = lower, reach_ms * WIDER
+        raise NoStory(
+            f"nothing in the log has the id {text!r}; fix: give the Idempotency-Key or the id of a message, or a "
+            "place, TOPIC/PARTITION/OFFSET"
+        )
+
+    def _not_reached(self, text: str) -> NotReached:
+        far = self._progress()
+        return NotReached(
+            f"{text!r} is not among the newest {far.read:,} records, read in {self._seconds:.1f} s; {far.left:,} are "
+            f"left, which takes {far.left_s:,.0f} s at most; fix: `python3 dev.py story {text}`, which takes its time, "
+            "or give a place instead, TOPIC/PARTITION/OFFSET"
+        )
+
+    def _around(self, seed: Told) -> Story:
+        correlation_id = seed.body.correlation_id
+        self._found[(seed.record.topic, seed.record.partition), seed.record.offset] = seed
+        until_ms, reached = None, False
+        with suppress(_TimeIsUp):
+            until_ms, reached = self._gather(seed, correlation_id), True
+        found = list(self._found.values())
+        unread = self._absent | self._log.refused
+        return Story(
+            correlation_id=correlation_id,
+            whole=reached and not unread and not unexplained(found),
+            read_until=None if until_ms is None else instant(until_ms),
+            unread=tuple(sorted(unread)),
+            records_read=self._log.read,
+            seconds=round(self._seconds, 3),
+            steps=tuple(as_steps(found, self._letters.values())),
+        )
+
+    def _gather(self, seed: Told, correlation_id: str) -> int | None:
+        """Keeps all records of the story. Returns up to when the topics were read; None if to their ends."""
+        back_ms, until_ms = NEAR_MS, seed.at + NEAR_MS
+        low, high = self._at(seed.at - back_ms, self._ends), self._at(until_ms, self._ends)
+        self._keep(correlation_id, low, high)
+        while _between(self._starts, low) and not self._begins():
+            back_ms *= WIDER
+            lower = self._at(seed.at - back_ms, low)
+            self._keep(correlation_id, lower, low)
+            low = lower
+        while _between(high, self._ends):
+            goal_ms = self._quiet_from()
+            if until_ms >= goal_ms:
+                if not pending(self._messages):
+                    return until_ms
+                goal_ms = seed.at + (until_ms - seed.at) * WIDER
+            higher = self._at(goal_ms, self._ends)
+            self._keep(correlation_id, high, higher)
+            high, until_ms = higher, goal_ms
+        return None
+
+    def _begins(self) -> bool:
+        """Whether the causes of all that was found were found, as far as they can be read."""
+        found = self._messages
+        hides = bool(self._log.refused) and any(each.body.causation_id is None for each in found)
+        return hides or not unexplained(found)
+
+    def _quiet_from(self) -> int:
+        """When nothing more can be expected if nothing more has come by then."""
+        longest_ms = max((step.waited_ms or 0 for step in as_steps(self._messages)), default=0)
+        return max(each.at for each in self._messages) + max(QUIET_MS, 10 * longest_ms)
+
+    @property
+    def _messages(self) -> Sequence[Told]:
+        return list(self._found.values())
+
+    def _keep(self, correlation_id: str, lower: Offsets, upper: Offsets) -> None:
+        for record in self._records(correlation_id, lower, upper):
+            place = (record.topic, record.partition), record.offset
+            if record.topic in self._dead:
+                if (dead := letter(record)) is not None:
+                    self._letters[place] = dead, record.timestamp
+            elif (found := told(record)) is not None and found.body.correlation_id == correlation_id:
+                self._found[place] = found
+                if len(self._found) >= RECORDS_MAX:
+                    raise _TimeIsUp
+
+    def _records(self, text: str, lower: Offsets, upper: Offsets) -> Iterator[ReadRecord]:
+        self._left = sum(upper[each] - start for each, start in self._starts.items())
+        return self._read([Span(*each, lower[each], end) for each, end in upper.items()], text)
+
+    def _read(self, spans: Sequence[Span], text: str) -> Iterator[ReadRecord]:
+        """Those whose value holds `text`. Raises _TimeIsUp."""
+        before = self._log.read
+        for record in self._log.records_with(spans, to_json(text)[1:-1]):
+            if record is not None:
+                yield record
+                continue
+            self._left -= self._log.read - before
+            before = self._log.read
+            self._tell(self._progress())
+            if self._seconds > self._within_s:
+                raise _TimeIsUp
+
+    def _at(self, at_ms: int, below: Offsets) -> Offsets:
+        """The offsets from that time on, within `below` and the log."""
+        if at_ms >= self._now_ms:  # without asking; if the clock here is late, more is read
+            return below
+        found = self._log.offsets_at(below, at_ms)
+        return {each: max(start, found[each]) for each, start in self._starts.items()}
+
+    def _progress(self) -> Progress:
+        return Progress(self._log.read, self._log.read / max(self._seconds, 0.001), max(0, self._left))
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _between(lower: Offsets, upper: Offsets) -> bool:
+    return any(lower[each] < end for each, end in upper.items())
