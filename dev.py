@@ -47,7 +47,7 @@ python3 dev.py VERB [ARGUMENTS]
            the workers of one service that `up` keeps running
   status   who owns what, how far behind, what is parked, what would be lost
   doctor   what is wrong, why it matters, and the command that mends it; --json
-  story    what a message came from and led to: `story ID`; --json
+  story    what a message came from and led to: `story ID`; --json, --otlp FILE
   forget SERVICE ID
            drops the key of a person's data, which nobody can read then
   dead-letters list|show|retry|discard

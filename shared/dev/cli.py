@@ -51,6 +51,7 @@ from shared.privacy.sealing import KEPT_S
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.java import as_properties
 from shared.runtime.settings import load_settings
+from shared.stories.traces import as_otlp
 from shared.topology.topics import Topology
 
 _OF_UP = (
@@ -295,6 +296,9 @@ def story_(
         typer.Argument(metavar="ID", help="A correlation id, a message's id, or a place, TOPIC/PARTITION/OFFSET."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    otlp: Annotated[
+        Path | None, typer.Option(help="Also write it as an OpenTelemetry trace, which collectors take at /v1/traces.")
+    ] = None,
 ) -> None:
     """Show all that a message came from and led to: what caused what, when, where it lies and how long it waited.
 
@@ -302,6 +306,8 @@ def story_(
     """
     _join_up()
     story = story_of(id_, load_settings())
+    if otlp is not None:
+        otlp.write_text(json.dumps(as_otlp(story)))
     print(story.model_dump_json(indent=2) if as_json else "\n".join(drawn(story, sys.stdout.isatty())))
     if not story.whole:
         raise typer.Exit(1)
