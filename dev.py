@@ -45,6 +45,7 @@ python3 dev.py VERB [ARGUMENTS]
   down     stops what `up` of this checkout started
   stop SERVICE, start SERVICE
            the workers of one service that `up` keeps running
+  console  the whole system on one page, live; `up` starts it, too
   status   who owns what, how far behind, what is parked, what would be lost
   doctor   what is wrong, why it matters, and the command that mends it; --json
   story    what a message came from and led to: `story ID`; --json, --otlp FILE

@@ -17,6 +17,7 @@ from demo.shop import SERVICES, Shop
 from demo.staging import Begin, ignore_signals, purchases_until, staged
 from demo.story import Findings, Story
 from demo.verdict import Verdict, judge
+from shared.dev.console_process import ConsoleProcess
 from shared.dev.keeper import keep_running
 from shared.dev.stack import Stack
 from shared.kafka.producer import CommandProducer
@@ -42,8 +43,13 @@ def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict
     purchases = purchases_until(limit, begin)
     expected = expect(purchases)
     stack = Stack(ROOT, _WORKERS, topologies=[each for each in load_topologies() if each.service in SERVICES])
+    console = None
     try:
         _start(stack, begin)
+        if stay:
+            workers = {name: stack.urls(name) for name in SERVICES}
+            console = ConsoleProcess(stack.logs / "console.log", stack.settings.environment(), workers)
+            print(f"  watch it at {console.url}", flush=True)
         findings = asyncio.run(_tell(purchases, expected, stack, begin))
         parity = _parity(stack, begin)
         largest = max(expected.accounts, key=lambda customer: expected.accounts[customer])
@@ -59,6 +65,8 @@ def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict
         return verdict
     finally:
         ignore_signals()
+        if console is not None:
+            console.stop()
         stack.stop()
 
 

@@ -26,9 +26,14 @@ class Silent(StageFailed):
     """This worker does not answer; another of its service may."""
 
 
+def operators_token() -> str:
+    """Empty where the environment has none."""
+    return os.environ.get(_TOKEN_VARIABLE, "").strip()
+
+
 def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The JSON object in the worker's answer. Raises StageFailed, and Silent when it does not answer."""
-    token = os.environ.get(_TOKEN_VARIABLE, "").strip()
+    token = operators_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     give_up = time.monotonic() + _PATIENCE_S
     try:

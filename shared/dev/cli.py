@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import dead_letters, remove_demo, scaffold, schemas
+from shared.dev import console, dead_letters, remove_demo, scaffold, schemas
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import diagnose
@@ -313,10 +313,37 @@ def story_(
         raise typer.Exit(1)
 
 
+@cli.command("console")
+def console_(
+    url: _WorkerUrls = None,
+    port: Annotated[int | None, typer.Option(help="Of the page; by default the first free one from 4400 on.")] = None,
+) -> None:
+    """Show the whole system on one page, live, until Ctrl-C: flow, partitions, lag, findings, dead letters."""
+    beside_up = _join_up() is not None
+    topologies, settings = load_topologies(), load_settings()
+    named = _named(url or (), [each.service for each in topologies])
+
+    def workers() -> dict[str, list[str]]:
+        return (_workers_of(_up_now()) if beside_up else {}) | named
+
+    console.show(topologies, workers, lambda: diagnose(topologies, workers(), settings), port)
+
+
+def _up_now() -> stays.Record | None:
+    """None also while it starts."""
+    with suppress(StageFailed):
+        return stays.running(stays.ROOT)
+    return None
+
+
+def _workers_of(found: stays.Record | None) -> dict[str, list[str]]:
+    """The URLs of those that `up` runs, by service."""
+    return {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
+
+
 def _seen_workers(url: Sequence[str] | None) -> tuple[list[Topology], dict[str, list[str]]]:
     """All services of this checkout, and the URLs of workers: those of `up`, and those named."""
-    found = _join_up()
-    workers = {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
+    workers = _workers_of(_join_up())
     topologies = load_topologies()
     return topologies, workers | _named(url or (), [each.service for each in topologies])
 

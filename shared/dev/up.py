@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
+from shared.dev.console_process import ConsoleProcess
 from shared.dev.keeper import keep_running
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack
@@ -59,15 +60,19 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
         _end_recorded(root)
         shutil.rmtree(_resting(root), ignore_errors=True)
         _on_end_signals(signal.default_int_handler)
-        stack = Stack(root, services, brokers)
+        stack, console = Stack(root, services, brokers), None
         try:
             _start(stack, sys.stderr if as_json else sys.stdout)
-            _announce(stack, as_json)
+            console = ConsoleProcess(stack.logs / "console.log")
+            _write(stack)
+            _announce(stack, console.url, as_json)
             keep_running(stack, _say, lambda: _write(stack), _resting(root))
         except KeyboardInterrupt:
             _say("stopping")
         finally:
             _on_end_signals(signal.SIG_IGN)
+            if console is not None:
+                console.stop()
             stack.stop()
             _file(root).unlink(missing_ok=True)
 
@@ -151,10 +156,12 @@ def _start(stack: Stack, out: TextIO) -> None:
         now.done = f"{len(stack.workers)} ready"
 
 
-def _announce(stack: Stack, as_json: bool) -> None:
+def _announce(stack: Stack, console: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"bootstrap": stack.bootstrap, "services": _services(stack)}), flush=True)
+        found = {"bootstrap": stack.bootstrap, "services": _services(stack), "console": console}
+        print(json.dumps(found), flush=True)
         return
+    print(f"look             {console}")
     for worker in stack.workers:
         print(f"{worker.name:<16} {worker.url}/docs")
     if stack.workers:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -108,7 +108,7 @@ def test_a_damaged_record_is_named(left: str, tmp_path: Path) -> None:
 
 
 def test_up_without_workers_names_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    stays._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), as_json=False)
+    stays._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), "http://page", as_json=False)
     assert "the/logs" in capsys.readouterr().out
 
 
@@ -169,6 +169,12 @@ def root(tmp_path: Path) -> Iterator[Path]:
     stays.down(tmp_path / "up")
 
 
+def shows_a_page(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return "console.js" in httpx.get(url, trust_env=False).text
+    return False
+
+
 def processes_of(root: Path) -> list[Process]:
     record = stays.running(root)
     assert record
@@ -189,7 +195,8 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(stays, "ROOT", root)
     with running_up(root) as (up, found):
         (worker,) = found["services"]["accounts"]
-        assert found.keys() == {"bootstrap", "services"}
+        assert found.keys() == {"bootstrap", "services", "console"}
+        eventually(lambda: shows_a_page(found["console"]))
         assert httpx.get(f"{worker['url']}/readyz", timeout=30).status_code == 200
 
         topics = CliRunner().invoke(cli.cli, ["topics"])
@@ -228,7 +235,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_down_ends_the_processes_that_a_killed_up_left_behind(root: Path) -> None:
     with running_up(root) as (up, _):
         everything = processes_of(root)
-        assert len(everything) == 3
+        assert len(everything) == 4  # up, broker, worker, page
         up.kill()
         up.wait()
         assert stays.down(root)

@@ -1,0 +1,83 @@
+"""The console's own small server: the page, and the stream that it draws. It listens on loopback only.
+
+Whoever reaches it sees what the operator's token shows. A page of another origin can't: it may neither read answers nor
+use another name for this host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.console.feed import Feed
+from shared.console.watch import EVERY_S, Watcher
+
+HOST = "127.0.0.1"
+STATIC = Path(__file__).with_name("static")
+HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+class PageHeaders:
+    """ASGI middleware: the browser loads nothing from another host, and no other page may show or read this one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+
+def create_console(watcher: Watcher) -> FastAPI:
+    feed = Feed(watcher.look, EVERY_S)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await watcher.close()
+
+    console = FastAPI(title="console", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    console.state.feed = feed
+    console.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])  # another name may be rebound
+    console.add_middleware(PageHeaders)
+
+    @console.get("/")
+    async def page() -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    @console.get("/stream")
+    async def stream() -> Response:
+        """A Picture in each event, for as long as somebody reads."""
+        return StreamingResponse(_events(feed), media_type="text/event-stream")
+
+    console.mount("/static", StaticFiles(directory=STATIC))
+    return console
+
+
+async def _events(feed: Feed) -> AsyncIterator[bytes]:
+    async with aclosing(feed.frames()) as frames:
+        async for frame in frames:
+            yield b"data: " + frame + b"\n\n"
+
+
+def serve(console: FastAPI, port: int) -> None:
+    """Until SIGINT or SIGTERM."""
+    uvicorn.run(console, host=HOST, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1)

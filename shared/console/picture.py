@@ -1,0 +1,185 @@
+"""What the page shows, as data: each figure is the API's own, or a sum or a pace of such figures. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.http.cluster import Cluster, Member, SourcePartition, Standby, TablePartition
+from shared.http.dead_letters import DeadLetter
+
+PACE_OF_S = 3.0  # a pace is of what was seen in this time
+
+_COUNTED = re.compile(r"^onefold_(records_handled_total|parked_keys)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+
+
+class Declared(BaseModel):
+    """A service as its code declares it. reads, sends: topics."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    group: str
+    version: int
+    partitions: int
+    reads: tuple[str, ...]
+    sends: tuple[str, ...]
+
+
+class Place(BaseModel):
+    """One partition of a service: its tables and sources together. Fields as in `/cluster`; lags are sums, or the
+    longest time; null where no worker knows.
+    """
+
+    partition: int
+    owner: str | None
+    restored: bool | None
+    to_restore: int | None
+    left_s: float | None
+    lag_records: int
+    lag_seconds: float | None
+    standbys: Sequence[Standby]
+
+
+class Source(BaseModel):
+    """A topic that a service reads. offsets_per_s: by how much its readers advanced; transactions' markers count."""
+
+    topic: str
+    lag_records: int
+    lag_seconds: float | None
+    offsets_per_s: float | None
+
+
+class Shown(BaseModel):
+    """A service. url: of the worker that was asked; problem: why none told anything.
+
+    handled_per_s: records, of all its workers; null until there are two counts. parked: keys.
+    """
+
+    declared: Declared
+    url: str | None = None
+    problem: str | None = None
+    members: Sequence[Member] = ()
+    places: Sequence[Place] = ()
+    sources: Sequence[Source] = ()
+    handled_per_s: float | None = None
+    parked: int = 0
+    letters: Sequence[DeadLetter] = ()
+
+
+class Picture(BaseModel):
+    """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
+    or a `problem`; null before it has looked.
+    """
+
+    at: float
+    services: Sequence[Shown]
+    doctor: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a worker has handled since it started, and how many keys are parked in its partitions."""
+
+    handled: float
+    parked: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at: float
+    counts: Mapping[str, float]
+
+
+@dataclass
+class Paces:
+    """By how much named counts rise in a second. One that falls begins anew, as after a worker's restart."""
+
+    samples: deque[_Sample] = field(default_factory=deque)
+
+    def note(self, at: float, counts: Mapping[str, float]) -> None:
+        """at: in seconds, later each time."""
+        self.samples.append(_Sample(at, counts))
+        while len(self.samples) > 2 and self.samples[1].at <= at - PACE_OF_S:
+            self.samples.popleft()
+
+    def of(self, names: Iterable[str]) -> float | None:
+        """Of all of these together; None until one of them was counted twice."""
+        if len(self.samples) < 2:
+            return None
+        first, last = self.samples[0], self.samples[-1]
+        both = [name for name in names if name in first.counts and name in last.counts]
+        risen = sum(max(0.0, last.counts[name] - first.counts[name]) for name in both)
+        return risen / (last.at - first.at) if both else None
+
+
+def counts_in(metrics: str) -> Counts:
+    """Those in a worker's answer to `GET /metrics`."""
+    handled, parked = 0.0, 0.0
+    for name, value in _COUNTED.findall(metrics):
+        if name == "parked_keys":
+            parked += float(value)
+        else:
+            handled += float(value)
+    return Counts(handled, int(parked))
+
+
+def positions_in(cluster: Cluster) -> dict[str, float]:
+    """Where the service is in each partition that it reads, by `topic/partition`."""
+    return {f"{topic}/{each.partition}": each.position for topic, some in cluster.topics.items() for each in some}
+
+
+def sources_in(cluster: Cluster, paces: Paces) -> list[Source]:
+    return [
+        Source(
+            topic=topic,
+            lag_records=sum(each.lag_records for each in some),
+            lag_seconds=_longest(each.lag_seconds for each in some),
+            offsets_per_s=paces.of(f"{topic}/{each.partition}" for each in some),
+        )
+        for topic, some in cluster.topics.items()
+    ]
+
+
+def places_in(cluster: Cluster, declared: Declared) -> list[Place]:
+    tables: dict[int, list[TablePartition]] = {number: [] for number in range(declared.partitions)}
+    sources: dict[int, list[SourcePartition]] = {number: [] for number in range(declared.partitions)}
+    for table in (each for some in cluster.tables.values() for each in some):
+        tables.setdefault(table.partition, []).append(table)
+    for source in (each for some in cluster.topics.values() for each in some):
+        sources.setdefault(source.partition, []).append(source)
+    return [_place(number, tables[number], sources.get(number, ())) for number in sorted(tables)]
+
+
+def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[SourcePartition]) -> Place:
+    restored = [each.restored for each in tables]
+    known = [each.to_restore for each in tables if each.to_restore is not None]
+    standbys: dict[str, list[Standby]] = {}
+    for standby in (each for table in tables for each in table.standbys):
+        standbys.setdefault(standby.url, []).append(standby)
+    return Place(
+        partition=number,
+        owner=next((each.active for each in tables if each.active is not None), None),
+        restored=None if None in restored or not restored else all(restored),
+        to_restore=sum(known) if known else None,
+        left_s=_longest(each.left_s for each in tables),
+        lag_records=sum(each.lag_records for each in sources),
+        lag_seconds=_longest(each.lag_seconds for each in sources),
+        standbys=[
+            Standby(
+                url=url,
+                lag_records=sum(each.lag_records for each in some),
+                lag_seconds=_longest(each.lag_seconds for each in some),
+            )
+            for url, some in sorted(standbys.items())
+        ],
+    )
+
+
+def _longest(times_s: Iterable[float | None]) -> float | None:
+    return max((each for each in times_s if each is not None), default=None)

@@ -1,0 +1,130 @@
+// The page: follows the stream while it is seen, remembers a little of what it saw, and draws it.
+import { html, render } from "./vendor/preact-htm-3.1.1.js";
+import { Flow } from "./flow.js";
+import { Service } from "./grid.js";
+import { count, pace, plural, ranges, span, sum } from "./text.js";
+
+const TREND_S = 120, MOVED_S = 6, NEWS = 6;
+
+const state = { picture: null, live: "connecting", memories: new Map(), news: [], heardAt: 0 };
+
+function remember(picture) {
+  for (const service of picture.services) {
+    const { name } = service.declared;
+    const memory = state.memories.get(name) ?? { owners: new Map(), moved: new Map(), most: new Map(), lags: [] };
+    state.memories.set(name, memory);
+    if (service.problem) continue;
+    memory.lags.push([picture.at, sum(service.sources.map((each) => each.lag_records))]);
+    while (memory.lags[0][0] < picture.at - TREND_S) memory.lags.shift();
+    const moves = new Map();
+    for (const { partition, owner, restored, to_restore } of service.places) {
+      const before = memory.owners.get(partition);
+      if (before && owner && before !== owner) {
+        memory.moved.set(partition, picture.at);
+        memory.most.delete(partition);
+        moves.set(`${before} ${owner}`, [...(moves.get(`${before} ${owner}`) ?? []), partition]);
+      }
+      if (owner) memory.owners.set(partition, owner);
+      if (memory.moved.get(partition) < picture.at - MOVED_S) memory.moved.delete(partition);
+      if (restored) memory.most.delete(partition);
+      else if (to_restore) memory.most.set(partition, Math.max(to_restore, memory.most.get(partition) ?? 0));
+    }
+    for (const [pair, partitions] of moves) {
+      const [from, to] = pair.split(" ").map((url) => nameOf(service, url));
+      tell(picture.at, `${name}: partition ${ranges(partitions)} went from ${from} to ${to}`);
+    }
+  }
+}
+
+const known = new Map();
+
+function nameOf(service, url) {
+  const instance = service.members.find((each) => each.url === url)?.instance ?? known.get(url);
+  return instance ? `worker ${instance}` : url;
+}
+
+function tell(at, text) {
+  state.news = [{ at, text }, ...state.news].slice(0, NEWS);
+}
+
+let stream = null;
+
+function follow() {
+  stream?.close();
+  stream = null;
+  if (document.hidden) return draw("paused");
+  stream = new EventSource("stream");
+  stream.onmessage = ({ data }) => {
+    state.picture = JSON.parse(data);
+    for (const { members } of state.picture.services) for (const each of members) if (each.instance) known.set(each.url, each.instance);
+    remember(state.picture);
+    draw("live");
+  };
+  stream.onerror = () => draw("lost");
+}
+
+function draw(live) {
+  state.live = live;
+  render(html`<${Page} ...${state} />`, document.body);
+}
+
+const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "no answer; trying again" };
+
+function Page({ picture, live, memories, news }) {
+  const services = picture?.services ?? [], findings = picture?.doctor?.findings ?? [];
+  const waiting = sum(services.flatMap((each) => each.sources.map((source) => source.lag_records)));
+  const handled = services.map((each) => each.handled_per_s).filter((each) => each != null);
+  return html`
+    <header class="top"><h1><img src="static/icon.svg" alt="" width="20" height="20" />Onefold</h1>
+      ${picture && html`<p class="totals"><b>${plural(services.length, "service")}</b> <b>${plural(sum(services.map((each) => each.members.length)), "worker")}</b>
+        <span><b>${handled.length ? pace(sum(handled)) : "–"}</b> handled</span> <span class=${waiting ? "late" : ""}><b>${count(waiting)}</b> waiting</span>
+        <a href="#doctor" class=${findings.length ? "late" : ""}><b>${picture.doctor ? plural(findings.length, "finding") : "examining"}</b></a></p>`}
+      <p class="live ${live}" role="status">${SAYS[live]}</p></header>
+    <main>${picture ? html`
+      <div class="system"><${Flow} services=${services} />
+        <p class="legend"><i class="owner"></i>owner <i class="owner late"></i>owner, and so many records wait <i class="standby"></i>standby, and how far behind <i class="restoring"></i>restoring</p>
+        <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} />`)}</div></div>
+      <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} services=${services} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
+    </main>`;
+}
+
+function News({ news }) {
+  return html`<section class="card news" aria-labelledby="news"><h2 id="news">Take-overs</h2>
+    <div role="log" aria-label="Take-overs">${news.map((each) => html`<p key=${each.at + each.text}><time>${new Date(each.at * 1000).toLocaleTimeString("en-GB")}</time> ${each.text}</p>`)}</div>
+    ${news.length ? "" : html`<p class="empty">None since this page is open.</p>`}</section>`;
+}
+
+function Doctor({ doctor }) {
+  const unseen = doctor?.unseen ?? [], findings = doctor?.findings ?? [];
+  return html`<section class="card doctor" aria-labelledby="doctor"><h2 id="doctor">Findings <small>${doctor?.at ? `looked at ${new Date(doctor.at * 1000).toLocaleTimeString("en-GB")}` : ""}</small></h2>
+    ${!doctor ? html`<p class="empty">The doctor is looking…</p>` : ""}
+    ${doctor?.problem ? html`<p class="problem">The doctor can't look: ${doctor.problem}</p>` : ""}
+    ${doctor && !doctor.problem && !findings.length && !unseen.length ? html`<p class="fine">Nothing is wrong.</p>` : ""}
+    ${findings.map((each) => html`<article key=${each.code + each.what} class="finding ${each.severity}">
+      <h3><span class="severity">${each.severity}</span> ${each.what}</h3><p>${each.evidence}</p><p class="why">${each.why}</p><${Command} text=${each.cure} /></article>`)}
+    ${unseen.map((each) => html`<p class="problem">Not seen: ${each}</p>`)}</section>`;
+}
+
+function Command({ text }) {
+  const copy = async ({ currentTarget: button }) => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "copied";
+    setTimeout(() => (button.textContent = "copy"), 1500);
+  };
+  return html`<div class="command"><code tabindex="0">${text}</code><button type="button" onClick=${copy}>copy</button></div>`;
+}
+
+function Letters({ services }) {
+  const letters = services.flatMap((service) => service.letters.map((letter) => ({ service, letter })));
+  const parked = sum(services.map((each) => each.parked));
+  return html`<section class="card letters" aria-labelledby="letters"><h2 id="letters">Dead letters <small>${plural(parked, "key")} parked${parked > letters.length ? `, ${letters.length} shown` : ""}</small></h2>
+    ${letters.map(({ service, letter }) => html`<article key=${service.declared.name + letter.id} class="letter">
+      <h3>${service.declared.name} <code>${letter.id}</code></h3>
+      <p><b>${letter.code}</b> ${letter.reason}</p>
+      <p class="why">${letter.topic}/${letter.partition} at ${letter.offset}, tried ${plural(letter.attempts, "time")}, ${count(letter.behind)} behind</p>
+      <${Command} text="python3 dev.py dead-letters show ${service.declared.name} '${letter.id}'" /></article>`)}
+    ${letters.length ? "" : html`<p class="empty">Nothing is parked.</p>`}</section>`;
+}
+
+document.addEventListener("visibilitychange", follow);
+follow();

@@ -1,0 +1,50 @@
+"""The console of the tests' own accounts, in this process, and a browser that shows it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+
+from shared.console.app import create_console
+from shared.console.watch import Watcher
+from shared.dev.asyncapi import described
+from shared.dev.console import declared_in, findings_of
+from shared.dev.console_process import url_at
+from shared.dev.doctor import diagnose
+from shared.dev.stack import Stack
+from shared.dev.worker import free_port
+from tests.accounts.processors import PROCESSORS
+from tests.accounts.topology import TOPOLOGY
+from tests.console.browser import FOUND, Page, browser
+from tests.waiting import eventually
+
+
+@pytest.fixture(scope="session")
+def console(stack: Stack) -> Iterator[str]:
+    """Its URL."""
+    workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
+    watcher = Watcher(
+        [declared_in(described(TOPOLOGY, PROCESSORS), TOPOLOGY)],
+        lambda: workers,
+        lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
+    )
+    port = free_port()
+    config = uvicorn.Config(create_console(watcher), port=port, log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    serving = threading.Thread(target=server.run)
+    serving.start()
+    eventually(lambda: server.started)
+    yield url_at(port)
+    server.should_exit = True
+    serving.join()
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    if FOUND is None:
+        pytest.skip("no Chromium is on the PATH; fix: install your system's package `chromium`")
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened

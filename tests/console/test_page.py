@@ -1,0 +1,113 @@
+"""What a person sees: the API's figures, who takes over, what is wrong; in light and dark, on a phone, by keyboard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.dev.stack import Stack
+from tests.accounts.topology import TOPOLOGY
+from tests.console.browser import DESK, Page, Screen
+from tests.console.pictures import SCREENS, take
+from tests.waiting import eventually
+
+AXE = Path(__file__).with_name("vendor") / "axe-4.14.1.min.js"
+AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+SERVICE = TOPOLOGY.service
+
+OWNERS = """[...document.querySelectorAll("tr[data-worker]")].flatMap(row =>
+  [...row.querySelectorAll("td")].map((cell, partition) => [partition, row.dataset.worker, cell.className])
+).filter(([,, kind]) => kind.startsWith("owner"))"""
+
+
+def owners_seen(page: Page) -> dict[int, str]:
+    """The owner's URL of each partition."""
+    return {int(partition): str(worker) for partition, worker, _ in page.run(OWNERS)}
+
+
+def owners_told(url: str) -> dict[int, str | None]:
+    partitions = httpx.get(f"{url}/cluster", trust_env=False).json()["tables"]["accounts"]
+    return {each["partition"]: each["active"] for each in partitions}
+
+
+def opened(page: Page, console: str, screen: Screen = DESK) -> Page:
+    page.open(console, screen)
+    eventually(lambda: page.text(".live"), lambda text: text == "live")
+    return page
+
+
+def test_figures_are_those_of_the_api(page: Page, console: str, stack: Stack) -> None:
+    url = stack.urls(SERVICE)[0]
+    opened(page, console)
+    eventually(lambda: (owners_seen(page), owners_told(url)), lambda both: both[0] == both[1])
+    for id_ in ("ann", "ben", "cat"):
+        httpx.post(f"{url}/accounts/{id_}", headers={"Idempotency-Key": f"page-{id_}"}, trust_env=False)
+
+    def figures() -> tuple[str | None, str]:
+        topics = httpx.get(f"{url}/cluster", trust_env=False).json()["topics"]
+        waiting = sum(each["lag_records"] for some in topics.values() for each in some)
+        return page.text("[data-figure=waiting]"), f"{waiting:,}"
+
+    eventually(figures, lambda both: both[0] == both[1])
+    eventually(lambda: page.text("[data-figure=handled]"), lambda text: text not in (None, "–"))
+    assert page.complaints == []
+
+
+def test_a_take_over_is_seen_and_told(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    victim, survivor = stack.workers_of(SERVICE)
+    eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
+    victim.kill()
+    try:
+        eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {survivor.url})
+        assert "went from worker 1 to worker 2" in (page.text(".news [role=log]") or "")
+    finally:
+        victim.start()
+    eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
+
+
+def test_findings_are_those_of_the_doctor(page: Page, console: str) -> None:
+    opened(page, console)
+    eventually(lambda: page.text(".doctor small"), lambda text: text and "looked at" in text)
+    shown = page.run("document.querySelectorAll('.finding, .doctor .problem').length")
+    assert (page.text(".doctor .fine") == "Nothing is wrong.") == (shown == 0)
+
+
+def test_nothing_is_asked_while_nobody_looks(page: Page, console: str) -> None:
+    opened(page, console)
+    page.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    assert page.text(".live") == "paused"
+    page.run("delete document.hidden")
+    page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    eventually(lambda: page.text(".live"), lambda text: text == "live")
+
+
+@pytest.mark.parametrize("screen", SCREENS.values(), ids=SCREENS)
+def test_axe_finds_nothing_and_nothing_sticks_out(page: Page, console: str, screen: Screen) -> None:
+    source = AXE.read_bytes()
+    assert hashlib.sha256(source).hexdigest() == AXE_SHA256
+    opened(page, console, screen)
+    eventually(lambda: page.text(".doctor small"))
+    page.run(source.decode() + "; 0")
+    found = page.run("axe.run().then(({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    assert json.dumps(found, indent=2) == "[]"
+    assert page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_everything_can_be_reached_by_keyboard(page: Page, console: str) -> None:
+    opened(page, console)
+    seen = []
+    for _ in range(12):
+        page.press("Tab")
+        seen.append(page.run("document.activeElement.closest('section, header')?.className ?? ''"))
+    assert {"top", "card flow", "card service"} <= set(seen)
+
+
+def test_its_pictures(page: Page, console: str, tmp_path: Path) -> None:
+    take(page, console, tmp_path)
+    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in SCREENS)

@@ -1,0 +1,149 @@
+"""Each figure of the page is one of the API, or a sum of them; nothing is looked at while nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from contextlib import aclosing
+
+import httpx
+import pytest
+
+from shared.console.app import STATIC, create_console
+from shared.console.feed import Feed
+from shared.console.picture import Counts, Declared, Paces, counts_in, places_in, sources_in
+from shared.console.watch import Watcher
+from shared.http.cluster import Cluster
+
+A, B = "http://a:8000", "http://b:8000"
+DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
+VENDORED = {"preact-htm-3.1.1.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7"}
+SCRIPT_BYTES = 100_000
+
+
+def table(partition: int, active: str | None, to_restore: int | None, lag: int) -> dict[str, object]:
+    standby = {"url": B, "lag_records": lag, "lag_seconds": lag / 10}
+    restored = None if to_restore is None else to_restore == 0
+    return {
+        "partition": partition,
+        "active": active,
+        "restored": restored,
+        "to_restore": to_restore,
+        "left_s": None,
+        "standbys": [standby] if lag else [],
+    }
+
+
+def source(partition: int, position: int, lag: int) -> dict[str, object]:
+    return {"partition": partition, "active": A, "position": position, "lag_records": lag, "lag_seconds": lag / 10}
+
+
+def cluster(position: int = 5) -> Cluster:
+    return Cluster.model_validate(
+        {
+            **dict.fromkeys(("handled", "commits", "aborts", "waiting"), 0),
+            "replicas": [],
+            "sources": [],
+            "members": [],
+            "service": "accounts",
+            "instance": "1",
+            "url": A,
+            "ready": True,
+            "idle": False,
+            "owners": {},
+            "tables": {
+                "accounts": [table(0, A, 7, 3), table(1, None, None, 0)],
+                "balances": [table(0, A, 0, 4), table(1, None, None, 0)],
+            },
+            "topics": {"t": [source(0, position, 2), source(1, 1, 1)], "u": [source(0, 0, 5)]},
+        }
+    )
+
+
+def test_a_partition_has_the_sums_of_its_tables_and_topics() -> None:
+    first, second = places_in(cluster(), DECLARED)
+    assert (first.owner, first.restored, first.to_restore) == (A, False, 7)
+    assert (first.lag_records, first.lag_seconds) == (7, 0.5)
+    assert [(each.url, each.lag_records, each.lag_seconds) for each in first.standbys] == [(B, 7, 0.4)]
+    assert (second.owner, second.restored, second.to_restore, second.lag_records) == (None, None, None, 1)
+
+
+def test_a_pace_needs_two_counts_and_survives_a_restart() -> None:
+    paces = Paces()
+    paces.note(10.0, {"a": 100, "b": 5})
+    assert paces.of(["a", "b"]) is None
+    paces.note(12.0, {"a": 120, "b": 0, "c": 9})
+    assert paces.of(["a", "b", "c"]) == 10.0
+    paces.note(15.0, {"a": 120})
+    paces.note(20.0, {"a": 130})
+    assert paces.of(["a"]) == 2.0  # what was longer ago does not count
+
+
+def test_topics_advance_as_their_readers_do() -> None:
+    paces = Paces()
+    for at, position in ((0.0, 5), (2.0, 25)):
+        paces.note(at, {"t/0": position, "t/1": 1})
+    found = {each.topic: each for each in sources_in(cluster(), paces)}
+    assert (found["t"].lag_records, found["t"].lag_seconds, found["t"].offsets_per_s) == (3, 0.2, 10.0)
+    assert found["u"].offsets_per_s is None
+
+
+def test_counts_are_those_that_prometheus_reads() -> None:
+    parked = 'onefold_parked_keys{partition="0"} 1.0\n# HELP x\nonefold_parked_keys{partition="3"} 2.0\n'
+    assert counts_in(f"onefold_records_handled_total 12.0\n{parked}") == Counts(12.0, 3)
+
+
+def test_one_frame_serves_all_viewers_and_without_any_nothing_is_looked_at() -> None:
+    looks = 0
+
+    async def look() -> bytes:
+        nonlocal looks
+        looks += 1
+        return b"%d" % looks
+
+    async def watch() -> None:
+        feed = Feed(look, every_s=0.0)
+        async with aclosing(feed.frames()) as one, aclosing(feed.frames()) as other:
+            assert {*await asyncio.gather(anext(one), anext(other))} == {b"1"}
+        seen = looks
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (looks, feed.viewers) == (seen, 0)
+        async with aclosing(feed.frames()) as again:
+            assert int(await anext(again)) == seen + 1
+
+    asyncio.run(watch())
+
+
+def answer(path: str, host: str = "127.0.0.1") -> httpx.Response:
+    console = create_console(Watcher([], dict, dict))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(console), base_url=f"http://{host}") as http:
+            return await http.get(path)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("path", ["/", "/static/console.js", "/static/style.css", "/nothing"])
+def test_a_browser_loads_nothing_from_another_host(path: str) -> None:
+    policy = answer(path).headers["content-security-policy"]
+    assert policy.startswith("default-src 'self';")
+    assert "unsafe" not in policy
+
+
+def test_a_page_that_calls_this_host_by_another_name_gets_nothing() -> None:
+    assert answer("/", "evil.example").status_code == 400
+
+
+def test_scripts_are_few_and_name_no_other_host() -> None:
+    scripts = sorted(STATIC.rglob("*.js"))
+    assert sum(each.stat().st_size for each in scripts) <= SCRIPT_BYTES
+    urls = {url for each in STATIC.rglob("*.[chjs]*") for url in re.findall(r"https?://[\w.]+", each.read_text())}
+    assert urls <= {"http://www.w3.org"}  # namespaces, which nobody loads
+
+
+def test_what_others_wrote_is_as_they_wrote_it() -> None:
+    found = {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in (STATIC / "vendor").glob("*.js")}
+    assert found == VENDORED
