@@ -4,16 +4,19 @@ Whoever reaches it sees what the operator's token shows. A page of another origi
 use another name for this host.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Annotated, Protocol
 
 import uvicorn
-from fastapi import FastAPI, Response
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi import FastAPI, Header, Response
+from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ConfigDict
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -46,7 +49,26 @@ class PageHeaders:
         await self.app(scope, receive, with_headers)
 
 
-def create_console(watcher: Watcher) -> FastAPI:
+class Controls(Protocol):
+    """What the page may do to workers: in dev alone. Both are blocking, and raise LookupError."""
+
+    def kill(self, url: str) -> None:
+        """SIGKILL to the worker at `url`, like a machine that loses power."""
+
+    def add(self, service: str) -> None:
+        """Start one more worker."""
+
+
+class Act(BaseModel):
+    """worker: the URL of the one to kill; service: the one to add a worker to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    worker: str | None = None
+    service: str | None = None
+
+
+def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAPI:
     feed = Feed(watcher.look, EVERY_S)
 
     @asynccontextmanager
@@ -68,8 +90,24 @@ def create_console(watcher: Watcher) -> FastAPI:
         """A Picture in each event, for as long as somebody reads."""
         return StreamingResponse(_events(feed), media_type="text/event-stream")
 
+    if controls is not None:
+        _let_act(console, controls)
     console.mount("/static", StaticFiles(directory=STATIC))
     return console
+
+
+def _let_act(console: FastAPI, controls: Controls) -> None:
+    @console.post("/workers", status_code=202)
+    async def act(body: Act, onefold_console: Annotated[str, Header()]) -> Response:
+        """The header is one that a page of another origin may not send."""
+        try:
+            if body.worker is not None:
+                await asyncio.to_thread(controls.kill, body.worker)
+            if body.service is not None:
+                await asyncio.to_thread(controls.add, body.service)
+        except LookupError as unknown:
+            return PlainTextResponse(str(unknown), 404)
+        return Response(status_code=202)
 
 
 async def _events(feed: Feed) -> AsyncIterator[bytes]:

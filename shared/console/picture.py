@@ -74,12 +74,13 @@ class Shown(BaseModel):
 
 class Picture(BaseModel):
     """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
-    or a `problem`; null before it has looked.
+    or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
     """
 
     at: float
     services: Sequence[Shown]
     doctor: Mapping[str, Any] | None = None
+    acts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,18 @@ class Watcher:
     """token: of an operator, where workers ask for one. diagnose: blocking; what `doctor --json` prints."""
 
     def __init__(
-        self, services: Sequence[Declared], workers: Workers, diagnose: Callable[[], Mapping[str, Any]], token: str = ""
+        self,
+        services: Sequence[Declared],
+        workers: Workers,
+        diagnose: Callable[[], Mapping[str, Any]],
+        token: str = "",
+        acts: bool = False,
     ) -> None:
+        """acts: whether the page may kill and add workers."""
         self._services = services
         self._workers = workers
         self._diagnose = diagnose
+        self._acts = acts
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._known = {each.name: _Known() for each in services}
         self._http: aiohttp.ClientSession | None = None
@@ -73,7 +80,9 @@ class Watcher:
         self._ask_the_doctor()
         urls = self._workers()
         shown = await asyncio.gather(*(self._shown(each, urls.get(each.name, ())) for each in self._services))
-        return Picture(at=time.time(), services=shown, doctor=self._diagnosis).model_dump_json().encode()
+        return (
+            Picture(at=time.time(), services=shown, doctor=self._diagnosis, acts=self._acts).model_dump_json().encode()
+        )
 
     async def close(self) -> None:
         if self._http is not None:

@@ -326,7 +326,8 @@ def console_(
     def workers() -> dict[str, list[str]]:
         return (_workers_of(_up_now()) if beside_up else {}) | named
 
-    console.show(topologies, workers, lambda: diagnose(topologies, workers(), settings), port)
+    controls = console.WorkersOfUp(stays.ROOT) if beside_up and settings.env == "dev" else None
+    console.show(topologies, workers, lambda: diagnose(topologies, workers(), settings), port, controls)
 
 
 def _up_now() -> stays.Record | None:

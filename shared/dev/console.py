@@ -4,29 +4,72 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from shared.console.app import create_console, serve
 from shared.console.picture import Declared
 from shared.console.watch import Watcher, Workers
+from shared.dev import up as stays
 from shared.dev.asking import operators_token
 from shared.dev.asyncapi import Json, document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
 from shared.dev.stages import StageFailed
+from shared.dev.worker import free_port
 from shared.domain.errors import OnefoldError
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.child import Child
 from shared.topology.topics import Topology
 
 
-def show(topologies: Sequence[Topology], workers: Workers, diagnose: Callable[[], Diagnosis], port: int | None) -> None:
-    """Serves the page until Ctrl-C. diagnose: blocking."""
+class WorkersOfUp:
+    """Kills the workers that `up` runs, which starts them again, and adds others, which end with this process."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._added: dict[str, Child] = {}
+
+    def kill(self, url: str) -> None:
+        if url in self._added:
+            self._added.pop(url).kill()
+            return
+        found = stays.running(self._root)
+        pids = {each["url"]: each["pid"] for some in found.services.values() for each in some} if found else {}
+        if url not in pids:
+            raise LookupError(f"`up` runs no worker at {url}")
+        os.kill(int(pids[url]), signal.SIGKILL)
+
+    def add(self, service: str) -> None:
+        if service not in found_services():
+            raise LookupError(f"no service is called {service}")
+        port = free_port()
+        own = {"ONEFOLD_HTTP_PORT": str(port), "ONEFOLD_INSTANCE": str(port)}
+        others = {name: value for name, value in os.environ.items() if name != "ONEFOLD_BOOTSTRAP"}  # `up` says it
+        command = [sys.executable, "-P", "-m", "shared.dev.cli", "worker", service]
+        self._added[url_at(port)] = Child(
+            command, self._root / "logs" / f"{service}-{port}.log", CHECKOUT, {**others, **own}
+        )
+
+
+def show(
+    topologies: Sequence[Topology],
+    workers: Workers,
+    diagnose: Callable[[], Diagnosis],
+    port: int | None,
+    controls: WorkersOfUp | None,
+) -> None:
+    """Serves the page until Ctrl-C. diagnose: blocking. controls: None where the page only shows."""
     chosen = port or page_port()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
     declared = [declared_in(document_of(each.service), each) for each in topologies]
-    watcher = Watcher(declared, workers, lambda: findings_of(diagnose), operators_token())
+    watcher = Watcher(declared, workers, lambda: findings_of(diagnose), operators_token(), controls is not None)
     print(f"console  {url_at(chosen)}", flush=True)
-    serve(create_console(watcher), chosen)
+    serve(create_console(watcher, controls), chosen)
 
 
 def declared_in(document: Json, topology: Topology) -> Declared:

@@ -22,17 +22,39 @@ from tests.console.browser import FOUND, Page, browser
 from tests.waiting import eventually
 
 
+class Controls:
+    """Kills the stack's workers, and says which services were to get one more."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self.added: list[str] = []
+
+    def kill(self, url: str) -> None:
+        next(each for each in self._stack.workers if each.url == url).kill()
+
+    def add(self, service: str) -> None:
+        if service in self.added:
+            raise LookupError(f"{service} has enough")
+        self.added.append(service)
+
+
 @pytest.fixture(scope="session")
-def console(stack: Stack) -> Iterator[str]:
+def controls(stack: Stack) -> Controls:
+    return Controls(stack)
+
+
+@pytest.fixture(scope="session")
+def console(stack: Stack, controls: Controls) -> Iterator[str]:
     """Its URL."""
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
         [declared_in(described(TOPOLOGY, PROCESSORS), TOPOLOGY)],
         lambda: workers,
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
+        acts=True,
     )
     port = free_port()
-    config = uvicorn.Config(create_console(watcher), port=port, log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(create_console(watcher, controls), port=port, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     serving = threading.Thread(target=server.run)
     serving.start()

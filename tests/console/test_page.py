@@ -12,6 +12,7 @@ import pytest
 from shared.dev.stack import Stack
 from tests.accounts.topology import TOPOLOGY
 from tests.console.browser import DESK, Page, Screen
+from tests.console.conftest import Controls
 from tests.console.pictures import SCREENS, take
 from tests.waiting import eventually
 
@@ -61,13 +62,28 @@ def test_a_take_over_is_seen_and_told(page: Page, console: str, stack: Stack) ->
     opened(page, console)
     victim, survivor = stack.workers_of(SERVICE)
     eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
-    victim.kill()
     try:
+        page.run(f"document.querySelector('tr[data-worker=\"{victim.url}\"] button').click()")
         eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {survivor.url})
         assert "went from worker 1 to worker 2" in (page.text(".news [role=log]") or "")
     finally:
         victim.start()
     eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
+
+
+def test_a_worker_is_added_once_and_a_refusal_is_told(page: Page, console: str, controls: Controls) -> None:
+    opened(page, console)
+    for told in ("one more worker starts", f"{SERVICE} has enough"):
+        page.run("document.querySelector('section.service header button').click()")
+        eventually(lambda: page.text(".news [role=log]"), lambda text, told=told: text and told in text)  # type: ignore[misc]
+    assert controls.added == [SERVICE]
+
+
+def test_another_origins_page_can_not_act(console: str) -> None:
+    """A browser asks before it sends that header to another origin, and gets no leave."""
+    asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in httpx.options(f"{console}/workers", headers=asked).headers
+    assert httpx.post(f"{console}/workers", json={"service": SERVICE}, trust_env=False).status_code == 422
 
 
 def test_findings_are_those_of_the_doctor(page: Page, console: str) -> None:

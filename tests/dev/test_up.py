@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 
 from shared.dev import cli
 from shared.dev import up as stays
+from shared.dev.console import WorkersOfUp
 from shared.dev.keeper import Keeper
 from shared.dev.processes import Process, identify
 from shared.dev.stack import Stack
@@ -214,8 +214,10 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             stays.up(root, 1, 1, as_json=True)
 
         killed = identify(worker["pid"])
-        os.kill(killed.pid, signal.SIGKILL)
+        WorkersOfUp(root).kill(worker["url"])
         eventually(lambda: not killed.running)
+        with pytest.raises(LookupError, match="runs no worker at http://another"):
+            WorkersOfUp(root).kill("http://another")
         eventually(lambda: is_ready(worker["url"]))
         assert "accounts-1 ended with -9" in (root.parent / "stderr").read_text()
 

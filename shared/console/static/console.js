@@ -47,6 +47,19 @@ function tell(at, text) {
   state.news = [{ at, text }, ...state.news].slice(0, NEWS);
 }
 
+async function act(what) {
+  const headers = { "Content-Type": "application/json", "Onefold-Console": "1" };
+  const answer = await fetch("workers", { method: "POST", headers, body: JSON.stringify(what) });
+  if (!answer.ok) throw new Error(await answer.text());
+}
+
+const say = (doing, text) => doing.then(() => tell(Date.now() / 1000, text), (error) => tell(Date.now() / 1000, error.message));
+
+const actions = {
+  kill: (service, { url, instance }) => say(act({ worker: url }), `${service.declared.name}: worker ${instance} is killed`),
+  add: ({ declared }) => say(act({ service: declared.name }), `${declared.name}: one more worker starts`),
+};
+
 let stream = null;
 
 function follow() {
@@ -83,15 +96,15 @@ function Page({ picture, live, memories, news }) {
     <main>${picture ? html`
       <div class="system"><${Flow} services=${services} />
         <p class="legend"><i class="owner"></i>owner <i class="owner late"></i>owner, and so many records wait <i class="standby"></i>standby, and how far behind <i class="restoring"></i>restoring</p>
-        <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} />`)}</div></div>
+        <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div></div>
       <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} services=${services} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
     </main>`;
 }
 
 function News({ news }) {
-  return html`<section class="card news" aria-labelledby="news"><h2 id="news">Take-overs</h2>
+  return html`<section class="card news" aria-labelledby="news"><h2 id="news">Workers</h2>
     <div role="log" aria-label="Take-overs">${news.map((each) => html`<p key=${each.at + each.text}><time>${new Date(each.at * 1000).toLocaleTimeString("en-GB")}</time> ${each.text}</p>`)}</div>
-    ${news.length ? "" : html`<p class="empty">None since this page is open.</p>`}</section>`;
+    ${news.length ? "" : html`<p class="empty">No take-over since this page is open.</p>`}</section>`;
 }
 
 function Doctor({ doctor }) {

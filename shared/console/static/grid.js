@@ -68,8 +68,8 @@ export function Service({ service, memory, actions }) {
         <div class=${waiting ? "late" : ""}><dt>waiting</dt><dd><span data-figure="waiting">${count(waiting)}</span> ${waiting && longest ? html`<small>${span(longest)}</small>` : ""}
           <${Trend} points=${memory.lags} />${Math.abs(trend) >= 0.5 ? html`<small>${trend > 0 ? "▲" : "▼"} ${pace(Math.abs(trend))}</small>` : ""}</dd></div>
         <div class=${service.parked ? "late" : ""}><dt>parked</dt><dd data-figure="parked">${count(service.parked)}</dd></div>
-        ${actions && html`<div><button type="button" onClick=${() => actions.add(service)}>add a worker<span class="hidden"> of ${declared.name}</span></button></div>`}
-      </dl></header>
+      </dl>
+      ${actions && html`<button type="button" onClick=${() => actions.add(service)}>add a worker<span class="hidden"> of ${declared.name}</span></button>`}</header>
     ${service.problem ? html`<p class="problem">Nobody answers for ${declared.name}: ${service.problem}</p>` : html`
       ${lost.length ? html`<p class="problem">Nobody owns partition ${ranges(lost)}</p>` : ""}
       <div class="scroll" tabindex="0" role="group" aria-label="Partitions of ${declared.name}"><table class="grid ${dense ? "dense" : ""}">
