@@ -307,19 +307,19 @@ class Engine(Service):
             return
         wait_ms = DUE_WAIT_MS if self._filling.batch or self.reading.sets_aside else POLL_WAIT_MS
         fetched = await self.reading.fetch(wait_ms, self._pace.at_most(fills_batch=self.reading.fills_batch))
-        handled = 0
         for place, records in fetched.items():
             if replica := self.holdings.replicas.held.get(place):
                 replica.apply(records)
                 await self._pace.yield_to_http()
             elif source := self.holdings.sources.get(place):
-                handled += await self._filling.process(source, records)
+                await self._filling.process(source, records)
             if self.has_rebalance:
                 return  # everything fetched but not handled is read again after the take-over
         if self.holdings.replicas.restoring or (self.assignment is not None and self.assignment.standby):
             self.reading.follow_changelogs()
         self._filling.pass_empty(is_quiet=self._is_quiet)
-        if self._filling.batch and self._pace.is_due(self._filling.batch, handled, self._committer.is_committing):
+        batch, is_committing = self._filling.batch, self._committer.is_committing
+        if batch and self._pace.is_due(batch, self.reading.fetched, is_committing):
             await self._flush()
 
     @property

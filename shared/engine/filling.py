@@ -106,11 +106,12 @@ class Filling:
             if topic in [to.name for to in each.writes] or topic in map(changelog, each.tables)
         ]
 
-    async def process(self, source: Source, records: Sequence[ReadRecord]) -> int:
-        """Handle the records, up to a rebalance. Returns how many it handled."""
+    async def process(self, source: Source, records: Sequence[ReadRecord]) -> None:
+        """Handle the records, up to a rebalance."""
         partition = source.partition
         if partition.topic == self._holdings.topology.parking.name:
-            return await self._fulfil_wishes(source, records)
+            await self._fulfil_wishes(source, records)
+            return
         if source.delay_s:
             records = self._due(source, records)
         parking = self.parking(partition.partition)
@@ -118,7 +119,7 @@ class Filling:
         size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
         for start in range(0, len(records), size):
             if self._is_interrupted():
-                return start  # the others are read again after the take-over
+                return  # the others are read again after the take-over
             self._alive()
             part = records[start : start + size]
             for processor in source.processors:
@@ -126,7 +127,6 @@ class Filling:
             source.handled(part)
             self.batch.advance(partition, source.position, len(part))
             await self._pace.yield_to_http()
-        return len(records)
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
@@ -136,17 +136,17 @@ class Filling:
             self._reading.pause(source)
         return due
 
-    async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> int:
-        """Do what operators want done with parked records. Returns how many it handled.
+    async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> None:
+        """Do what operators want done with parked records.
 
         Stops early for a rebalance, and for the batch: a retry may take seconds, and other work waits for its commit.
         """
         for done, record in enumerate(records):
             if self._is_interrupted():
-                return done
+                return
             if done and self.batch.full:
                 self._reading.go_back(record)
-                return done
+                return
             self._alive()
             try:
                 wish = Wish.model_validate_json(record.value or b"")
@@ -156,7 +156,6 @@ class Filling:
                 await self._fulfil(wish, record)
             source.position = record.offset + 1
             self.batch.advance(source.partition, source.position, 1)
-        return len(records)
 
     async def _fulfil(self, wish: Wish, record: ReadRecord) -> None:
         refusal = self._refused.get((WISHES, record.topic, record.partition, record.offset))

@@ -47,15 +47,15 @@ class Pace:
         """Until batches succeed again: only so does the broker tell which record it refuses."""
         self.limit = 1
 
-    def is_due(self, batch: Batch, handled: int, is_committing: bool) -> bool:
-        """Whether to commit the batch now, after the last fetch gave `handled` records.
+    def is_due(self, batch: Batch, fetched: int, is_committing: bool) -> bool:
+        """Whether to commit the batch now, after a fetch of so many records of sources: of a full one, more wait.
 
         A commit costs the brokers the same however little it holds. So if records came during a commit, or it answered
         several callers, who may ask again, the next one waits for as long as that took, unless all are back earlier.
         """
         if batch.full or self.limit < POLL_RECORDS:
             return True
-        if handled >= POLL_RECORDS or is_committing:
+        if fetched >= POLL_RECORDS or is_committing:
             return False
         return 0 < self._company <= len(batch.outcomes) or time.monotonic() >= self._pause_ends
 

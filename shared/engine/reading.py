@@ -18,6 +18,7 @@ class Reading:
         self._holdings = holdings
         self._gap_guard = GapGuard({})
         self._lagging = Lagging(holdings)
+        self.fetched = 0
 
     @property
     def paused(self) -> set[Partition]:
@@ -73,6 +74,8 @@ class Reading:
             if self._gap_guard.must_reread(place, first):
                 self._reader.seek(place, asked)
                 fetched.pop(place, None)
+        sources = self._holdings.sources
+        self.fetched = sum(len(records) for place, records in fetched.items() if place in sources)
         return self._lagging.exchange(fetched, at_most)
 
     def go_back(self, record: ReadRecord) -> None:

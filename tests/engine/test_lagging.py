@@ -150,7 +150,9 @@ def test_a_worker_that_tries_records_one_by_one_sets_none_aside() -> None:
         before = bank.engine.holdings.handled
         for _ in range(2):
             bank.broker.append(EVENTS.name, (b"a-1", b"an event"), None)
-        while not bank.commits:
+        for _ in range(10):
+            if bank.commits:
+                break
             await bank.engine.step()
             await bank.engine._settle()
         assert bank.engine.holdings.handled - before == 1
@@ -167,6 +169,22 @@ def test_a_backlog_does_not_wait() -> None:
             await bank.engine.step()
         await bank.engine._settle()
         assert bank.engine.holdings.handled - handled >= POLL_RECORDS
+
+    with_bank(act)
+
+
+def test_a_full_fetch_is_known_as_such_whatever_of_it_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker that catches up would commit a few commands at a time."""
+    place = TopicPartition(EVENTS.name, 0)
+
+    async def full(**_: int) -> dict[TopicPartition, list[int]]:
+        return {place: [*range(POLL_RECORDS)]}
+
+    async def act(bank: Bank) -> None:
+        reading = bank.engine.reading
+        monkeypatch.setattr(reading._reader, "getmany", full)
+        assert not await reading.fetch(0, POLL_RECORDS + 1)
+        assert (reading.sets_aside, reading.fetched) == (True, POLL_RECORDS)
 
     with_bank(act)
 
