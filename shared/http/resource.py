@@ -121,7 +121,8 @@ class Resource(Generic[S]):
         for name in self.filters:
             if name not in shown.model_fields:
                 raise self._wrong(f"{shown.__name__} has no field {name!r}", "filter by a field that the view shows")
-            kind: Any = shown.model_fields[name].annotation
+            found = shown.model_fields[name]
+            kind: Any = Annotated[found.annotation, *found.metadata] if found.metadata else found.annotation
             wish: Any = (kind | None, None)
             if kinds(shown, name) & {"integer", "number"}:
                 wishes |= {f"{name}_min": wish, f"{name}_max": wish}
