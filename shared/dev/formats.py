@@ -1,7 +1,7 @@
 """The messages and states of a service for others: as JSON schemas, and as Avro and Protobuf made of these.
 
 All three say what the JSON on the wire has: a day or an instant is text in each of them. A message is named after its
-TYPE, `AccountOpened`, and a state after its table and phase, `AccountsOpen`.
+TYPE, `AccountOpened`, and a state after its table and phase, `AccountsOpen`; a number follows where that is taken.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, count
 from typing import Any, Literal
 from zlib import crc32
 
@@ -34,36 +35,46 @@ def shown_as(format_: Format, service: str, document: Json) -> str:
 
 def _records(document: Json) -> Iterator[tuple[str, Json, Json]]:
     """The name, the schema and the models of each message, and of each phase of a state."""
+    named: set[str] = set()
     for kind in KINDS:
         for name, entry in document[kind].items():
             models = entry["schema"].get("$defs", {})
             for told, schema in alternatives(entry["schema"], models).items():
                 if told != _NULL:
                     phase = told.partition(" ")[2] if kind == STATES else ""
-                    yield _class_name(f"{name} {phase}"), schema, models
+                    yield _unique(_class_name(f"{name} {phase}"), named), schema, models
 
 
 def _class_name(text: str) -> str:
     return "".join(word[0].upper() + word[1:] for word in _WORD.findall(text.replace("_", " ")))
 
 
+def _unique(name: str, named: set[str]) -> str:
+    """The name, with a number if it is among those that are taken; now it is."""
+    names = chain([name], (f"{name}{number}" for number in count(2)))
+    found = next(each for each in names if each not in named)
+    named.add(found)
+    return found
+
+
 def avro(service: str, document: Json) -> list[Json]:
     """A union of records."""
-    named: set[str] = set()
-    return [_Avro(service, name, named).record(name, *rest) for name, *rest in _records(document)]
+    records = [*_records(document)]
+    named = {name for name, *_ in records}
+    return [_Avro(service, name, named).record(name, *rest) for name, *rest in records]
 
 
 class _Avro:
-    """outer: the record of which the models inside are named, too. named: those that are declared already."""
+    """outer: the record of which the models inside are named, too. named: the names that are taken."""
 
     def __init__(self, service: str, outer: str, named: set[str]) -> None:
         self._namespace = "".join(_WORD.findall(service))
         self._outer = outer
         self._named = named
+        self._declared: dict[str, str] = {}
 
     def record(self, name: str, schema: Json, models: Json) -> Json:
         """schema: of an object with fields."""
-        self._named.add(name)
         return {
             "type": "record",
             "name": name,
@@ -92,8 +103,10 @@ class _Avro:
         schema = resolved(schema, models)
         match schema.get("type"):
             case "object" if "properties" in schema:
-                name = _class_name(f"{self._outer} {named}")
-                return [name if name in self._named else self.record(name, schema, models)]
+                if named in self._declared:
+                    return [self._declared[named]]
+                name = self._declared[named] = _unique(_class_name(f"{self._outer} {named}"), self._named)
+                return [self.record(name, schema, models)]
             case "object":
                 return [{"type": "map", "values": self._of(schema.get("additionalProperties"), models)}]
             case "array":

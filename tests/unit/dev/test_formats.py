@@ -20,7 +20,7 @@ from shared.dev.compatibility import COMMANDS, EVENTS, STATES
 from shared.dev.formats import avro, proto, shown_as
 from shared.dev.schemas import document_of
 from shared.dev.stages import StageFailed
-from shared.domain.message import Part
+from shared.domain.message import Event, Part
 from shared.domain.state import State
 from shared.runtime.checkout import CHECKOUT, found_services
 
@@ -137,6 +137,32 @@ def _plain(value: Any) -> Any:
             return str(value).removesuffix(".0")
         case _:
             return value
+
+
+class Line(Part):
+    sku: str
+
+
+class Lines(Event):
+    lines: tuple[Line, ...]
+    more: tuple[Line, ...] = ()
+
+
+class Opened(State):
+    phase: Literal["opened"] = "opened"
+
+
+def test_each_record_has_a_name_of_its_own() -> None:
+    """The event and the table's phase would both be AccountOpened, the event and the part AccountPlacedLine."""
+    types = {"account.opened": Open, "account.placed": Lines, "account.placed_line": Closed}
+    events = {name: {"schema": each.model_json_schema()} for name, each in types.items()}
+    document = {COMMANDS: {}, EVENTS: events, STATES: {"account": {"schema": Opened.model_json_schema()}}}
+    placed, line, state = avro("shapes", document)[1:]
+    fastavro.parse_schema(avro("shapes", document))
+    assert [line["name"], state["name"]] == ["AccountPlacedLine", "AccountOpened2"]
+    first, again = (field["type"]["items"] for field in placed["fields"])
+    assert (first["name"], again) == ("AccountPlacedLine2", "AccountPlacedLine2")
+    assert "message AccountOpened2 {" in proto("shapes", document)
 
 
 def test_json_has_the_prose_too() -> None:
