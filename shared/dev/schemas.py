@@ -214,7 +214,7 @@ def last_tag(root: Path) -> str | None:
 
 def released(root: Path, service: str, tag: str | None) -> Any:
     """The document that was accepted in that release; None if there was none."""
-    text = tag and _git(root, "show", f"{tag}:{file_of(Path(), service)}")
+    text = tag and _git(root, "show", f"{tag}:./{file_of(Path(), service)}")
     return json.loads(text) if text else None
 
 
@@ -259,7 +259,7 @@ def _edited_golden(root: Path, service: str, tag: str | None) -> list[str]:
     """The golden records of the release that are no longer as they were."""
     if tag is None:
         return []
-    changed = ("diff", "--name-only", "--diff-filter=M", tag, "--", str(_golden_folder(Path(), service)))
+    changed = ("diff", "--name-only", "--relative", "--diff-filter=M", tag, "--", str(_golden_folder(Path(), service)))
     return (_git(root, *changed) or "").splitlines()
 
 

@@ -39,8 +39,9 @@ Edit = Callable[[Any], object]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Of a checkout whose services are as they are here, and not yet accepted."""
-    (tmp_path / ACCEPTED).parent.mkdir(parents=True)
-    return tmp_path
+    root = tmp_path / "checkout"
+    (root / ACCEPTED).parent.mkdir(parents=True)
+    return root
 
 
 def accept_as_if(root: Path, before: Edit, service: str = "accounts") -> Path:
@@ -133,16 +134,20 @@ def git(root: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
 
 
-def release(root: Path) -> None:
-    git(root, "init")
-    git(root, "add", ".")
-    git(root, "commit", "-m", "the first release")
-    git(root, "tag", "v1")
+def release(repository: Path) -> None:
+    git(repository, "init")
+    git(repository, "add", ".")
+    git(repository, "commit", "-m", "the first release")
+    git(repository, "tag", "v1")
 
 
-def test_what_a_release_brings_is_told_since_the_last_tag(root: Path) -> None:
+of_itself_or_of_more = pytest.mark.parametrize("repository", [".", ".."])
+
+
+@of_itself_or_of_more
+def test_what_a_release_brings_is_told_since_the_last_tag(root: Path, repository: str) -> None:
     accept_as_if(root, without_closing)
-    release(root)
+    release(root / repository)
     list(accept(root, ["accounts"], breaking=False))
     report = compared(root, ["accounts"])
     assert report.differ == ()
@@ -150,9 +155,10 @@ def test_what_a_release_brings_is_told_since_the_last_tag(root: Path) -> None:
     assert report.lines[-1] == "as accepted"
 
 
-def test_a_golden_record_that_was_edited_after_its_release_is_told(root: Path) -> None:
+@of_itself_or_of_more
+def test_a_golden_record_that_was_edited_after_its_release_is_told(root: Path, repository: str) -> None:
     list(accept(root, ["accounts"], breaking=False))
-    release(root)
+    release(root / repository)
     record = root / "tests" / "unit" / "accounts" / "golden" / f"{PAID}.v1.json"
     record.write_text(record.read_text().replace('"amount_cents": 1', '"amount_cents": 2'))
     report = compared(root, ["accounts"])
