@@ -410,6 +410,10 @@ def schemas_(
     """
     if service is not None:
         _check_known(service)
+    if breaking and not accept:
+        raise StageFailed("--breaking is about --accept", "add --accept, or leave it out")
+    if accept and as_ is not None:
+        raise StageFailed("--format only shows", "leave out --accept, or --format")
     services = [service] if service else found_services()
     if as_ is not None:
         if service is None:

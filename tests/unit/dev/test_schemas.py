@@ -124,6 +124,18 @@ def test_a_service_that_was_never_accepted_is_not_accepted_along_with_others(
     assert [*root.rglob("schemas.json")] == [root / ACCEPTED]
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--breaking"], "--breaking is about --accept"),
+        (["accounts", "--accept", "--format", "avro"], "--format only shows"),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(options: list[str], problem: str) -> None:
+    with pytest.raises(StageFailed, match=problem):
+        CliRunner().invoke(cli, ["schemas", *options], catch_exceptions=False)
+
+
 def test_a_service_that_was_never_accepted_is_free_to_change(root: Path) -> None:
     report = compared(root, ["accounts"])
     assert report == schemas.Report(("as accepted; no schemas are accepted yet of accounts",), ())
