@@ -303,8 +303,10 @@ _COMPUTED = "computed"
 
 
 def _of_default(old: Json, new: Json, needed: bool, needs: bool, field: str) -> list[Found]:
-    if needed != needs:
-        return [Found(field, "has no default any more" if needs else "has a default now", not needs, True)]
+    if needs and not needed:
+        return [Found(field, "has no default any more", False, True)]
+    if needed and not needs:  # without a default it may be left out, as in a TypedDict
+        return [Found(field, "has a default now", True, "default" in new)]
     if not needs and old.get("default", _COMPUTED) != new.get("default", _COMPUTED):
         was, is_ = (repr(each["default"]) if "default" in each else _COMPUTED for each in (old, new))
         what = f"default {was} became {is_}: what was written without it is read otherwise"

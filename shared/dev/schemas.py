@@ -106,6 +106,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
 
 
 _SAYS_LITTLE = {"date", "datetime", "decimal", "fraction", "multi-host-url", "str", "time", "timedelta", "url", "uuid"}
+_CHANGES_TEXT = ("strip_whitespace", "to_lower", "to_upper")
 _NO_RULES = {"type", "ref", "metadata", "serialization", "strict", "microseconds_precision"}
 _TOLD = {"min_length", "max_length", "pattern", "regex_engine"}
 
@@ -120,6 +121,10 @@ class _Described(GenerateJsonSchema):
         if "keys_schema" in schema and (keys := self.generate_inner(schema["keys_schema"])) != {"type": "string"}:
             rules["x-keys"] = keys
         return {**rules, **described} if rules else described
+
+    def str_schema(self, schema: Any) -> JsonSchemaValue:
+        of_the_model = [rule for rule in _CHANGES_TEXT if getattr(self._config, f"str_{rule}")]
+        return {**dict.fromkeys(of_the_model, True), **super().str_schema(schema)}
 
     def decimal_schema(self, schema: Any) -> JsonSchemaValue:
         number, text = super().decimal_schema(schema)["anyOf"]
@@ -163,9 +168,12 @@ def _untold(schema: Any) -> dict[str, Any]:
     if schema["type"] not in ("function-after", "function-wrap"):
         return {}
     function = schema["function"]["function"]
-    if isinstance(function, partial) and function.func.__module__ == "pydantic._internal._validators":
-        return {rule: to_jsonable_python(value) for rule, value in function.keywords.items()}  # of a Day, for instance
-    return _untold(schema["schema"]) if function.__module__ == "pydantic.networks" else {}
+    if function.__module__ == "pydantic.networks":  # a URL
+        return _untold(schema["schema"])
+    bound = schema["type"] == "function-after" and isinstance(function, partial)  # of a Day, for instance
+    if bound and function.func.__module__ == "pydantic._internal._validators":
+        return {rule: to_jsonable_python(value) for rule, value in function.keywords.items()}
+    return {}
 
 
 def bare(schema: Any) -> Any:

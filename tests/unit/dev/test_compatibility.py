@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,13 +17,16 @@ from pydantic import (
     AliasChoices,
     AnyUrl,
     BaseModel,
+    ConfigDict,
     Field,
     HttpUrl,
+    IPvAnyAddress,
     StringConstraints,
     TypeAdapter,
     ValidationError,
     create_model,
 )
+from typing_extensions import TypedDict
 
 from shared.dev.compatibility import (
     BACKWARD,
@@ -64,6 +69,22 @@ class Sized(Part):
 
 class Named(Part):
     name: str = ""
+
+
+class Sure(TypedDict):
+    x: int
+
+
+class Maybe(TypedDict, total=False):
+    x: int
+
+
+class Told(Part):
+    text: str = ""
+
+
+class Shouted(Told):
+    model_config = ConfigDict(str_to_upper=True)
 
 
 class Tree(Part):
@@ -221,9 +242,11 @@ CHANGED = [
     (EVERY, {"a": tuple[Line, ...]}, {"a": tuple[NumberedLine, ...]}, BREAKING, "a[].sku: string became integer"),
     (EVERY, {"a": dict[str, Line]}, {"a": dict[str, NumberedLine]}, BREAKING, "a.*.sku: string became integer"),
     (EVERY, {"a": Line | None}, {"a": NumberedLine | None}, BREAKING, "a.sku: string became integer"),
+    (EVERY, {"a": Told}, {"a": Shouted}, FORWARD, "a.text: string became string (to_upper True)"),
     (EVERY, {"a": Sized | Named}, {"a": Sized}, FORWARD, "a: takes no object 1 any more"),
     (EVERY, {"a": Sized | Named}, {"a": Named}, FORWARD, "a: takes no object any more"),
     (EVERY, {"a": Sized}, {"a": Named | Sized}, BACKWARD, "a: takes object, too"),
+    (EVERY, {"a": Sure}, {"a": Maybe}, BACKWARD, "a.x: has a default now"),
     (EVENTS, {"a": Tree}, {"a": TallTree}, FORWARD, "a.height: is new, and has no default"),
     # the phases of a state
     (STATES, Open, Open | Closed, BACKWARD, "takes phase closed, too"),
@@ -327,7 +350,16 @@ RECORDS = ({}, *({name: value} for name in "ab" for value in VALUES), {"phase": 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fields", [{}, {"a": Tree, "b": (int | None, None)}, {"title": dict[str, Line]}, {"a": Twig}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"a": Tree, "b": (int | None, None)},
+        {"title": dict[str, Line]},
+        {"a": Twig},
+        {"a": IPvAnyAddress, "b": defaultdict[str, int], "c": Fraction, "d": complex},
+    ],
+)
 def test_what_is_as_it_was_is_no_change(kind: str, fields: Fields) -> None:
     assert between(kind, fields, fields) == []
 
