@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import fastavro
 import pytest
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from typer.testing import CliRunner
 
 from shared.dev.cli import cli
@@ -154,7 +154,7 @@ class Opened(State):
 
 def test_each_record_has_a_name_of_its_own() -> None:
     """The event and the table's phase would both be AccountOpened, the event and the part AccountPlacedLine."""
-    types = {"account.opened": Open, "account.placed": Lines, "account.placed_line": Closed}
+    types: dict[str, type[BaseModel]] = {"account.opened": Open, "account.placed": Lines, "account.placed_line": Closed}
     events = {name: {"schema": each.model_json_schema()} for name, each in types.items()}
     document = {COMMANDS: {}, EVENTS: events, STATES: {"account": {"schema": Opened.model_json_schema()}}}
     placed, line, state = avro("shapes", document)[1:]
