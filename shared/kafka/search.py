@@ -6,7 +6,7 @@ librdkafka fetches and parses outside the interpreter lock; here each record cos
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Self
 
@@ -79,8 +79,8 @@ class LogSearch:
             raise KafkaException(error)
         return found
 
-    def records_with(self, spans: Iterable[Span], text: bytes) -> Iterator[ReadRecord | None]:
-        """The committed records of `spans` whose value holds `text`; None now and then, for the caller to look up.
+    def records_with(self, spans: Iterable[Span], texts: Sequence[bytes]) -> Iterator[ReadRecord | None]:
+        """Committed records of `spans` whose value holds one of `texts`; None now and then, for the caller to look up.
 
         Below the spans' ends no transaction may be open.
         """
@@ -92,14 +92,14 @@ class LogSearch:
         while left:
             messages = self._consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
             for message in messages:
-                yield from self._look(message, left, text)
+                yield from self._look(message, left, texts)
             if messages:
                 heard_at = time.monotonic()
             elif time.monotonic() > heard_at + _SILENT_S:
                 raise BrokersUnavailable(f"no broker gives the records of {sorted(left)[0]}")
             yield None
 
-    def _look(self, message: Any, left: dict[Partition, Span], text: bytes) -> Iterator[ReadRecord]:
+    def _look(self, message: Any, left: dict[Partition, Span], texts: Sequence[bytes]) -> Iterator[ReadRecord]:
         place, error = (message.topic(), message.partition()), message.error()
         span = left.get(place)
         if error is not None:
@@ -108,7 +108,7 @@ class LogSearch:
             offset, value = message.offset(), message.value()
             if offset < span.end:
                 self.read += 1
-                if value is not None and text in value:
+                if value is not None and any(text in value for text in texts):
                     yield ReadRecord(*place, offset, message.key(), value, message.timestamp()[1])
             if offset >= span.end - 1:
                 self._end(place, left)

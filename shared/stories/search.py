@@ -6,6 +6,7 @@ others. It costs what is in the log around the story, however old that is; to fi
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -26,7 +27,9 @@ from shared.topology.topics import Topology
 NEAR_MS = 2_000  # how far the first look reaches, either way
 WIDER = 6  # each look reaches so many times as far as the one before
 QUIET_MS = 60_000  # a story has ended when nothing of it came for so long, and for ten times its longest wait
-RECORDS_MAX = 20_000  # more than any process leads to: somebody uses one correlation id for everything
+RECORDS_MAX = (
+    20_000  # with dead letters; more than any process leads to: somebody uses one correlation id for everything
+)
 
 Offsets = Mapping[Partition, int]
 
@@ -203,17 +206,17 @@ class _Search:
                     self._letters[place] = dead, record.timestamp
             elif (found := told(record)) is not None and found.body.correlation_id == correlation_id:
                 self._found[place] = found
-                if len(self._found) >= RECORDS_MAX:
-                    raise _TimeIsUp
+            if len(self._found) + len(self._letters) >= RECORDS_MAX:
+                raise _TimeIsUp
 
     def _records(self, text: str, lower: Offsets, upper: Offsets) -> Iterator[ReadRecord]:
         self._left = sum(upper[each] - start for each, start in self._starts.items())
         return self._read([Span(*each, lower[each], end) for each, end in upper.items()], text)
 
     def _read(self, spans: Sequence[Span], text: str) -> Iterator[ReadRecord]:
-        """Those whose value holds `text`. Raises _TimeIsUp."""
+        """Those whose value holds `text`, or may in full. Raises _TimeIsUp."""
         before = self._log.read
-        for record in self._log.records_with(spans, to_json(text)[1:-1]):
+        for record in self._log.records_with(spans, _as_written(text)):
             if record is not None:
                 yield record
                 continue
@@ -236,6 +239,12 @@ class _Search:
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._began
+
+
+def _as_written(text: str) -> Sequence[bytes]:
+    """`text` in a record, and in a dead letter, which has the record as text, or a part of it without `text`."""
+    written = to_json(text)[1:-1]
+    return list(dict.fromkeys([written, json.dumps(written.decode())[1:-1].encode(), b'"of_bytes": ']))
 
 
 def _between(lower: Offsets, upper: Offsets) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from msgspec import Struct, ValidationError, field
+from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 from pydantic import BaseModel, ConfigDict
 
@@ -91,14 +91,13 @@ class Body(Struct, frozen=True, gc=False):
 
 
 class Letter(Struct, frozen=True, gc=False):
-    """A dead letter. text: the record's value, as far as it fits."""
+    """What a story needs of a dead letter: the parked record's place, and why it was parked."""
 
     topic: str
     partition: int
     offset: int
     code: str
     reason: str
-    text: str | None = field(name="value", default=None)
 
 
 _read_body, _read_letter = Decoder(Body).decode, Decoder(Letter).decode

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 from shared.dev.story import drawn
+from shared.engine.batch import Batch
 from shared.kafka.reader import ReadRecord
 from shared.stories.story import Step, Story, as_steps, letter, pending, told, unexplained
 
@@ -23,6 +24,14 @@ def command(topic: str, offset: int, id_: str, cause: str | None = None, at: int
 
 def event(topic: str, offset: int, id_: str, cause: str | None = None, at: int = 0) -> ReadRecord:
     return record(topic, offset, at, type=f"was.{id_}", event_id=id_, correlation_id="story", causation_id=cause)
+
+
+def buried(parked: ReadRecord, offset: int = 0, at: int = 1_000) -> ReadRecord:
+    """The dead letter of `parked`, as an engine writes it."""
+    batch = Batch("a.dead.v1")
+    batch.bury(parked, "bad", "no key")
+    (dead,) = batch.records
+    return ReadRecord(dead.topic, 0, offset, dead.key, dead.value, at)
 
 
 def steps(*records: ReadRecord) -> list[Step]:
@@ -98,8 +107,7 @@ def test_what_is_no_message_is_passed_over() -> None:
 
 
 def test_a_parked_record_says_why() -> None:
-    body = {"topic": "a.commands.v1", "partition": 0, "offset": 2, "code": "bad", "reason": "no key"}
-    dead = letter(ReadRecord("a.dead.v1", 0, 0, b"a", json.dumps(body).encode(), 1_000))
+    dead = letter(buried(command("a.commands.v1", 2, "c1")))
     assert dead is not None
     (found,) = as_steps(filter(None, [told(command("a.commands.v1", 2, "c1"))]), [(dead, 1_000)])
     assert [(each.code, each.reason) for each in found.failures] == [("bad", "no key")]
