@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
 from shared.runtime.positions import Partition
 from shared.stories.story import Letter, Story, Told, as_steps, instant, letter, pending, told, unexplained
-from shared.topology.topics import Topology
+from shared.topology.topics import HOUR_MS, Topology
 
 NEAR_MS = 2_000  # how far the first look reaches, either way
 WIDER = 6  # each look reaches so many times as far as the one before
@@ -91,6 +91,8 @@ class _Search:
         self._began, self._within_s = time.monotonic(), within_s
         self._now_ms = now_ms
         self._tell = tell
+        topologies = list(topologies)
+        self._repeatable_ms = max((each.idempotency_hours for each in topologies), default=0) * HOUR_MS
         owned = [(each.dead_letters.name, [topic.name for topic in each.topics]) for each in topologies]
         self._dead = {dead for dead, _ in owned}
         self._topics = self._dead.union(*(names for _, names in owned))
@@ -98,15 +100,20 @@ class _Search:
         self._absent = self._topics - {topic for topic, _ in bounds}
         self._starts: Offsets = {partition: found.start for partition, found in bounds.items()}
         self._ends: Offsets = {partition: found.stable for partition, found in bounds.items()}
-        self._left = 0
+        self._left = sum(self._ends.values()) - sum(self._starts.values())
         self._found: dict[tuple[Partition, int], Told] = {}
         self._letters: dict[tuple[Partition, int], tuple[Letter, int]] = {}
 
     def story(self, text: str) -> Story:
         place = _PLACE.fullmatch(text)
-        if place is not None and place[1] in self._topics:
-            return self._around(self._lies_at((place[1], int(place[2])), int(place[3])))
-        return self._around(self._newest(text))
+        try:
+            if place is not None and place[1] in self._topics:
+                seed = self._lies_at((place[1], int(place[2])), int(place[3]))
+            else:
+                seed = self._newest(text)
+        except _TimeIsUp:
+            raise self._not_reached(text) from None
+        return self._around(seed)
 
     def _lies_at(self, partition: Partition, offset: int) -> Told:
         span = Span(*partition, offset, min(offset + 1, self._ends.get(partition, 0)))
@@ -123,13 +130,10 @@ class _Search:
         upper, reach_ms = self._ends, NEAR_MS
         while _between(self._starts, upper):
             lower = self._at(self._now_ms - reach_ms, upper)
-            try:
-                for record in self._records(text, lower, upper):
-                    found = told(record)
-                    if found and text in (found.id, found.body.correlation_id, found.body.causation_id):
-                        return found
-            except _TimeIsUp:
-                raise self._not_reached(text) from None
+            for record in self._records(text, lower, upper):
+                found = told(record)
+                if found and text in (found.id, found.body.correlation_id, found.body.causation_id):
+                    return found
             upper, reach_ms = lower, reach_ms * WIDER
         raise NoStory(
             f"nothing in the log has the id {text!r}; fix: give the Idempotency-Key or the id of a message, or a "
@@ -150,13 +154,12 @@ class _Search:
         until_ms, reached = None, False
         with suppress(_TimeIsUp):
             until_ms, reached = self._gather(seed, correlation_id), True
-        found = list(self._found.values())
-        unread = self._absent | self._log.refused
+        found = self._messages
         return Story(
             correlation_id=correlation_id,
-            whole=reached and not unread and not unexplained(found),
+            whole=reached and not self._unread and not unexplained(found) and not pending(found),
             read_until=None if until_ms is None else instant(until_ms),
-            unread=tuple(sorted(unread)),
+            unread=tuple(sorted(self._unread)),
             records_read=self._log.read,
             seconds=round(self._seconds, 3),
             steps=tuple(as_steps(found, self._letters.values())),
@@ -167,27 +170,55 @@ class _Search:
         back_ms, until_ms = NEAR_MS, seed.at + NEAR_MS
         low, high = self._at(seed.at - back_ms, self._ends), self._at(until_ms, self._ends)
         self._keep(correlation_id, low, high)
-        while _between(self._starts, low) and not self._begins():
+        # what follows comes first: where causes can't be read, it is all there is
+        high, until_ms = self._look_on(seed, correlation_id, high, until_ms)
+        while _between(self._starts, low) and (self._lacks_causes() or seed.at - back_ms > self._repeats_from()):
             back_ms *= WIDER
             lower = self._at(seed.at - back_ms, low)
             self._keep(correlation_id, lower, low)
             low = lower
+        high, until_ms = self._look_on(seed, correlation_id, high, until_ms)
+        return until_ms if _between(high, self._ends) else None
+
+    def _look_on(self, seed: Told, correlation_id: str, high: Offsets, until_ms: int) -> tuple[Offsets, int]:
+        """Keeps what follows, until no more is to be expected. high, until_ms, and the result: how far was read."""
         while _between(high, self._ends):
             goal_ms = self._quiet_from()
             if until_ms >= goal_ms:
                 if not pending(self._messages):
-                    return until_ms
+                    break
                 goal_ms = seed.at + (until_ms - seed.at) * WIDER
             higher = self._at(goal_ms, self._ends)
             self._keep(correlation_id, high, higher)
             high, until_ms = higher, goal_ms
-        return None
+        return high, until_ms
 
-    def _begins(self) -> bool:
-        """Whether the causes of all that was found were found, as far as they can be read."""
+    @property
+    def _unread(self) -> Set[str]:
+        return self._absent | self._log.refused
+
+    def _lacks_causes(self) -> bool:
+        """Whether a cause was not found that can be read, as far as that is known."""
         found = self._messages
-        hides = bool(self._log.refused) and any(each.body.causation_id is None for each in found)
-        return hides or not unexplained(found)
+        if self._unread and any(each.body.causation_id is None for each in found):
+            return False
+        missing = unexplained(found)
+        return any(each.body.causation_id in missing and not self._is_hidden(each) for each in found)
+
+    def _is_hidden(self, effect: Told) -> bool:
+        """Whether the cause of an event is a command of its service, whose commands can't be read."""
+        commands = effect.record.topic.split(".")[0] + ".commands."
+        return not effect.is_command and any(topic.startswith(commands) for topic in self._unread)
+
+    def _repeats_from(self) -> float:
+        """How early a command can lie that one without an effect repeats, which so has none; in ms since the epoch."""
+        found = self._messages
+        parked = {((dead.topic, dead.partition), dead.offset) for dead, _ in self._letters.values()}
+        told_of = {each.body.causation_id for each in found} | {
+            self._found[at].id for at in parked & self._found.keys()
+        }
+        roots = [each for each in found if each.is_command and each.body.causation_id is None]
+        return min((each.at for each in roots if each.id not in told_of), default=math.inf) - self._repeatable_ms
 
     def _quiet_from(self) -> int:
         """When nothing more can be expected if nothing more has come by then."""
@@ -223,11 +254,17 @@ class _Search:
             self._left -= self._log.read - before
             before = self._log.read
             self._tell(self._progress())
-            if self._seconds > self._within_s:
-                raise _TimeIsUp
+            self._look_up()
+
+    def _look_up(self) -> None:
+        if self._seconds > self._within_s:
+            raise _TimeIsUp
 
     def _at(self, at_ms: int, below: Offsets) -> Offsets:
-        """The offsets from that time on, within `below` and the log."""
+        """The offsets from that time on, within `below` and the log. Raises _TimeIsUp."""
+        self._look_up()
+        if at_ms <= 0:  # without asking: retention may have removed what was the first record
+            return self._starts
         if at_ms >= self._now_ms:  # without asking; if the clock here is late, more is read
             return below
         found = self._log.offsets_at(below, at_ms)
