@@ -171,10 +171,10 @@ class Buckets:
 
 
 class Turns:
-    """How many costly answers, such as lists, a worker makes at once; one client gets half of them."""
+    """How many costly answers, such as lists, a worker makes at once; half for one client. of: their plural."""
 
-    def __init__(self, at_once: int) -> None:
-        self._at_once = at_once
+    def __init__(self, at_once: int, of: str = "lists and histories") -> None:
+        self._at_once, self._plural = at_once, of
         self._of = Counter[str]()
 
     @contextmanager
@@ -185,9 +185,7 @@ class Turns:
             return
         client = client_of(request)
         if self._of.total() >= self._at_once or self._of[client] >= self._at_once / 2:
-            raise TooMany(
-                1.0, f"{self._of.total()} lists and histories are being read here, {self._of[client]} for you"
-            )
+            raise TooMany(1.0, f"{self._of.total()} {self._plural} are being read here, {self._of[client]} for you")
         self._of[client] += 1
         try:
             yield

@@ -67,15 +67,17 @@ def find_story(
     *,
     now_ms: int,
     within_s: float = math.inf,
+    stopped: Callable[[], bool] = lambda: False,
     tell: Callable[[Progress], object] = id,
 ) -> Story:
     """The story that `text` belongs to: a correlation id, a message's id, or a place, `topic/partition/offset`.
 
-    now_ms: the brokers' time, since the epoch. tell: told every now and then how far the search is.
+    now_ms: the brokers' time, since the epoch. stopped: asked every now and then; if so, it is as after `within_s`.
+    tell: told every now and then how far the search is.
     Raises NoStory, NotReached after `within_s`, and BrokersUnavailable.
     """
     with LogSearch(bootstrap) as log:
-        return _Search(log, topologies, now_ms, within_s, tell).story(text)
+        return _Search(log, topologies, now_ms, lambda seconds: seconds > within_s or stopped(), tell).story(text)
 
 
 class _Search:
@@ -84,11 +86,11 @@ class _Search:
         log: LogSearch,
         topologies: Iterable[Topology],
         now_ms: int,
-        within_s: float,
+        is_up: Callable[[float], bool],
         tell: Callable[[Progress], object],
     ) -> None:
         self._log = log
-        self._began, self._within_s = time.monotonic(), within_s
+        self._began, self._is_up = time.monotonic(), is_up
         self._now_ms = now_ms
         self._tell = tell
         topologies = list(topologies)
@@ -257,7 +259,7 @@ class _Search:
             self._look_up()
 
     def _look_up(self) -> None:
-        if self._seconds > self._within_s:
+        if self._is_up(self._seconds):
             raise _TimeIsUp
 
     def _at(self, at_ms: int, below: Offsets) -> Offsets:
