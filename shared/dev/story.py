@@ -50,7 +50,7 @@ def drawn(story: Story, colour: bool) -> Iterator[str]:
         + f" UTC, {_span(ended - began)} in all"
     )
     yield ""
-    branches = list(_branches(steps))
+    branches = _branches(steps)
     texts = [f"{branch}{each.type}  {each.key or ''}".rstrip() for branch, each in zip(branches, steps, strict=True)]
     width = max(map(len, texts))
     wide = get_terminal_size((160, 24)).columns
@@ -73,18 +73,15 @@ def _painted(line: str, branch: str, each: Step, services: Sequence[str]) -> str
     return line[:start] + named + line[start + len(each.type) :]
 
 
-def _branches(steps: Sequence[Step]) -> Iterator[str]:
+def _branches(steps: Sequence[Step]) -> Sequence[str]:
     """What leads to each step in the tree, such as `│  └─ `."""
-    for at, each in enumerate(steps):
-        above = [_goes_on(steps, at, depth) for depth in range(1, each.depth)]
-        lines = "".join("│  " if goes_on else "   " for goes_on in above)
-        yield "" if not each.depth else lines + ("├─ " if _goes_on(steps, at, each.depth) else "└─ ")
-
-
-def _goes_on(steps: Sequence[Step], at: int, depth: int) -> bool:
-    """Whether another effect of the same cause follows, at this depth, below step `at`."""
-    later = next((each.depth for each in steps[at + 1 :] if each.depth <= depth), 0)
-    return later == depth
+    found: list[str] = []
+    going_on: set[int] = set()  # the depths at which another effect of the same cause follows
+    for each in reversed(steps):
+        lines = "".join("│  " if depth in going_on else "   " for depth in range(1, each.depth))
+        found.append("" if not each.depth else lines + ("├─ " if each.depth in going_on else "└─ "))
+        going_on = {depth for depth in going_on if depth < each.depth} | {each.depth}
+    return found[::-1]
 
 
 def _bar(each: Step, began: datetime, ended: datetime) -> str:

@@ -161,9 +161,11 @@ def as_steps(found: Iterable[Told], letters: Iterable[tuple[Letter, int]] = ()) 
     failures: dict[tuple[str, int, int], list[Failure]] = defaultdict(list)
     for of, at in letters:
         failures[of.topic, of.partition, of.offset].append(Failure(code=of.code, reason=of.reason, at=instant(at)))
+    latest: dict[int, int] = {}  # by depth
     steps: list[Step] = []
     for each, depth, cause in _from_above(effects):
-        steps.append(_step(each, depth, cause, steps, failures))
+        steps.append(_step(each, depth, cause, latest.get(depth - 1), failures))
+        latest[depth] = len(steps) - 1
     return steps
 
 
@@ -194,7 +196,7 @@ def _step(
     each: Told,
     depth: int,
     cause: Told | None,
-    before: Sequence[Step],
+    cause_at: int | None,
     failures: Mapping[tuple[str, int, int], Sequence[Failure]],
 ) -> Step:
     record = each.record
@@ -208,7 +210,7 @@ def _step(
         at=instant(each.at),
         causation_id=each.body.causation_id,
         depth=depth,
-        cause=next(at for at in reversed(range(len(before))) if before[at].depth == depth - 1) if cause else None,
+        cause=cause_at,
         waited_ms=max(0, each.at - cause.at) if cause else None,
         failures=tuple(failures.get((record.topic, record.partition, record.offset), ())),
     )

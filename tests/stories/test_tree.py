@@ -113,17 +113,15 @@ def test_a_parked_record_says_why() -> None:
     assert [(each.code, each.reason) for each in found.failures] == [("bad", "no key")]
 
 
-def test_it_is_drawn_as_a_tree() -> None:
-    story = Story(
-        correlation_id="story",
-        whole=True,
-        read_until=None,
-        unread=(),
-        records_read=8,
-        seconds=0.01,
-        steps=tuple(steps(*SHOP)),
+def story(*records: ReadRecord) -> Story:
+    found = tuple(steps(*records))
+    return Story(
+        correlation_id="story", whole=True, read_until=None, unread=(), records_read=8, seconds=0.01, steps=found
     )
-    lines = list(drawn(story, colour=False))
+
+
+def test_it_is_drawn_as_a_tree() -> None:
+    lines = list(drawn(story(*SHOP), colour=False))
     assert [line.split("  +")[0].split("  ●")[0].rstrip() for line in lines[3:11]] == [
         "do.c1  a",
         "└─ was.e1  a",
@@ -136,3 +134,12 @@ def test_it_is_drawn_as_a_tree() -> None:
     ]
     assert "+5,000 ms" in lines[6]
     assert lines[6].endswith("a.commands.v1/0@7")
+
+
+def test_as_many_effects_of_one_cause_as_there_can_be_are_drawn() -> None:
+    """Within seconds: it was half a minute when each looked for its cause among all the others."""
+    many = story(command("a.commands.v1", 0, "c1"), *(event("a.events.v1", at, f"e{at}", "c1") for at in range(20_000)))
+    assert {each.cause for each in many.steps[1:]} == {0}
+    lines = list(drawn(many, colour=False))
+    assert [line[:2] for line in lines[4:20_003]] == ["├─"] * 19_999
+    assert lines[20_003].startswith("└─")
