@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from shutil import get_terminal_size
 
@@ -13,7 +13,7 @@ import typer
 from shared.dev.stages import stage
 from shared.operations.provision import load_topologies
 from shared.runtime.settings import Settings
-from shared.stories.search import Progress, find_story
+from shared.stories.search import RECORDS_MAX, Progress, find_story
 from shared.stories.story import Step, Story
 
 _BAR = 24
@@ -41,10 +41,13 @@ def _now_ms() -> int:
 
 def drawn(story: Story, colour: bool) -> Iterator[str]:
     """The tree: what, how long it waited, when that was within the story, and where it lies."""
-    steps = story.steps
+    steps = [*map(_printable, story.steps)]
+    yield f"story {_shown(story.correlation_id)}"
+    if not steps:
+        yield "! the causes of its records go round in a circle, as only a stranger writes them"
+        return
     began, ended = min(each.at for each in steps), max(each.at for each in steps)
     services = list(dict.fromkeys(each.service for each in steps))
-    yield f"story {story.correlation_id}"
     yield (
         f"{len(steps)} records in {', '.join(services)}; {began:%Y-%m-%d %H:%M:%S.%f}"[:-3]
         + f" UTC, {_span(ended - began)} in all"
@@ -61,9 +64,19 @@ def drawn(story: Story, colour: bool) -> Iterator[str]:
             line = f"{text:<{width}}  {waited:>9}  {each.place}"
         yield _painted(line, branch, each, services) if colour else line
         for failure in each.failures:
-            told = f"{' ' * len(branch)}! parked at {failure.at:%H:%M:%S}: {failure.code}, {failure.reason}"
+            told = f"{' ' * len(branch)}! parked at {failure.at:%H:%M:%S}: {_shown(failure.code)}"
             yield typer.style(told, fg="red") if colour else told
-    yield from _missing(story)
+    yield from _missing(story, steps)
+
+
+def _printable(each: Step) -> Step:
+    """With what others chose in it escaped, so that it can't steer the terminal."""
+    texts = {"type": each.type, "key": each.key or "", "causation_id": each.causation_id or ""}
+    return each.model_copy(update={name: _shown(text) for name, text in texts.items()})
+
+
+def _shown(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _painted(line: str, branch: str, each: Step, services: Sequence[str]) -> str:
@@ -103,11 +116,18 @@ def _span(span: timedelta) -> str:
     return f"{ms / 1000:,.1f} s" if ms < 600_000 else f"{ms / 60_000:,.0f} min"
 
 
-def _missing(story: Story) -> Iterator[str]:
+def _missing(story: Story, steps: Sequence[Step]) -> Iterator[str]:
     """What the reader has to know of what is not in the tree."""
-    lost: Iterable[Step] = [each for each in story.steps if each.causation_id and each.cause is None]
+    lost = [each for each in steps if each.causation_id and each.cause is None]
     for each in lost:
         yield f"! the cause of {each.place}, {each.causation_id}, was not found: it is in no topic that could be read"
+    done = {each.id for each in steps if each.kind != "timers"}
+    waiting = [each for each in steps if each.kind == "timers" and each.id not in done]
+    for each in waiting:
+        yield f"! a timer is open: {each.place}"
+    if not (story.whole or lost or waiting or story.unread):
+        most = f"more than {RECORDS_MAX:,} records and dead letters, the most that are shown"
+        yield f"! it has {most}; fix: an Idempotency-Key for each request"
     if story.unread:
         yield f"! not read: {', '.join(story.unread)}; fix: as a principal that may read them, or `provision`"
     if story.read_until is not None:

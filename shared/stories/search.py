@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from shlex import quote
 from typing import NamedTuple
 
 from pydantic_core import to_json
@@ -146,8 +147,8 @@ class _Search:
         far = self._progress()
         return NotReached(
             f"{text!r} is not among the newest {far.read:,} records, read in {self._seconds:.1f} s; {far.left:,} are "
-            f"left, which takes {far.left_s:,.0f} s at most; fix: `python3 dev.py story {text}`, which takes its time, "
-            "or give a place instead, TOPIC/PARTITION/OFFSET"
+            f"left, which takes {far.left_s:,.0f} s at most; fix: `python3 dev.py story {quote(text)}`, which takes "
+            "its time, or give a place instead, TOPIC/PARTITION/OFFSET"
         )
 
     def _around(self, seed: Told) -> Story:

@@ -15,10 +15,9 @@ from shared.topology.records import SourceRecord
 
 
 class Failure(BaseModel):
-    """Why a record was parked, from its dead letter. What became of it since, `dead-letters` knows."""
+    """That a record was parked, from its dead letter, whose reason may tell of contents: `dead-letters` has that."""
 
     code: str
-    reason: str
     at: datetime
 
 
@@ -50,6 +49,11 @@ class Step(BaseModel):
     def service(self) -> str:
         """The one whose topic it lies in."""
         return self.topic.split(".")[0]
+
+    @property
+    def kind(self) -> str:
+        """Of its topic: commands, events, timers, or another."""
+        return self.topic.split(".")[1]
 
     @property
     def place(self) -> str:
@@ -91,13 +95,12 @@ class Body(Struct, frozen=True, gc=False):
 
 
 class Letter(Struct, frozen=True, gc=False):
-    """What a story needs of a dead letter: the parked record's place, and why it was parked."""
+    """What a story needs of a dead letter: the parked record's place, and why it was parked, in a word."""
 
     topic: str
     partition: int
     offset: int
     code: str
-    reason: str
 
 
 _read_body, _read_letter = Decoder(Body).decode, Decoder(Letter).decode
@@ -160,7 +163,7 @@ def as_steps(found: Iterable[Told], letters: Iterable[tuple[Letter, int]] = ()) 
         effects[_cause(each, by_id)].append(each)
     failures: dict[tuple[str, int, int], list[Failure]] = defaultdict(list)
     for of, at in letters:
-        failures[of.topic, of.partition, of.offset].append(Failure(code=of.code, reason=of.reason, at=instant(at)))
+        failures[of.topic, of.partition, of.offset].append(Failure(code=of.code, at=instant(at)))
     latest: dict[int, int] = {}  # by depth
     steps: list[Step] = []
     for each, depth, cause in _from_above(effects):

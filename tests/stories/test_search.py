@@ -173,3 +173,8 @@ def test_when_the_time_is_up_it_tells_what_is_left_or_shows_what_it_has(story: T
     found = story(*records, of="a.commands.v1/0/1", within_s=-1.0)
     assert ids(found) == [(0, "c1")]
     assert not found.whole
+
+
+def test_the_fix_can_be_pasted_whatever_the_id_is(story: Telling) -> None:
+    with pytest.raises(NotReached, match=r"`python3 dev.py story 'x; rm y'`"):
+        story(command("a.commands.v1", 0, "c1"), of="x; rm y", within_s=-1.0)

@@ -110,7 +110,7 @@ def test_a_parked_record_says_why() -> None:
     dead = letter(buried(command("a.commands.v1", 2, "c1")))
     assert dead is not None
     (found,) = as_steps(filter(None, [told(command("a.commands.v1", 2, "c1"))]), [(dead, 1_000)])
-    assert [(each.code, each.reason) for each in found.failures] == [("bad", "no key")]
+    assert [each.model_dump(exclude={"at"}) for each in found.failures] == [{"code": "bad"}]
 
 
 def story(*records: ReadRecord) -> Story:
@@ -143,3 +143,23 @@ def test_as_many_effects_of_one_cause_as_there_can_be_are_drawn() -> None:
     lines = list(drawn(many, colour=False))
     assert [line[:2] for line in lines[4:20_003]] == ["├─"] * 19_999
     assert lines[20_003].startswith("└─")
+
+
+def test_why_a_story_is_not_whole_is_told() -> None:
+    circle = story(event("a.events.v1", 0, "e1", "e2"), event("a.events.v1", 1, "e2", "e1"))
+    assert "go round in a circle" in "\n".join(drawn(circle, colour=False))
+    timer = story(command("a.commands.v1", 0, "c1"), command("a.timers.v1", 3, "t1", "c1"))
+    assert "a timer is open: a.timers.v1/0@3" in "\n".join(drawn(timer, colour=False))
+    assert not any("timer is open" in line for line in drawn(story(*SHOP), colour=False))
+    cut = story(*SHOP).model_copy(update={"whole": False})
+    assert "more than 20,000 records" in "\n".join(drawn(cut, colour=False))
+
+
+def test_what_strangers_wrote_does_not_steer_the_terminal() -> None:
+    evil = "\x1b[2Jgone\r\n\u202e"
+    found = story(
+        record("a.commands.v1", 0, key=evil, type=evil, command_id="c1", correlation_id=evil, causation_id=evil)
+    )
+    lines = list(drawn(found.model_copy(update={"correlation_id": evil}), colour=False))
+    assert all(line.isprintable() for line in lines)
+    assert lines[0] == r"story \x1b[2Jgone\r\n\u202e"
