@@ -10,7 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from shared.engine.batch import Batch
 from shared.kafka.access import signed_in
+from shared.kafka.reader import ReadRecord
 from shared.operations.acls import create_principals, rules_of
 from shared.operations.provision import provision
 from shared.runtime.settings import Settings
@@ -42,12 +44,13 @@ def written(secured: Secured, services: None) -> None:
     """A command of takers, one that it led to in givers, what came of that, and a dead letter of the first."""
     about: dict[str, Any] = {"correlation_id": "a story", "schema_version": 1, "aggregate_id": "a", "data": {}}
     first = {"command_id": "c1", "type": "taking.place"} | about
-    letter = {"topic": SENT[0], "partition": 0, "offset": 0, "code": "message.bad", "reason": "it is empty"}
+    batch = Batch(TAKERS.dead_letters.name)
+    batch.bury(ReadRecord(SENT[0], 0, 0, b"a", json.dumps(first).encode(), 0), "message.bad", "it is empty")
     bodies = (
         first,
         {"command_id": "c2", "type": "gift.charge", "causation_id": "c1"} | about,
         {"event_id": "e2", "type": "gift.charged", "causation_id": "c2"} | about,
-        letter | {"key": "a", "value": json.dumps(first)},
+        json.loads(batch.records[0].value or b""),
     )
     producer = Producer({"bootstrap.servers": secured.operators})
     for topic, body in zip(SENT, bodies, strict=True):
