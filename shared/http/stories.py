@@ -24,6 +24,7 @@ from shared.stories.search import NoStory, NotReached, find_story
 from shared.stories.story import Story
 
 WITHIN_S = 5.0  # then the answer has what was found
+SILENT_S = 3.0  # how long after that brokers may still be silent
 AT_ONCE = 2  # a search takes a core as far as the brokers give one
 
 UNKNOWN: dict[int | str, dict[str, Any]] = {
@@ -70,7 +71,9 @@ def router(node: Node) -> APIRouter:
         search = threads.submit(_story, node, story_id, given_up.is_set)
         search.add_done_callback(leave)
         try:
-            return await asyncio.wrap_future(search)
+            return await asyncio.wait_for(asyncio.wrap_future(search), WITHIN_S + SILENT_S)
+        except TimeoutError:
+            raise NotReady(f"the brokers have not answered within {WITHIN_S + SILENT_S:.0f} s") from None
         finally:
             given_up.set()
 

@@ -28,7 +28,8 @@ EXAMPLES = 25
 
 def operations() -> Iterator[Any]:
     for service in SERVICES:
-        schema = schemathesis.openapi.from_dict(api_of(service).openapi()).exclude(path_regex="^/changes/")  # endless
+        # the first is endless, the second asks brokers
+        schema = schemathesis.openapi.from_dict(api_of(service).openapi()).exclude(path_regex="^/(changes|stories)/")
         for found in schema.get_all_operations():
             assert isinstance(found, Ok)
             operation = found.ok()

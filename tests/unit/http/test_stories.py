@@ -56,6 +56,15 @@ async def test_a_search_ends_with_its_request_and_leaves_its_turn(monkeypatch: p
             asked.cancel()
 
 
+async def test_brokers_that_are_silent_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    Search(monkeypatch)
+    monkeypatch.setattr(stories, "WITHIN_S", 0.01)
+    monkeypatch.setattr(stories, "SILENT_S", 0.01)
+    async with client_of(create_api(MemoryNode(Topology("coupons", ()), []), lambda *_: ())) as ann:
+        answer = await ann.get("/stories/x")
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+
+
 async def begun(http: httpx.AsyncClient, search: Search, number: int) -> asyncio.Future[httpx.Response]:
     """A request whose search has begun, as the one of this number, once it has a turn."""
     deadline = Deadline()
