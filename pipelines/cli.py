@@ -25,6 +25,7 @@ from pipelines.facts import facts
 from pipelines.files import find
 from pipelines.insights import (
     AHEAD,
+    LATENESS,
     baskets,
     by_segment,
     charges,
@@ -220,6 +221,9 @@ def insights(
             days = revenue_by_day(due(charges(facts(records, table))))
             seen = results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
             _show_ahead(seen[AHEAD], "this stream never counts them, a run without --stream does once they are due")
+            if late := seen[results.LATE]:
+                why = f"they came over {LATENESS} later than others; a run without --stream counts them"
+                typer.echo(f"{late:,} or more charges left out: {why}")
             typer.echo(f"written to {results.RESULTS.name}; the next run goes on from {checkpoint}")
             return
         all_charges = charges(_facts(spark, brokers, table, archive)).cache()

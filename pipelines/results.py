@@ -14,6 +14,8 @@ from shared.topology.topics import Topic, Topology
 RESULTS = Topic("insights.results.v1")
 TOPOLOGY = Topology("insights", topics=(RESULTS,))
 
+LATE = "late"  # at least so many rows came later than a stream's watermark: those of a group may be one
+
 
 def _as_records(results: DataFrame, kind: str, *key: str) -> DataFrame:
     """key: the kind and the key columns, `retention:1997-01-01:3`; value: an event that holds every column.
@@ -47,10 +49,12 @@ def write(results: DataFrame, bootstrap: str, kind: str, *key: str) -> None:
 def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key: str) -> Counter[str]:
     """Appends what a stream changes, up to what its source holds now; resumes from `checkpoint`.
 
-    Returns the totals of what was observed on the way.
+    Returns the totals of what was observed on the way, and LATE.
     """
     stream = _as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
     query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()
-    found = (row.asDict() for done in query.recentProgress for row in done.observedMetrics.values())
-    return sum(map(Counter, found), Counter())
+    progress = query.recentProgress
+    found = (row.asDict() for done in progress for row in done.observedMetrics.values())
+    late = sum(each.numRowsDroppedByWatermark for done in progress for each in done.stateOperators)
+    return sum(map(Counter, found), Counter({LATE: late}))
