@@ -52,8 +52,8 @@ from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 
-_EVENTS = "partition int, key binary, sequence long, value binary, reason string"
-_REASONS = "key binary, sequence long, reason string"
+_EVENTS = "partition int, key binary, sequence long, nth int, value binary, reason string"
+_REASONS = "key binary, sequence long, nth int, reason string"
 _RECORDS = "partition int, key binary, value binary"
 _KEY, _AT, _SOURCE, _NTH, _WRONG, _PLACE = "__key", "__at", "__source", "nth", "__wrong", "__place"  # own columns
 _VALUE = "value"  # of what was tried
@@ -149,7 +149,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why so many rows are rejected, and one of them."""
+    """Why so many rows are wrong, and one of them. Others are rejected with them, as rows of the same aggregates."""
 
     rows: int
     reason: str
@@ -166,7 +166,8 @@ class Trial:
 
 
 def _reasons_in(rejected: DataFrame) -> tuple[Reason, ...]:
-    counted = rejected.groupBy("reason").agg(F.count(F.lit(1)).alias("rows"), F.min("source").alias("example"))
+    each_reason = rejected.where("own").groupBy("reason")
+    counted = each_reason.agg(F.count(F.lit(1)).alias("rows"), F.min("source").alias("example"))
     found = counted.orderBy(F.desc("rows"), "reason").limit(_SHOWN).collect()
     return tuple(Reason(each.rows, each.reason, each.example) for each in found)
 
@@ -210,7 +211,8 @@ class Backfill:
         self._archive = archive
 
     def run(self, rows: DataFrame, rejects: str) -> Entered:
-        """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason).
+        """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason, own: whether the
+        row itself is wrong, or another one of its aggregate).
 
         Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
@@ -221,7 +223,8 @@ class Backfill:
         refuse_unshared(self._spark, rejects)
         with _set(self._spark, _APART):
             judged = self._judged(rows)
-            judged.rejected.write.format("delta").mode("overwrite").save(rejects)
+            table = judged.rejected.write.format("delta").mode("overwrite")
+            table.option("overwriteSchema", "true").save(rejects)  # a former version's may have other columns
             entered = judged.entered(rows)
             self._refuse_workers()  # again: some time has passed
             try:
@@ -252,8 +255,11 @@ class Backfill:
             encoded = self._events(numbered)
         events = encoded.join(self._known(), ["key", "sequence"], "left").cache()
         reasons = _reasons(events, self._unfoldable(events)).cache()
-        keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"))
-        rejected = keyed.join(reasons, "key").select("key", "source", "reason")
+        firsts = reasons.groupBy("key").agg(F.min_by("reason", _NTH).alias("first"))
+        keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"), _NTH)
+        each = keyed.join(firsts, "key").join(reasons, ["key", _NTH], "left")
+        told = F.coalesce("reason", "first").alias("reason"), F.col("reason").isNotNull().alias("own")
+        rejected = each.select("key", "source", *told)
         return _Judged(numbered, events.join(reasons.select("key"), "key", "left_anti"), rejected)
 
     def _unused(self, rows: DataFrame) -> list[str]:
@@ -290,14 +296,15 @@ class Backfill:
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, what is wrong, its number within the key's rows."""
         names = [name for name in rows.columns if name != PROBLEM]
-        source = F.to_json(F.struct(*map(_column, names)), _TIME)
+        problem = [F.col(PROBLEM)] if PROBLEM in rows.columns else []
+        source = F.to_json(F.struct(*map(_column, names), *(each["texts"].alias(PROBLEM) for each in problem)), _TIME)
         mapping = self._mapping
         key, at = _tried(F.expr(mapping.key).cast("string")), _tried(F.expr(mapping.at).cast("timestamp"))[_VALUE]
         taken = _tried(F.expr(mapping.where))
         places = {f"{_PLACE}{n}": _tried(F.expr(_without_direction(order))) for n, order in enumerate(mapping.order)}
         readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
         wrong = F.coalesce(
-            F.col(PROBLEM) if PROBLEM in rows.columns else F.lit(None).cast("string"),
+            *(each["why"] for each in problem),
             _failure(key, "`key`"),
             *_doubts(taken, "`where`"),
             *(_failure(place, "`order`") for place in places.values()),
@@ -318,14 +325,13 @@ class Backfill:
         number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
         wrong = F.coalesce(_WRONG, "event.wrong").alias("wrong")
-        return each.select(_KEY, wrong, _AT, number, "event.type", "event.version", "event.data").mapInArrow(
-            encode, _EVENTS
-        )
+        event = "event.type", "event.version", "event.data"
+        return each.select(_KEY, _NTH, wrong, _AT, number, *event).mapInArrow(encode, _EVENTS)
 
     def _unfoldable(self, events: DataFrame) -> DataFrame:
         """_REASONS of the keys that would have events, but no row."""
         fold = partial(_fold, self._table.package, self._table.table.name)
-        valid = events.where("value IS NOT NULL").select("key", "value", "sequence")
+        valid = events.where("value IS NOT NULL").select("key", "value", "sequence", _NTH)
         return valid.repartition("key").sortWithinPartitions("key", "sequence").mapInArrow(fold, _REASONS)
 
     def _history_so_far(self) -> Flow:
@@ -449,29 +455,33 @@ def _event(rule: Rule) -> Column:
 
 
 def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:
-    """Why keys are rejected, the first reason of each: key, reason."""
+    """What is wrong with rows, the first reason of each: key, nth, reason.
+
+    An aggregate that lacks an event, as a row of it is wrong, would be unfoldable for that reason alone.
+    """
     other = F.when(F.col("known") != F.col("value"), F.concat(F.lit("there is another event "), F.col("sequence")))
     last = F.max("last_known").over(Window.partitionBy("key"))
     gap = F.concat(F.lit("event "), F.col("sequence"), F.lit(" is missing, and event "), last, F.lit(" is there"))
     late = F.when(F.col("known").isNull() & (F.col("sequence") < last), gap)
     reason = F.coalesce("reason", other, late)
-    found = events.select("key", "sequence", reason.alias("reason")).where("reason IS NOT NULL")
-    return found.unionByName(unfoldable).groupBy("key").agg(F.min_by("reason", "sequence").alias("reason"))
+    found = events.select("key", "sequence", _NTH, reason.alias("reason")).where("reason IS NOT NULL")
+    others = unfoldable.join(found, "key", "left_anti")
+    return found.unionByName(others).groupBy("key", _NTH).agg(F.min_by("reason", "sequence").alias("reason"))
 
 
 def _encode(package: str, name: str, partitions: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     codec = table_in(package, name).pure.event_codec
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for key, wrong, *fields in rows_of(batches):
+        for key, nth, wrong, *fields in rows_of(batches):
             sequence = fields[1]
             try:
                 if wrong is not None:
                     raise ValueError(wrong)
                 value = _envelope(codec, check_aggregate_id(key.decode()), *fields)
-                yield partition_of(key, partitions), key, sequence, value, None
+                yield partition_of(key, partitions), key, sequence, nth, value, None
             except ValueError as error:
-                yield None, key, sequence, None, str(error)
+                yield None, key, sequence, nth, None, str(error)
 
     return as_batches(rows(), _EVENTS)
 
@@ -527,11 +537,16 @@ def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterato
         for key, events in groupby(rows_of(batches), key=itemgetter(0)):
             folded = initial
             try:
-                for _, value, _ in events:
-                    folded = advance(folded, -1, key, value)
+                for event in events:
+                    folded = advance(folded, -1, key, event[1])
                 table.row_codec.encode_checked([Row(folded.sequence, folded.state, {}, -1)])
             except Exception as error:  # whatever it is, no worker could go on with this key
-                yield key, folded.sequence + 1, f"its events cannot be folded: {type(error).__name__}: {error}"
+                yield (
+                    key,
+                    folded.sequence + 1,
+                    event[3],
+                    f"its events cannot be folded: {type(error).__name__}: {error}",
+                )
 
     return as_batches(rows(), _REASONS)
 

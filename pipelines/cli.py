@@ -261,7 +261,7 @@ def _show_others(done: filling.Entered) -> None:
     if done.left_out:
         typer.echo(f"{done.left_out:,} rows left out by `where`")
     for each in done.reasons:
-        typer.echo(f"{each.rows:,} rows rejected: {each.reason}; such as {each.example}")
+        typer.echo(f"{each.rows:,} rows wrong: {each.reason}; such as {each.example}")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
@@ -31,7 +31,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pipelines.arrow import in_batches
 from shared.domain.errors import OnefoldError
 
-PROBLEM = "__problem"  # the column beside those of the source: why the row cannot be read as the mapping says
+PROBLEM = "__problem"  # the column beside those of the source: null, or as follows
+# why: the row cannot be read as the mapping says; texts: of its columns that are null for that reason
+_PROBLEM = pa.struct([("why", pa.string()), ("texts", pa.map_(pa.string(), pa.string()))])
 
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata/*.metadata.json*": "Iceberg"}
@@ -184,7 +186,7 @@ class Source:
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Raises BadSource, for what only reading shows of Parquet, and for files that changed since they were checked.
 
-        A value that its column cannot take is null, and PROBLEM says so.
+        A value that its column cannot take is null, and PROBLEM says so, with its text.
         """
         batches = _csv_batches if part.group is None else _parquet_batches
         _refuse_changed(part)
@@ -211,7 +213,7 @@ def find(source: str, reading: Reading | None = None) -> Source:
     (first, schema), *others = schemas.items()
     for other, its in others:
         _refuse_difference(first, schema, other, its)
-    return Source(parts, schema.append(pa.field(PROBLEM, pa.string())), reading)
+    return Source(parts, schema.append(pa.field(PROBLEM, _PROBLEM)), reading)
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -329,23 +331,33 @@ def _csv_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa
     def values() -> Iterator[tuple[Any, ...]]:
         for line, row in rows:
             _refuse_ragged(file, line, header, row)
-            problems = list[str]()
-            yield *(_value(row[place], name, read, problems) for place, name, read in places), *rest, _first(problems)
+            problems = list[_Problem]()
+            yield *(_value(row[place], name, read, problems) for place, name, read in places), *rest, _joined(problems)
 
     return in_batches(values(), schema)
 
 
-def _first(problems: list[str]) -> str | None:
-    return problems[0] if problems else None
+class _Problem(NamedTuple):
+    column: str
+    why: str
+    text: str
 
 
-def _value(text: str, name: str, read: Callable[[str], Any] | None, problems: list[str]) -> Any:
+def _joined(problems: list[_Problem]) -> dict[str, Any] | None:
+    """As PROBLEM has them."""
+    if not problems:
+        return None
+    why = ", and ".join(f"{each.column}: {each.why}" for each in problems)
+    return {"why": why, "texts": [(each.column, each.text) for each in problems]}
+
+
+def _value(text: str, name: str, read: Callable[[str], Any] | None, problems: list[_Problem]) -> Any:
     if not text or read is None:
         return text or None
     try:
         return read(text)
     except (ValueError, OverflowError) as error:
-        problems.append(f"{name}: {error}")
+        problems.append(_Problem(name, str(error), text))
         return None
 
 
@@ -361,18 +373,22 @@ def _number_reader(how: Csv, digits: int) -> Callable[[str], Decimal]:
 
     def number(text: str) -> Decimal:
         if (found := pattern.fullmatch(text)) is None:
-            raise ValueError(f"{text[:_SHOWN]!r} is no number with at most {digits} digits behind the {how.decimal!r}")
+            raise ValueError(f"no number with at most {digits} digits behind the {how.decimal!r}")
         sign, units, parts = found.groups()
         units = units.replace(how.thousands, "") if how.thousands else units
         if len(units.lstrip("0")) > _DIGITS - digits:
-            raise ValueError(f"{text[:_SHOWN]!r} has more than {_DIGITS} digits")
+            raise ValueError(f"more than {_DIGITS - digits} digits before the {how.decimal!r}")
         return Decimal(f"{sign}{units}.{parts}" if parts else f"{sign}{units}")
 
     return number
 
 
 def _time(times: Times, format_: str, text: str) -> datetime:
-    return instant(datetime.strptime(text, format_), times)  # noqa: DTZ007
+    try:
+        at = datetime.strptime(text, format_)  # noqa: DTZ007
+    except ValueError:  # its text has the value in it: no two rows would have the same reason
+        raise ValueError(f"no time as {format_!r} has it") from None
+    return instant(at, times)
 
 
 def instant(at: datetime, times: Times) -> datetime:
@@ -383,9 +399,9 @@ def instant(at: datetime, times: Times) -> datetime:
     if earlier == later:
         return earlier
     if later < earlier:
-        raise ValueError(f"{at} was skipped by the clocks of {times.zone}")
+        raise ValueError(f"was skipped by the clocks of {times.zone}")
     if times.twice is None:
-        raise ValueError(f"{at} was twice in {times.zone}; fix: say `times.twice`")
+        raise ValueError(f"was twice in {times.zone}; fix: say `times.twice`")
     return earlier if times.twice == "earlier" else later
 
 
@@ -498,17 +514,17 @@ def _parquet_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterato
     folders = dict(part.folders)
     with _parquet(part.file) as parquet:
         for batch in parquet.iter_batches(batch_size=10_000, row_groups=[part.group]):
-            problems: list[str | None] = [None] * batch.num_rows
+            problems: list[list[_Problem]] = [[] for _ in range(batch.num_rows)]
             columns = [
                 pa.array([folders[field.name]] * batch.num_rows, field.type)
                 if field.name in folders
                 else _column(part.file, field, batch.column(field.name), reading.times, problems)
                 for field in list(schema)[:-1]
             ]
-            yield pa.RecordBatch.from_arrays([*columns, pa.array(problems, pa.string())], schema=schema)
+            yield pa.RecordBatch.from_arrays([*columns, pa.array(map(_joined, problems), _PROBLEM)], schema=schema)
 
 
-def _column(file: str, field: pa.Field, values: Any, times: Times, problems: list[str | None]) -> Any:
+def _column(file: str, field: pa.Field, values: Any, times: Times, problems: list[list[_Problem]]) -> Any:
     local = pa.types.is_timestamp(values.type) and values.type.tz is None and times.zone != "UTC"
     try:
         values.validate(full=True)  # text that is not UTF-8 would be mended by Java: two keys might become one
@@ -520,10 +536,10 @@ def _column(file: str, field: pa.Field, values: Any, times: Times, problems: lis
         raise BadSource(f"{file}: column {field.name}: {error}; fix: {fix}") from None
 
 
-def _instants(name: str, local: Any, times: Times, problems: list[str | None]) -> Iterable[datetime | None]:
-    for number, value in enumerate(local):
+def _instants(name: str, local: Any, times: Times, problems: list[list[_Problem]]) -> Iterable[datetime | None]:
+    for value, its in zip(local, problems, strict=True):
         try:
             yield None if not value.is_valid else instant(value.as_py(), times)
         except (ValueError, OverflowError) as error:
-            problems[number] = problems[number] or f"{name}: {error}"
+            its.append(_Problem(name, str(error), value.cast(pa.string()).as_py()))
             yield None

@@ -81,6 +81,7 @@ PURCHASES = """line,customer,date,dollars
 9,test,19970108,1.00
 11,gus,19970109,1.00
 12,hal,19970110,
+13,hal,19970111,2.00
 """
 
 
@@ -111,7 +112,7 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
     rejects = str(tmp_path / "rejects")
     ledger.decide(("gus", OpenAccount()), ("gus", Charge(amount_cents=1)))
     of_gus = events(ledger)
-    assert fill.run(purchases, rejects) == Entered(written=6, known=0, rejected=7, left_out=1)
+    assert fill.run(purchases, rejects) == Entered(written=6, known=0, rejected=8, left_out=1)
     assert events(ledger) == {
         **of_gus,
         "ann": [
@@ -124,16 +125,17 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
     }
     assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
     found = spark.read.format("delta").load(rejects).collect()
-    assert {(json.loads(row.source)["line"], row.reason) for row in found} == {
-        ("4", "`at` is not a timestamp"),
-        ("5", "`at` is not a timestamp"),
-        ("6", "no rule holds for the row"),
-        ("7", "no rule holds for the row"),
-        ("8", "an aggregate id cannot be empty"),
-        ("11", "there is another event 1"),
-        ("12", "`where` of account.charged is null, neither true nor false"),
+    assert {(json.loads(row.source)["line"], row.own, row.reason) for row in found} == {
+        ("4", False, "`at` is not a timestamp"),
+        ("5", True, "`at` is not a timestamp"),
+        ("6", False, "no rule holds for the row"),
+        ("7", True, "no rule holds for the row"),
+        ("8", True, "an aggregate id cannot be empty"),
+        ("11", True, "there is another event 1"),
+        ("12", True, "`where` of account.charged is null, neither true nor false"),
+        ("13", False, "`where` of account.charged is null, neither true nor false"),
     }
-    assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=7, left_out=1)
+    assert fill.run(purchases, rejects) == Entered(written=0, known=6, rejected=8, left_out=1)
     assert sum(map(len, events(ledger).values())) == 8
 
 
@@ -258,6 +260,7 @@ Käln;29.03.2026 10:00;20,00;;open
 eve;29.03.2026 02:30;1,00;;paid
 bob;01.01.2026 10:00;30.000.000,00;;paid
 kim;01.01.2026 10:00;1e3;;paid
+kim;01.01.2026 09:00;1,00;;paid
 """
 
 OF_SALES = """\ufeffkey = "Kunde"
@@ -299,14 +302,21 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
     overflow = (
         "`data.amount_cents` of account.charged cannot be computed: a number does not fit, or a text is no such value"
     )
-    assert [line.partition("; such as")[0] for line in told] == [
+    reasons = [line.split("; such as ") for line in told]
+    examples = [json.loads(example) for _, *such in reasons for example in such]
+    assert [(example["Kunde"], example.get(PROBLEM)) for example in examples] == [
+        ("kim", {"Betrag": "1e3"}),
+        ("eve", {"Tag": "29.03.2026 02:30"}),
+        ("bob", None),
+    ]
+    assert [reason for reason, *_ in reasons] == [
         f"2 events would be written to {ledger.table.events.name}, 0 are there",
         "columns not used: Notiz",
         "1 rows left out by `where`",
-        "1 rows rejected: Betrag: '1e3' is no number with at most 2 digits behind the ','",
-        "1 rows rejected: Tag: 2026-03-29 02:30:00 was skipped by the clocks of Europe/Berlin",
-        f"1 rows rejected: {overflow}",
-        "3 rows would be rejected",
+        "1 rows wrong: Betrag: no number with at most 2 digits behind the ','",
+        "1 rows wrong: Tag: was skipped by the clocks of Europe/Berlin",
+        f"1 rows wrong: {overflow}",
+        "4 rows would be rejected",
     ]
     run = CliRunner().invoke(cli, [*given, *options])
     assert run.exit_code == 1, run.output
@@ -398,7 +408,7 @@ def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pyt
     options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
     run = CliRunner().invoke(cli, ["backfill", *given, *options])
     assert run.exit_code == 1, run.output
-    assert f"6 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
+    assert f"7 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
 
 
 def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,22 +422,25 @@ def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.Monk
     described = replace(table_of("accounts", "accounts"), pure=replace(DECIDER, evolve=evolve))
     monkeypatch.setattr(backfill, "table_in", lambda *_: described)
 
-    def charged(key: str, sequence: int, cents: int) -> tuple[bytes, bytes, int]:
+    def charged(key: str, sequence: int, cents: int) -> tuple[bytes, bytes, int, int]:
         data = f'{{"amount_cents":{cents}}}'
         value = backfill._envelope(DECIDER.event_codec, key, FIRST_DAY, sequence, "account.charged", 2, data)
-        return key.encode(), value, sequence
+        return key.encode(), value, sequence, sequence + 10
 
     rows = [charged("ann", 1, 13), charged("ann", 2, 5), charged("bob", 1, 5), charged("bob", 2, 13)]
-    batches = as_batches([*rows, charged("eve", 1, 5)], "key binary, value binary, sequence long")
+    batches = as_batches([*rows, charged("eve", 1, 5)], "key binary, value binary, sequence long, nth int")
     (found,) = backfill._fold("services.accounts", "accounts", batches)
-    assert [(row["key"], row["sequence"]) for row in found.to_pylist()] == [(b"ann", 1), (b"bob", 2)]
+    assert [(row["key"], row["sequence"], row["nth"]) for row in found.to_pylist()] == [
+        (b"ann", 1, 11),
+        (b"bob", 2, 12),
+    ]
     assert found.to_pylist()[0]["reason"] == "its events cannot be folded: ValueError: 13 cents"
 
 
 def test_nothing_of_an_aggregate_that_cannot_be_folded_is_written(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unfoldable = spark.createDataFrame([(b"ann", 2, "too much")], backfill._REASONS)
+    unfoldable = spark.createDataFrame([(b"ann", 2, 2, "too much")], backfill._REASONS)
     monkeypatch.setattr(fill, "_unfoldable", lambda _: unfoldable)
     rejects = str(tmp_path / "rejects")
     assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=2, known=0, rejected=3)

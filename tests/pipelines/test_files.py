@@ -128,7 +128,8 @@ def test_a_text_that_is_not_exactly_such_a_number_is_a_problem_of_its_row(text: 
     file.write_text(f'who,dollars\nann,"{text}"\nbob,1.5\neve,\n')
     ann, bob, eve = rows(file, csv=Csv(numbers={"dollars": 2}))
     assert ann["dollars"] is None
-    assert re.match(rf"dollars: {re.escape(repr(text))} ", ann[PROBLEM])
+    assert re.match("dollars: (no number with at most 2|more than 36) digits", ann[PROBLEM]["why"])
+    assert ann[PROBLEM]["texts"] == [("dollars", text)]
     assert (bob["dollars"], bob[PROBLEM]) == (Decimal("1.50"), None)
     assert (eve["dollars"], eve[PROBLEM]) == (None, None)
 
@@ -137,6 +138,16 @@ def test_a_text_that_is_not_exactly_such_a_number_is_a_problem_of_its_row(text: 
 def test_a_number_may_have_as_many_digits_as_a_decimal(digits: int, text: str, file: Path) -> None:
     file.write_text(f"dollars\n{text}\n")
     assert rows(file, csv=Csv(numbers={"dollars": digits})) == [{"dollars": Decimal(text), PROBLEM: None}]
+
+
+def test_all_that_is_wrong_with_a_row_is_told_with_its_texts(file: Path) -> None:
+    file.write_text("who,dollars,cents,at\nann,n/a,1.5,today\n")
+    (row,) = rows(file, csv=Csv(numbers={"dollars": 2, "cents": 0}), times=Times(formats={"at": "%Y-%m-%d"}))
+    number, whole = (f"no number with at most {digits} digits behind the '.'" for digits in (2, 0))
+    assert row[PROBLEM] == {
+        "why": f"dollars: {number}, and cents: {whole}, and at: no time as '%Y-%m-%d' has it",
+        "texts": [("dollars", "n/a"), ("cents", "1.5"), ("at", "today")],
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,9 +159,9 @@ def test_a_number_may_have_as_many_digits_as_a_decimal(digits: int, text: str, f
         ("25.10.2026 02:30", None, "was twice in Europe/Berlin; fix: say `times.twice`"),
         ("25.10.2026 02:30", "earlier", "2026-10-25 00:30"),
         ("25.10.2026 02:30", "later", "2026-10-25 01:30"),
-        ("30.02.2026 12:00", None, "day"),
-        ("2026-01-01", None, "does not match format"),
-        ("01.01.2026 13:00:59", None, "unconverted data remains"),
+        ("30.02.2026 12:00", None, "no time as '%d.%m.%Y %H:%M' has it"),
+        ("2026-01-01", None, "no time as '%d.%m.%Y %H:%M' has it"),
+        ("01.01.2026 13:00:59", None, "no time as '%d.%m.%Y %H:%M' has it"),
         ("01.01.0001 00:30", None, "date value out of range"),
     ],
 )
@@ -161,12 +172,15 @@ def test_a_local_time_is_an_instant_of_its_zone_or_a_problem_of_its_row(
     file.write_text(f"at\n{text}\n")
     times = Times(zone="Europe/Berlin", twice=twice, formats={"at": "%d.%m.%Y %H:%M"})
     (row,) = rows(file, times=times)
-    found = f"{row['at']:%Y-%m-%d %H:%M}" if row["at"] else row[PROBLEM]
-    assert instant in found
+    problem = row[PROBLEM]
+    assert instant in (problem["why"] if problem else f"{row['at']:%Y-%m-%d %H:%M}")
+    assert problem is None or problem["texts"] == [("at", text)]
     if text.startswith("2") and "." in text and text[3:5] != "02":  # the same in Parquet, whose times are no text
-        file = tmp_path / "sales.parquet"
-        pq.write_table(pa.table({"at": [datetime.strptime(text, "%d.%m.%Y %H:%M")]}), file)  # noqa: DTZ007
-        assert rows(file, times=times.model_copy(update={"formats": {}})) == [row]
+        file, at = tmp_path / "sales.parquet", datetime.strptime(text, "%d.%m.%Y %H:%M")  # noqa: DTZ007
+        pq.write_table(pa.table({"at": [at]}), file)
+        (its,) = rows(file, times=times.model_copy(update={"formats": {}}))
+        assert its["at"] == row["at"]
+        assert not problem or its[PROBLEM] == problem | {"texts": [("at", f"{at}.000000")]}
 
 
 @pytest.mark.parametrize(
