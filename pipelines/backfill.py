@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.classic.column import Column
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DateType, DoubleType, FloatType, NullType, StringType, TimestampNTZType, TimestampType
 
 from pipelines import folds, sources
 from pipelines.archive import Archive
@@ -58,6 +58,7 @@ _RECORDS = "partition int, key binary, value binary"
 _KEY, _AT, _SOURCE, _NTH, _WRONG, _PLACE = "__key", "__at", "__source", "nth", "__wrong", "__place"  # own columns
 _VALUE = "value"  # of what was tried
 _DESCENDS = re.compile(r"(.+?)((?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?)\s*", re.IGNORECASE | re.DOTALL)
+_DAY = r"^\s*\d{4}-\d{1,2}-\d{1,2}"
 _SHOWN = 10  # events of a trial, and reasons
 _DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
 _STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
@@ -281,7 +282,9 @@ class Backfill:
     def _refuse_mapping(self, rows: DataFrame) -> None:
         _refuse_own_names(rows.columns)
         _refuse_fields(self._mapping.events, self._table.pure.events)
-        _refuse_float(rows, self._mapping.key)
+        with _set(self._spark, _STRICT):
+            _refuse_float(rows, self._mapping.key)
+            _refuse_no_time(rows, self._mapping.at)
 
     def _refuse_workers(self) -> None:
         """Those of former versions, too: they have no rows of the imported keys, and would number events from 1."""
@@ -299,7 +302,7 @@ class Backfill:
         problem = [F.col(PROBLEM)] if PROBLEM in rows.columns else []
         source = F.to_json(F.struct(*map(_column, names), *(each["texts"].alias(PROBLEM) for each in problem)), _TIME)
         mapping = self._mapping
-        key, at = _tried(F.expr(mapping.key).cast("string")), _tried(F.expr(mapping.at).cast("timestamp"))[_VALUE]
+        key, at = _tried(F.expr(mapping.key).cast("string")), _tried(_time(rows, mapping.at))[_VALUE]
         taken = _tried(F.expr(mapping.where))
         places = {f"{_PLACE}{n}": _tried(F.expr(_without_direction(order))) for n, order in enumerate(mapping.order)}
         readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
@@ -410,6 +413,22 @@ def _refuse_float(rows: DataFrame, key: str) -> None:
         raise BadMapping(
             f"`key` is a {DoubleType().simpleString()}, whose digits are no id; fix: CAST({key} AS BIGINT)"
         )
+
+
+def _refuse_no_time(rows: DataFrame, at: str) -> None:
+    """Raises BadMapping: a number would be seconds since 1970, whatever it is."""
+    kind = rows.select(F.expr(at)).schema[0].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType | DateType | StringType | NullType):
+        fix = f"timestamp_seconds({at}), timestamp_millis({at}) or to_timestamp(CAST({at} AS STRING), 'yyyyMMdd')"
+        raise BadMapping(f"`at` is of the type {kind.simpleString()}, no time; fix: {fix}")
+
+
+def _time(rows: DataFrame, at: str) -> Column:
+    """Null for a text without year, month and day: those would be today's, or the first."""
+    value = F.expr(at)
+    if isinstance(rows.select(value).schema[0].dataType, StringType):
+        value = F.when(value.rlike(_DAY), value)
+    return value.cast("timestamp")
 
 
 def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:

@@ -181,6 +181,28 @@ def test_a_row_of_which_nobody_knows_whether_to_take_it_is_rejected(spark: Any, 
     assert rejected.reason.startswith("`where` cannot be computed: ")
 
 
+def test_a_text_is_a_time_only_if_it_has_year_month_and_day(spark: Any, ledger: Any) -> None:
+    """Without, it would be today's, or the first of a month."""
+    mapping = RowMapping(key="who", at="at", order=(), events=(Rule(type="account.opened"),))
+    fill = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping)
+    clear = [("ann", " 1997-1-02"), ("bob", "1997-01-02T09:00:00+09:00")]
+    rows = [*clear, *((f"w{n}", text) for n, text in enumerate(("12:30", "T12:30", "1997", "1997-01", "-1")))]
+    trial = fill.try_out(spark.createDataFrame(rows, "who string, at string"))
+    assert [json.loads(event)["occurred_at"] for event in trial.events] == [
+        "1997-01-02T00:00:00Z",
+        "1997-01-02T00:00:00Z",
+    ]
+    assert [(each.rows, each.reason) for each in trial.entered.reasons] == [(5, "`at` is not a timestamp")]
+
+
+@pytest.mark.parametrize("kind", ["long", "double", "decimal(8, 0)", "boolean"])
+def test_a_number_is_no_time(kind: str, spark: Any, ledger: Any) -> None:
+    mapping = RowMapping(key="'ann'", at="at", order=(), events=(Rule(type="account.opened"),))
+    fill = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping)
+    with pytest.raises(BadMapping, match=r"`at` is of the type .*, no time; fix: timestamp_seconds\(at\), "):
+        fill.try_out(spark.createDataFrame([], f"at {kind}"))
+
+
 def test_spark_has_the_values_that_a_file_has(spark: Any, tmp_path: Path) -> None:
     at = pa.array([FIRST_DAY.replace(tzinfo=None)], pa.timestamp("ns"))
     lines = pa.array([[{"sku": "a", "units": 2}]]).cast(pa.large_list(pa.struct({"sku": pa.string(), "units": "int8"})))
@@ -242,8 +264,9 @@ to_number('1,2', '99')""".splitlines()
 def test_what_does_not_fit_is_a_reject_whatever_function_made_it(spark: Any) -> None:
     fit = ["CAST(text AS STRING)", "NULL", "CAST(NULL AS INT) + 1", "CAST('2' AS INT) * 2", "1.10 * 100"]
     rules = [Rule(type="priced", data={"units": value}) for value in (*UNFIT, *fit)]
-    with backfill._set(spark, backfill._APART), backfill._set(spark, backfill._STRICT):
-        told = spark.createDataFrame([("two",)], "text string").select(F.array(*map(backfill._event, rules)))
+    with backfill._set(spark, backfill._APART):
+        with backfill._set(spark, backfill._STRICT):  # as in a run, only while the expressions are analysed
+            told = spark.createDataFrame([("two",)], "text string").select(F.array(*map(backfill._event, rules)))
         (events,) = told.first()
     computed = [event.data for event in events if event.wrong is None]
     assert [json.loads(data)["units"] for data in computed] == ["two", None, None, 4, 110]
