@@ -15,7 +15,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, str], list[asyncio.Future[Committed]]] = {}
-        self._rows: dict[tuple[str, bytes], set[asyncio.Event]] = {}
+        self._rows: dict[str, dict[bytes, set[asyncio.Event]]] = {}  # by changelog and key
         self._progress = asyncio.Event()
         self._for_progress = 0
         self._over = False
@@ -23,7 +23,7 @@ class Answers:
     @property
     def for_rows(self) -> int:
         """How many reads wait for a row to change."""
-        return sum(map(len, self._rows.values()))
+        return sum(len(watchers) for keys in self._rows.values() for watchers in keys.values())
 
     async def progress(self) -> None:
         """Returns when a source has advanced, or when partitions move."""
@@ -35,7 +35,7 @@ class Answers:
 
     def await_rows_of(self, changelogs: Collection[str]) -> bool:
         """Whether anyone waits for a row of these, or for any progress, which may be theirs."""
-        return self._for_progress > 0 or any(changelog in changelogs for changelog, _ in self._rows)
+        return self._for_progress > 0 or any(changelog in self._rows for changelog in changelogs)
 
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         """Completes when a command with these ids is decided and committed here. Call it before sending the command.
@@ -61,13 +61,16 @@ class Answers:
     def watch(self, changelog: str, key: bytes) -> Iterator[asyncio.Event]:
         """An event that is set after each commit that changed the row of `key` here, and when partitions move."""
         changed = asyncio.Event()
-        self._rows.setdefault((changelog, key), set()).add(changed)
+        keys = self._rows.setdefault(changelog, {})
+        keys.setdefault(key, set()).add(changed)
         try:
             yield changed
         finally:
-            self._rows[changelog, key].discard(changed)
-            if not self._rows[changelog, key]:
-                del self._rows[changelog, key]
+            keys[key].discard(changed)
+            if not keys[key]:
+                del keys[key]
+            if not keys:
+                del self._rows[changelog]
 
     def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
         """Answer the callers that wait for `batch`. positions: the last offset it read or wrote, by partition."""
@@ -77,18 +80,17 @@ class Answers:
                 for waiter in self._outcomes.get((aggregate_id, outcome.command_id), ()):
                     if not waiter.done():
                         waiter.set_result(Committed(outcome, positions))
-        if self._rows:
-            for (changelog, _), rows in batch.rows.items():
-                for key in rows.changed.keys() & {key for topic, key in self._rows if topic == changelog}:
-                    for changed in self._rows[changelog, key]:
-                        changed.set()
+        for (changelog, _), rows in batch.rows.items():
+            keys = self._rows.get(changelog, {})
+            for key in rows.changed.keys() & keys.keys():
+                for changed in keys[key]:
+                    changed.set()
 
     def wake_all(self) -> None:
         """Wake all that wait for a row or a position: another worker may own it now."""
         self.tell_progress()
-        for watchers in self._rows.values():
-            for changed in watchers:
-                changed.set()
+        for changed in (changed for keys in self._rows.values() for watchers in keys.values() for changed in watchers):
+            changed.set()
 
     def end(self) -> None:
         """Answer nothing any more: everything that waits fails, or looks again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from random import Random
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from aiokafka import TopicPartition
 
 from shared.engine import lagging as lagging_module
 from shared.engine import pace as pace_module
+from shared.engine.answers import Answers
 from shared.engine.engine import Engine
 from shared.engine.lagging import LAG_S
 from shared.engine.membership import Assignment
@@ -140,6 +142,29 @@ def test_only_who_waits_for_a_row_of_a_view_hastens_it(table: Table, commits: in
         assert bank.commits == commits
 
     with_bank(act)
+
+
+def test_whoever_waits_for_rows_of_other_tables_makes_no_fetch_slower() -> None:
+    class Asked(list[str]):
+        times = 0
+
+        def __contains__(self, item: object) -> bool:
+            self.times += 1
+            return super().__contains__(item)
+
+    async def wait() -> None:
+        answers, views = Answers(), Asked(["a-view", "another-view"])
+        with ExitStack() as waiting:
+            for number in range(1_000):
+                waiting.enter_context(answers.watch("accounts", str(number).encode()))
+            assert not answers.await_rows_of(views)
+            assert views.times <= len(views)
+            with answers.watch("a-view", b"a-1"), answers.watch("a-view", b"a-2"):
+                assert (answers.await_rows_of(views), answers.for_rows) == (True, 1_002)
+            assert not answers.await_rows_of(views)
+        assert answers.for_rows == 0
+
+    asyncio.run(wait())
 
 
 def test_a_worker_that_tries_records_one_by_one_sets_none_aside() -> None:
