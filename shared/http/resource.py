@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Generic, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Generic, Literal, get_args
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, create_model
@@ -89,11 +89,15 @@ class Resource(Generic[S]):
 
     @property
     def _shown(self) -> type[BaseModel]:
-        returned = get_type_hints(self.view).get("return")
+        try:
+            returned = Signature.from_callable(self.view, eval_str=True).return_annotation
+        except (TypeError, ValueError):
+            returned = None
         for kind in (returned, *get_args(returned)):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 return kind
-        raise self._wrong(f"{self.view.__name__} does not say what it shows", "annotate it with `-> SomeView | None`")
+        name = getattr(self.view, "__name__", type(self.view).__name__)
+        raise self._wrong(f"{name} does not say what it shows", "annotate it with `-> SomeView | None`")
 
     def _router(self, node: Node) -> APIRouter:
         if not (self._collection.startswith("/") and self.path == f"{self._collection}/{{{self._id}}}"):

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -93,6 +94,13 @@ def test_a_service_with_history_shows_the_past_for_a_line_of_its_topology() -> N
     assert "/accounts/{account_id}/events" not in promised(routes, replace(TOPOLOGY, history=None))["paths"]
 
 
+def test_a_view_may_be_a_function_with_some_of_its_arguments() -> None:
+    def shown(currency: str, key: str, row: Row[Account]) -> AccountView | None:
+        return account_view(key, row)
+
+    assert "AccountView" in promised(resource(partial(shown, "EUR")))["components"]["schemas"]
+
+
 def test_a_resource_serves_no_more_than_it_should() -> None:
     listed = Resource("/accounts/{account_id}", ACCOUNTS, account_view, without=("row", "changes"))
     served = {path for path in promised(listed)["paths"] if "accounts" in path}
@@ -120,6 +128,11 @@ def balance_view(_: str, row: Row[Account]) -> Balance:
     return Balance(balance=0)
 
 
+class Unannotated:
+    def __call__(self, *_: Any):  # type: ignore[no-untyped-def]
+        return None
+
+
 def resource(view: Callable[[str, Row[Account]], Any] = account_view, **declared: Any) -> Resource[Account]:
     return Resource(declared.pop("path", "/accounts/{account_id}"), declared.pop("table", ACCOUNTS), view, **declared)
 
@@ -142,6 +155,8 @@ def resource(view: Callable[[str, Row[Account]], Any] = account_view, **declared
             resource(decider=DECIDER, commands={"": Pay}, names={"payments": "pay"}),
             r"no command is posted to \['payments'\]; fix: name a path of `commands`",
         ),
+        (resource(partial(lambda *_: None)), r"^/accounts/{account_id}: partial does not say what it shows; fix: ann"),
+        (resource(Unannotated()), r"^/accounts/{account_id}: Unannotated does not say what it shows; fix: annotate"),
         (resource(lambda *_: None), r"<lambda> does not say what it shows; fix: annotate it with `-> SomeView | None`"),
     ],
 )  # fmt: skip
