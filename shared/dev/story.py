@@ -43,8 +43,9 @@ def drawn(story: Story, colour: bool) -> Iterator[str]:
     """The tree: what, how long it waited, when that was within the story, and where it lies."""
     steps = [*map(_printable, story.steps)]
     yield f"story {_shown(story.correlation_id)}"
+    if story.circular:
+        yield f"! {story.circular} records are not shown: their causes go round in a circle, as only strangers write"
     if not steps:
-        yield "! the causes of its records go round in a circle, as only a stranger writes them"
         return
     began, ended = min(each.at for each in steps), max(each.at for each in steps)
     services = list(dict.fromkeys(each.service for each in steps))
@@ -125,7 +126,7 @@ def _missing(story: Story, steps: Sequence[Step]) -> Iterator[str]:
     waiting = [each for each in steps if each.kind == "timers" and each.id not in done]
     for each in waiting:
         yield f"! a timer is open: {each.place}"
-    if not (story.whole or lost or waiting or story.unread):
+    if not (story.whole or story.circular or lost or waiting or story.unread):
         most = f"more than {RECORDS_MAX:,} records and dead letters, the most that are shown"
         yield f"! it has {most}; fix: an Idempotency-Key for each request"
     if story.unread:

@@ -158,14 +158,17 @@ class _Search:
         with suppress(_TimeIsUp):
             until_ms, reached = self._gather(seed, correlation_id), True
         found = self._messages
+        steps = as_steps(found, self._letters.values())
+        circular = len(found) - len(steps)
         return Story(
             correlation_id=correlation_id,
-            whole=reached and not self._unread and not unexplained(found) and not pending(found),
+            whole=reached and not (self._unread or circular or unexplained(found) or pending(found)),
             read_until=None if until_ms is None else instant(until_ms),
             unread=tuple(sorted(self._unread)),
+            circular=circular,
             records_read=self._log.read,
             seconds=round(self._seconds, 3),
-            steps=tuple(as_steps(found, self._letters.values())),
+            steps=tuple(steps),
         )
 
     def _gather(self, seed: Told, correlation_id: str) -> int | None:

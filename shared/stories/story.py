@@ -65,7 +65,7 @@ class Story(BaseModel):
 
     whole: whether each cause was found, every topic read, and so far that no more is to be expected. read_until: up to
     when they were read; null if to their ends, or as far as there was time. unread: topics that the brokers do not let
-    us read, or do not have.
+    us read, or do not have. circular: how many records are no steps, because their causes go round in a circle.
     records_read, seconds: what the search took.
     """
 
@@ -75,6 +75,7 @@ class Story(BaseModel):
     whole: bool
     read_until: datetime | None
     unread: tuple[str, ...]
+    circular: int
     records_read: int
     seconds: float
     steps: tuple[Step, ...]

@@ -165,6 +165,12 @@ def test_a_story_whose_timer_is_open_is_not_whole(story: Telling) -> None:
     assert not story(*begun, command("a.timers.v1", 0, "t1", "e1", at=NOW_MS - 8)).whole
 
 
+def test_records_whose_causes_go_round_in_a_circle_are_counted(story: Telling) -> None:
+    circle = event("a.events.v1", 0, "e1", "e2", at=NOW_MS - 9), event("a.events.v1", 1, "e2", "e1", at=NOW_MS - 9)
+    found = story(command("a.commands.v1", 0, "c1", at=NOW_MS - 10), *circle)
+    assert (ids(found), found.circular, found.whole) == ([(0, "c1")], 2, False)
+
+
 def test_when_the_time_is_up_it_tells_what_is_left_or_shows_what_it_has(story: Telling) -> None:
     records = [command("a.commands.v1", 1, "c1", at=NOW_MS - HOUR_MS), event("a.events.v1", 0, "e1", "c1", at=NOW_MS)]
     for unreached in ("c1", "a.commands.v1/0/0"):  # retention has removed what lies there

@@ -15,6 +15,7 @@ STORY = Story(
     whole=True,
     read_until=None,
     unread=(),
+    circular=0,
     records_read=8,
     seconds=0.01,
     steps=tuple(steps(*SHOP)),

@@ -116,7 +116,14 @@ def test_a_parked_record_says_why() -> None:
 def story(*records: ReadRecord) -> Story:
     found = tuple(steps(*records))
     return Story(
-        correlation_id="story", whole=True, read_until=None, unread=(), records_read=8, seconds=0.01, steps=found
+        correlation_id="story",
+        whole=True,
+        read_until=None,
+        unread=(),
+        circular=len(records) - len(found),
+        records_read=8,
+        seconds=0.01,
+        steps=found,
     )
 
 
@@ -146,8 +153,10 @@ def test_as_many_effects_of_one_cause_as_there_can_be_are_drawn() -> None:
 
 
 def test_why_a_story_is_not_whole_is_told() -> None:
-    circle = story(event("a.events.v1", 0, "e1", "e2"), event("a.events.v1", 1, "e2", "e1"))
-    assert "go round in a circle" in "\n".join(drawn(circle, colour=False))
+    circle = event("a.events.v1", 0, "e1", "e2"), event("a.events.v1", 1, "e2", "e1")
+    for others in ((), (command("a.commands.v1", 0, "c1"),)):
+        _, line, *_ = drawn(story(*circle, *others), colour=False)
+        assert line.startswith("! 2 records are not shown: their causes go round in a circle")
     timer = story(command("a.commands.v1", 0, "c1"), command("a.timers.v1", 3, "t1", "c1"))
     assert "a timer is open: a.timers.v1/0@3" in "\n".join(drawn(timer, colour=False))
     assert not any("timer is open" in line for line in drawn(story(*SHOP), colour=False))
