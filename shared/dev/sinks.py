@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Annotated
@@ -16,6 +17,9 @@ from shared.sinks.database import Database, Fenced, Positions
 from shared.sinks.process import database_of, run
 from shared.sinks.sink import Sink
 from shared.topology.topics import Topology
+
+CATCH_UP_S = 10.0  # how long a table may take to get what is committed when it is to be shown
+PAUSE_S = 0.1
 
 Joins = Callable[[], object]
 """Makes this process use the brokers of this checkout's `up`, if it runs."""
@@ -48,14 +52,13 @@ def sink_cli(join_up: Joins) -> typer.Typer:
     def show(
         service: Service, table: Annotated[str, typer.Argument(help="With its version, such as accounts_v2.")]
     ) -> None:
-        """Let the view show this version of a table, newer or older, if it has all that is committed now."""
+        """Let the view show this version of a table, newer or older, once it has all that is committed now."""
         topology, sinks = _declared(service)
         join_up()
         settings = load_settings()
         sink = _named(table, sinks)
         with closing(database_of(settings)) as database:
-            if behind := _behind(Brokers(settings.bootstrap), sink, topology, database.state(sink).positions):
-                raise StageFailed(f"{table} is {behind} offsets behind", "let `sink run` fill it, then try again")
+            _await_all(database, Brokers(settings.bootstrap), sink, sink.source.topic_in(topology))
             database.show(sink)
         print(f"{sink.name} shows {table}")
 
@@ -75,13 +78,27 @@ def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) 
         found = database.state(sink)
     except Fenced as unknown:
         return str(unknown)
-    behind, shown = _behind(brokers, sink, topology, found.positions), ", shown" if found.shown else ""
-    return f"{behind} offsets behind, filled by {found.lease.owner or 'nobody'}{shown}"
+    behind = _behind(brokers.settled_ends(sink.source.topic_in(topology)), found.positions)
+    return f"{behind} offsets behind, filled by {found.lease.owner or 'nobody'}{', shown' if found.shown else ''}"
 
 
-def _behind(brokers: Brokers, sink: Sink, topology: Topology, positions: Positions) -> int:
+def _await_all(database: Database, brokers: Brokers, sink: Sink, topic: str) -> None:
+    """Until the table has what is committed as of this call. Raises StageFailed, and Fenced."""
+    ends, ids, deadline = brokers.settled_ends(topic), brokers.topic_ids([topic]), time.monotonic() + CATCH_UP_S
+    while True:
+        found = database.state(sink)
+        if found.topic != topic or found.topic_id not in ids:
+            other = f"{sink.table.name} was filled from {found.topic} with the id {found.topic_id}, which is no more"
+            raise StageFailed(other, "raise `version` of the sink")
+        if not (behind := _behind(ends, found.positions)):
+            return
+        if time.monotonic() > deadline:
+            raise StageFailed(f"{sink.table.name} is {behind} offsets behind", "let `sink run` fill it, then try again")
+        time.sleep(PAUSE_S)
+
+
+def _behind(ends: Positions, positions: Positions) -> int:
     """In offsets, of which some have no record."""
-    ends = brokers.settled_ends(sink.source.topic_in(topology))
     return sum(max(0, end - positions[partition]) for partition, end in ends.items())
 
 

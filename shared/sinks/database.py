@@ -21,6 +21,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
+    Select,
     String,
     Table,
     and_,
@@ -116,6 +117,7 @@ class SinkState(NamedTuple):
 
     lease: Lease
     topic: str
+    topic_id: str
     positions: Positions
     shown: bool
 
@@ -147,7 +149,7 @@ class Database:
                 raise SinkMismatch(f"{name} has the columns {sorted(columns)}; fix: raise `version` of the sink")
             if not found.has_table(sink.name):  # nor a view
                 connection.execute(text(_view(connection, sink, "CREATE VIEW")))
-            known = connection.execute(select(_SINKS.c.topic, _SINKS.c.topic_id).where(_SINKS.c.name == name)).first()
+            known = connection.execute(_origin(sink)).first()
             if known is None:
                 row = {"name": name, "topic": origin.topic, "topic_id": origin.topic_id}
                 connection.execute(_SINKS.insert().values(**row, epoch=0, beat=0, owner=""))
@@ -202,8 +204,8 @@ class Database:
         """Raises Fenced if the database does not know the sink."""
         with self._transaction() as connection:
             lease = _lease(connection, sink)
-            topic = connection.execute(select(_SINKS.c.topic).where(_SINKS.c.name == sink.table.name)).scalar_one()
-            return SinkState(lease, topic, _positions(connection, sink), _is_shown(connection, sink))
+            known, positions = connection.execute(_origin(sink)).one(), _positions(connection, sink)
+            return SinkState(lease, known.topic, known.topic_id, positions, _is_shown(connection, sink))
 
     def close(self) -> None:
         self._engine.dispose()
@@ -242,6 +244,10 @@ def _lease(connection: Connection, sink: Sink) -> Lease:
     if found is None:
         raise Fenced(f"the database does not know {sink.table.name}; fix: start the sink, which makes it")
     return Lease(*found)
+
+
+def _origin(sink: Sink) -> Select[tuple[str, str]]:
+    return select(_SINKS.c.topic, _SINKS.c.topic_id).where(_SINKS.c.name == sink.table.name)
 
 
 def _positions(connection: Connection, sink: Sink) -> dict[int, int]:

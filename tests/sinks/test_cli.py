@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
+from shared.dev import sinks
 from shared.dev.cli import cli
 from shared.dev.stages import StageFailed
+from shared.runtime.checkout import declared
 from shared.runtime.settings import Settings, SettingsError
+from shared.sinks.database import Database, Origin
 from shared.sinks.process import database_of, run
 from tests.accounts.sinks import accounts_sink
 from tests.accounts.topology import TOPOLOGY
@@ -33,7 +38,9 @@ def sink(bootstrap: str, tmp_path: Path) -> Sink:
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_table_is_filled_looked_at_and_shown(sink: Sink, log: Log, bootstrap: str, tmp_path: Path) -> None:
+def test_a_table_is_filled_looked_at_and_shown(
+    sink: Sink, log: Log, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert sink("status", "accounts").output == (
         "accounts_v1  the database does not know accounts_v1; fix: start the sink, which makes it\n"
     )
@@ -46,11 +53,52 @@ def test_a_table_is_filled_looked_at_and_shown(sink: Sink, log: Log, bootstrap: 
     assert sink("show", "accounts", "accounts_v1").output == "accounts shows accounts_v1\n"
     process.kill()
     log.write(100)
+    monkeypatch.setattr(sinks, "CATCH_UP_S", 0.0)
     behind = sink("show", "accounts", "accounts_v1").exception
     assert isinstance(behind, StageFailed)
     assert "offsets behind" in str(behind)
     events = [json.loads(line)["event"] for line in process.said().splitlines() if line.startswith("{")]
     assert "a sink is filled" in events
+
+
+class Busy:
+    """Brokers of a topic whose end is further each time it is asked for; then the sink writes up to where it was."""
+
+    def __init__(self, write: Callable[[int], None]) -> None:
+        self._write = write
+        self._asked = 0
+        self.writing = threading.Thread()
+
+    def settled_ends(self, topic: str) -> Mapping[int, int]:
+        self._asked += 1
+        self.writing = threading.Thread(target=self._write, args=[10 * self._asked])
+        self.writing.start()
+        return {0: 10 * self._asked}
+
+    def topic_ids(self, topics: Collection[str]) -> set[str]:
+        return {"an-id"}
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "told"),
+    [("an-id", "accounts shows accounts_v1\n"), ("another", "with the id another, which is no more")],
+)
+def test_a_table_of_a_busy_topic_is_shown_once_it_has_what_was_there(
+    topic_id: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'sinks.sqlite3'}"
+    topology = declared("services.accounts", "topology", "TOPOLOGY")
+    (filled,) = declared("services.accounts", "sinks", "SINKS")
+    with closing(Database(url)) as database:
+        database.prepare(filled, Origin(filled.source.topic_in(topology), topic_id, {0: 0}))
+        claim = database.claim(filled, database.lease(filled), "one")
+        assert claim is not None
+        busy = Busy(lambda end: database.write(filled, claim.epoch, claim.positions, {0: end}, {}))
+        monkeypatch.setattr(sinks, "Brokers", lambda _: busy)
+        environment = Settings(bootstrap="127.0.0.1:1", sink_database=SecretStr(url)).environment()
+        answer = CliRunner().invoke(cli, ["sink", "show", "accounts", "accounts_v1"], env=environment)
+        busy.writing.join()
+    assert told in f"{answer.output}{answer.exception}"
 
 
 @pytest.mark.parametrize(
