@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +55,7 @@ _SINKS = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("beat", BigInteger, nullable=False),
     Column("owner", String(255), nullable=False),
+    Column("written_ms", BigInteger),
 )
 _POSITIONS = Table(
     "onefold_sink_positions",
@@ -140,6 +142,8 @@ class Database:
         table, name = sink.table, sink.table.name
         with self._transaction() as connection:
             _OF_ONEFOLD.create_all(connection)
+            if "written_ms" not in {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}:
+                connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN written_ms BIGINT"))  # of before
             if not inspect(connection).has_table(name):  # it may have been dropped: then no position vouches for rows
                 for each in (_SINKS, _POSITIONS):
                     connection.execute(each.delete().where(each.c.name == name))
@@ -187,6 +191,14 @@ class Database:
             for partition, position in after.items():
                 _advance(connection, sink, partition, position)
             self._merge.merge(connection, sink, changed)
+
+    def written_ms(self, sink: Sink) -> int | None:
+        """When it was last written, or could have been, since the epoch; None if it never was, or by an older release.
+
+        By the clock of the process that wrote: compare it with days.
+        """
+        with self._transaction() as connection:
+            return connection.scalar(select(_SINKS.c.written_ms).where(_SINKS.c.name == sink.table.name))
 
     def release(self, sink: Sink, epoch: int) -> None:
         """Lets others claim the sink at once."""
@@ -258,7 +270,8 @@ def _positions(connection: Connection, sink: Sink) -> dict[int, int]:
 def _fence(connection: Connection, sink: Sink, epoch: int, before: Positions) -> None:
     """Also where nothing moves: a database that was restored may have the same epoch, and miss rows."""
     mine = and_(_SINKS.c.name == sink.table.name, _SINKS.c.epoch == epoch)
-    if connection.execute(update(_SINKS).where(mine).values(beat=_SINKS.c.beat + 1)).rowcount != 1:
+    values = {"beat": _SINKS.c.beat + 1, "written_ms": round(time.time() * 1000)}
+    if connection.execute(update(_SINKS).where(mine).values(values)).rowcount != 1:
         raise Fenced(f"{sink.table.name} is filled by another process, or was restored, since epoch {epoch}")
     found = _positions(connection, sink)  # behind the lock that the update has taken
     if found != before:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -33,7 +35,15 @@ POLL_MS = 200
 SOON_MS = 10  # while rows wait for the transaction before theirs
 PAUSE_S = 0.2  # before the next try; doubled until
 PAUSE_MAX_S = 10.0
+DELETIONS_KEPT_S = 86_400  # Kafka's delete.retention.ms, which we declare nowhere
 GONE_FIX = "raise `version` of the sink, whose new table is filled from what the topic still has"
+
+
+class SinkStale(OnefoldError):
+    """The sink was not filled for so long that its topic may no longer tell of every row that was deleted meanwhile.
+
+    Operator action: raise `version` in the sink; its new table is then filled from the start.
+    """
 
 
 @dataclass
@@ -104,6 +114,7 @@ class Filling:
             log.info("a sink is filled", sink=self._sink.table.name, epoch=claim.epoch, positions=dict(claim.positions))
         reader = Reader(self._bootstrap, self._topology.group)
         try:
+            await self._ask(self._refuse_stale, claim.positions)
             await self._copy(reader, claim, sealer)
         except OffsetGone as gone:
             raise OffsetGone(f"{gone}; fix: {GONE_FIX}") from gone
@@ -118,6 +129,19 @@ class Filling:
         if not (topic_ids := brokers.topic_ids([self._topic])):
             raise BrokersUnavailable(f"the brokers have no topic {self._topic}; fix: run `provision`")
         self._database.prepare(self._sink, Origin(self._topic, min(topic_ids), starts))
+
+    def _refuse_stale(self, positions: Positions) -> None:
+        """Not what has all there is, nor a partition of which nothing was read. Raises SinkStale."""
+        written_ms = self._database.written_ms(self._sink) if self._sink.source.DELETES else None
+        if written_ms is None or time.time() - written_ms / 1000 < DELETIONS_KEPT_S:
+            return
+        bounds = Brokers(self._bootstrap).bounds([(self._topic, partition) for partition in positions])
+        if any(found.start < positions[partition] < found.stable for (_, partition), found in bounds.items()):
+            day = datetime.fromtimestamp(written_ms / 1000, UTC).date()
+            raise SinkStale(
+                f"{self._sink.table.name} was last written on {day}; {self._topic} tells of deleted rows for a day, "
+                "so some may have stayed; fix: raise `version` of the sink"
+            )
 
     async def _claimed(self) -> Claim:
         """Once its owner has left, or has said nothing for so long as this process has listened."""

@@ -51,9 +51,12 @@ Change = Upsert | Delete
 
 
 class Source(Protocol):
-    """What a sink reads. PART: the field of what is decoded that may hold personal text."""
+    """What a sink reads. PART: the field of what is decoded that may hold personal text. DELETES: whether records that
+    tell of deleted rows vanish a day later.
+    """
 
     PART: ClassVar[str]
+    DELETES: ClassVar[bool]
 
     def topic_in(self, topology: Topology) -> str: ...
     def decode(self, value: bytes | None) -> Any:
@@ -70,6 +73,7 @@ class RowsOf:
     """
 
     PART: ClassVar[str] = "state"
+    DELETES: ClassVar[bool] = True
 
     table: Table
     state: Any
@@ -98,6 +102,7 @@ class EventsOf:
     """
 
     PART: ClassVar[str] = "data"
+    DELETES: ClassVar[bool] = False
 
     topic: Topic
     events: tuple[type[Event], ...]

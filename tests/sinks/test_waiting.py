@@ -13,6 +13,7 @@ from sqlalchemy import JSON, BigInteger, Column, Integer, String
 from structlog.testing import capture_logs
 
 from shared.domain.envelope import EventEnvelope
+from shared.kafka.brokers import Bounds
 from shared.kafka.reader import ReadRecord
 from shared.runtime.positions import Partition
 from shared.sinks import filling
@@ -20,10 +21,11 @@ from shared.sinks.database import Database, Fenced, Origin
 from shared.sinks.filling import Filling
 from shared.sinks.sink import Change, EventsOf, Sink, Upsert
 from tests.accounts.domain.events import AccountCharged
+from tests.accounts.domain.state import Open
 from tests.accounts.domain.upcasters import UPCASTERS
-from tests.accounts.sinks import charges_sink
+from tests.accounts.sinks import accounts_sink, charges_sink
 from tests.accounts.topology import EVENTS, TOPOLOGY
-from tests.sinks.outside import event_of, found
+from tests.sinks.outside import event_of, found, row_of
 from tests.waiting import Deadline
 
 LEASE_S = 0.3
@@ -50,6 +52,10 @@ class Memory:
 
     def topic_ids(self, topics: Collection[str]) -> set[str]:
         return set() if self.gone else {"an-id"}
+
+    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, Bounds]:
+        ends = {place: len(self.records[place[1]]) for place in partitions}
+        return {place: Bounds(0, end, end) for place, end in ends.items()}
 
 
 class MemoryReader:
@@ -275,3 +281,20 @@ def test_a_function_that_fails_is_told_with_its_place_and_without_the_values(
     assert f"{EVENTS.name}/0@0: ValidationError in rows; fix:" in str(said)
     assert "in rows" in str(said[-1]["frames"])
     assert "secret" not in str(said)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_sink_that_may_have_missed_deletions_is_refused(
+    url: str, memory: Memory, paused: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, row = accounts_sink(), row_of(Open(balance_cents=5), 1)
+    memory.records[0].append(("ann", row))
+    filled(url, partial(is_filled, url, sink, 1), sink)
+    monkeypatch.setattr(filling, "DELETIONS_KEPT_S", 0)
+    memory.records[1].append(("bob", row))  # of which nothing was read, so no row of it can have been deleted
+    assert waits(filled(url, lambda: ("bob",) in found(sink, url), sink)) == []
+    memory.records[0].append(("ann", row))
+    (reason,) = waits(filled(url, lambda: len(paused) > 2, sink))
+    assert reason.startswith("accounts_v1 was last written on ")
+    assert reason.endswith("some may have stayed; fix: raise `version` of the sink")
+    assert is_filled(url, sink, 1)
