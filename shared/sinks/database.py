@@ -141,6 +141,7 @@ class Database:
         """
         table, name = sink.table, sink.table.name
         with self._transaction() as connection:
+            self._merge.lock(connection)
             _OF_ONEFOLD.create_all(connection)
             if "written_ms" not in {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}:
                 connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN written_ms BIGINT"))  # of before
@@ -209,6 +210,7 @@ class Database:
     def show(self, sink: Sink) -> None:
         """Lets the view show this version, from one moment to the next. Raises Fenced if there is no such table."""
         with self._transaction() as connection:
+            self._merge.lock(connection)
             _lease(connection, sink)
             self._merge.replace_view(connection, sink)
 
@@ -336,6 +338,9 @@ def _postgres(url: str, silent_s: float) -> Engine:
 class _Merge(Protocol):
     """How many rows come into one kind of database."""
 
+    def lock(self, connection: Connection) -> None:
+        """Lets nobody else make tables or views until the transaction ends: two that are made at once collide."""
+
     def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
         """Brings them to the database, where nobody else sees them, and takes no lock that others need."""
 
@@ -347,6 +352,9 @@ class _Merge(Protocol):
 
 class _Sqlite:
     """Statements with many parameters."""
+
+    def lock(self, connection: Connection) -> None:
+        """BEGIN IMMEDIATE has done it."""
 
     def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
         """Nothing is between this process and the file."""
@@ -368,6 +376,9 @@ class _Sqlite:
 
 class _Postgres:
     """COPY into a temporary table of the connection, then a statement for what is there and one for what is gone."""
+
+    def lock(self, connection: Connection) -> None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('onefold_sinks'))"))
 
     def stage(self, connection: Connection, sink: Sink, changed: Changed) -> None:
         if not changed:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import JSON, Column, Engine, Integer, String, create_engine, inspect, text
+from sqlalchemy import JSON, Column, Engine, Integer, String, create_engine, event, inspect, text
 
 from shared.dev.postgres import Postgres
 from shared.sinks.database import Claim, Database, DatabaseUnavailable, Fenced, Origin, Positions, SinkMismatch
@@ -52,6 +52,33 @@ def claimed(database: Database, sink: Sink, owner: str = "one") -> Claim:
 def test_a_new_table_begins_where_its_topic_does(database: Database, reader: Engine) -> None:
     assert claimed(database, accounts_sink()) == Claim(1, {0: 0, 1: 5})
     assert rows(reader) == []
+
+
+def test_two_sinks_may_begin_at_once_in_an_empty_database(postgres: Postgres) -> None:
+    """Tables that two transactions make at once collide, though each makes only what is missing."""
+    url = empty_database(postgres)
+    onlooker, refused = create_engine(url), list[Exception]()
+
+    def prepare_another() -> None:
+        try:
+            database.prepare(accounts_sink(version=2), ORIGIN)
+        except DatabaseUnavailable as error:
+            refused.append(error)
+
+    def until_it_waits(*_: Any, **__: Any) -> None:
+        later.start()
+        with onlooker.connect() as connection:
+            eventually(lambda: connection.execute(text("SELECT FROM pg_locks WHERE NOT granted")).first() is not None)
+
+    later = threading.Thread(target=prepare_another)
+    first = accounts_sink()
+    event.listen(first.table, "after_create", until_it_waits)
+    with closing(Database(url)) as database:
+        database.prepare(first, ORIGIN)
+        later.join(60)
+        assert refused == []
+        assert database.state(accounts_sink(version=2)).positions == ORIGIN.starts
+    onlooker.dispose()
 
 
 def test_rows_and_positions_come_together(database: Database, reader: Engine) -> None:

@@ -17,7 +17,7 @@ from shared.kafka.brokers import Bounds
 from shared.kafka.reader import ReadRecord
 from shared.runtime.positions import Partition
 from shared.sinks import filling
-from shared.sinks.database import Database, Fenced, Origin
+from shared.sinks.database import Database, Fenced
 from shared.sinks.filling import Filling
 from shared.sinks.sink import Change, EventsOf, Sink, Upsert
 from tests.accounts.domain.events import AccountCharged
@@ -196,8 +196,6 @@ def test_a_row_that_no_database_can_have_stops_its_sink_alone(
 ) -> None:
     memory.charge("ann", 5)
     memory.meanwhile = lambda tries: None
-    with closing(Database(url)) as database:  # two that make onefold_sinks at the same time are another matter
-        database.prepare(charges_sink(), Origin(EVENTS.name, "an-id", {0: 0, 1: 0}))
     said = filled(url, lambda: len(paused) > 3 and is_filled(url, charges_sink(), 1), sink, charges_sink())
     assert len(waits(said)) == 1
     assert "secret" not in str(said)
