@@ -151,7 +151,6 @@ def test_a_database_from_an_older_backup_gets_what_it_misses(
     assert_all_there(url, log)
     postgres.stop()
     postgres.restore()
-    log.write(1_000)
     postgres.start()
     assert_all_there(url, log)
     assert one.child.exit_code is None  # it has never stopped
