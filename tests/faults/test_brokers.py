@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from shared.dev.stack import Stack
-from tests.accounts.topology import COMMANDS, TOPOLOGY
+from shared.runtime.positions import Partition
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.conftest import Cut
 from tests.faults.harness import Log, Scenario, Violated, Void, await_in_time, observe
 from tests.faults.verdict import CHANGELOG
@@ -114,6 +116,21 @@ def test_two_of_three_are_killed_and_come_back(cluster: Stack, seed: int) -> Non
 
 
 @pytest.mark.long
+def test_a_place_with_too_few_copies_is_named_and_stops_nobody(cluster: Stack, seed: int) -> None:
+    """The events' topic demands all three copies for a while, and one broker is dead: no event can be written."""
+    with Scenario(cluster, seed) as scenario, _copies_demanded(cluster, EVENTS.name, 3):
+        scenario.load_for(SOME)
+        victim = scenario.random.choice([1, 2, 3])
+        cluster.kafka.kill(victim)
+        scenario.try_more(UNDER_WAY, requests=4)
+        observe(lambda: _short_of_copies(scenario), "the workers name the partition that misses copies")
+        assert len(scenario.running()) == len(cluster.workers)
+        cluster.kafka.restart(victim)
+        scenario.recover_for(SOME)
+        observe(lambda: not _short_of_copies(scenario), "they name it no more")
+
+
+@pytest.mark.long
 def test_leaders_move_away_and_back(cluster: Stack, seed: int) -> None:
     with Scenario(cluster, seed) as scenario:
         for broker in scenario.random.sample([1, 2, 3], 3):
@@ -135,6 +152,29 @@ def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
         scenario.load_for(SOME)
         cluster.kafka.restart(broker)
         scenario.recover_for(SOME)
+
+
+def _short_of_copies(scenario: Scenario) -> set[Partition]:
+    """The partitions of which the workers say that too few copies are in sync."""
+    troubles = [each for worker in scenario.running() for each in scenario.cluster(worker).get("troubles", ())]
+    return {(each["topic"], each["partition"]) for each in troubles if "2 of 3 copies are in sync" in each["reason"]}
+
+
+@contextmanager
+def _copies_demanded(stack: Stack, topic: str, copies: int) -> Iterator[None]:
+    """Within the block a write to this topic is acknowledged by so many brokers, or refused."""
+    _set_min_isr(stack, topic, copies)
+    try:
+        yield
+    finally:
+        _set_min_isr(stack, topic, 2)
+
+
+def _set_min_isr(stack: Stack, topic: str, copies: int) -> None:
+    entry = ConfigEntry("min.insync.replicas", str(copies), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30.0)
 
 
 def _restored(log: Log, partitions: Iterable[int]) -> bool:
