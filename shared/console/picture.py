@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,12 @@ class Source(BaseModel):
     offsets_per_s: float | None
 
 
+class Letter(DeadLetter):
+    """show: the command that shows it, as one types it in a shell: a stranger may have chosen its id."""
+
+    show: str
+
+
 class Shown(BaseModel):
     """A service. url: of the worker that was asked; problem: why none told anything.
 
@@ -69,7 +76,7 @@ class Shown(BaseModel):
     sources: Sequence[Source] = ()
     handled_per_s: float | None = None
     parked: int = 0
-    letters: Sequence[DeadLetter] = ()
+    letters: Sequence[Letter] = ()
 
 
 class Picture(BaseModel):
@@ -128,6 +135,12 @@ def counts_in(metrics: str) -> Counts:
         else:
             handled += float(value)
     return Counts(handled, int(parked))
+
+
+def letter_in(service: str, url: str, letter: DeadLetter) -> Letter:
+    """url: of the worker that told of it."""
+    show = ["python3", "dev.py", "dead-letters", "show", service, f"--url={url}", "--", letter.id]
+    return Letter(**letter.model_dump(), show=shlex.join(show))
 
 
 def positions_in(cluster: Cluster) -> dict[str, float]:

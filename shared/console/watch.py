@@ -14,10 +14,12 @@ from pydantic import BaseModel, ValidationError
 from shared.console.picture import (
     Counts,
     Declared,
+    Letter,
     Paces,
     Picture,
     Shown,
     counts_in,
+    letter_in,
     places_in,
     positions_in,
     sources_in,
@@ -48,7 +50,7 @@ class _Known:
     advances: Paces = field(default_factory=Paces)
     handling: Paces = field(default_factory=Paces)
     counts: Mapping[str, Counts] = field(default_factory=dict)
-    letters: Sequence[DeadLetter] = ()
+    letters: Sequence[Letter] = ()
     counted_at: float = 0.0
 
 
@@ -107,7 +109,7 @@ class Watcher:
         known.advances.note(now, positions_in(cluster))
         if now >= known.counted_at + _COUNTED_EVERY_S:
             known.counted_at = now
-            await self._count(known, [each.url for each in cluster.members if each.reachable], now)
+            await self._count(declared.name, known, [each.url for each in cluster.members if each.reachable], now)
         return Shown(
             declared=declared,
             url=known.urls[0],
@@ -130,11 +132,13 @@ class Watcher:
                 known.urls.append(known.urls.pop(known.urls.index(url)))
         return None, why
 
-    async def _count(self, known: _Known, urls: Sequence[str], now: float) -> None:
+    async def _count(self, service: str, known: _Known, urls: Sequence[str], now: float) -> None:
         found = dict(zip(urls, await asyncio.gather(*map(self._counts, urls)), strict=True))
         known.counts = {url: each for url, each in found.items() if each is not None}
         known.handling.note(now, {url: each.handled for url, each in known.counts.items()})
-        known.letters = await self._letters(known.urls[0]) if any(each.parked for each in known.counts.values()) else ()
+        known.letters = (
+            await self._letters(service, known.urls[0]) if any(each.parked for each in known.counts.values()) else ()
+        )
 
     async def _counts(self, url: str) -> Counts | None:
         try:
@@ -142,10 +146,10 @@ class Watcher:
         except _UNHEARD:
             return None
 
-    async def _letters(self, url: str) -> Sequence[DeadLetter]:
+    async def _letters(self, service: str, url: str) -> Sequence[Letter]:
         try:
             page = await self._ask(f"{url}/dead-letters?limit={_LETTERS}")
-            return _Letters.model_validate_json(page).items
+            return [letter_in(service, url, each) for each in _Letters.model_validate_json(page).items]
         except _UNHEARD:
             return ()
 

@@ -135,7 +135,7 @@ function Letters({ services }) {
       <h3>${service.declared.name} <code>${letter.id}</code></h3>
       <p><b>${letter.code}</b> ${letter.reason}</p>
       <p class="why">${letter.topic}/${letter.partition} at ${letter.offset}, tried ${plural(letter.attempts, "time")}, ${count(letter.behind)} behind</p>
-      <${Command} text="python3 dev.py dead-letters show ${service.declared.name} '${letter.id}'" /></article>`)}
+      <${Command} text=${letter.show} /></article>`)}
     ${letters.length ? "" : html`<p class="empty">Nothing is parked.</p>`}</section>`;
 }
 

@@ -1,0 +1,87 @@
+"""The page's picture of workers that answer late, in part, or not at all: here they are a server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from shared.console.picture import Declared
+from shared.console.watch import Watcher
+from shared.http.dead_letters import DeadLetter
+
+DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
+EMPTY: Any = {"owners": {}, "tables": {}, "topics": {}, "replicas": [], "sources": []}
+LETTER = DeadLetter(
+    id="a/0/x", processor="a", topic="t", partition=0, offset=7, code="c", reason="r", attempts=1, behind=0
+)
+
+
+class Worker:
+    """One that answers as a test wants it. others: URLs of members that it names beside itself."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.others: list[str] = []
+        self.letters: list[DeadLetter] = []
+        self.late_s = 0.0
+
+    async def cluster(self, _: web.Request) -> web.Response:
+        await asyncio.sleep(self.late_s)
+        members = [{"url": url, "reachable": True} for url in (self.url, *self.others)]
+        counts = dict.fromkeys(("handled", "commits", "aborts", "waiting"), 0)
+        own = {"service": "accounts", "instance": "1", "url": self.url, "ready": True, "idle": False}
+        return web.json_response({**counts, **EMPTY, **own, "members": members})
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=f"onefold_parked_keys {len(self.letters)}.0\n")
+
+    async def dead_letters(self, _: web.Request) -> web.Response:
+        partitions = [{"partition": n, "status": "fresh"} for n in range(DECLARED.partitions)]
+        items = [each.model_dump() for each in self.letters]
+        return web.json_response({"items": items, "cursor": None, "partitions": partitions})
+
+
+@asynccontextmanager
+async def serving(worker: Worker) -> AsyncIterator[Watcher]:
+    app = web.Application()
+    app.router.add_get("/cluster", worker.cluster)
+    app.router.add_get("/metrics", worker.metrics)
+    app.router.add_get("/dead-letters", worker.dead_letters)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+        worker.url = site.name
+        watcher = Watcher([DECLARED], lambda: {"accounts": [worker.url]}, dict)
+        yield watcher
+        await watcher.close()
+    finally:
+        await runner.cleanup()
+
+
+def seen(worker: Worker) -> dict[str, Any]:
+    """What the page gets of the service."""
+
+    async def look() -> bytes:
+        async with serving(worker) as watcher:
+            return await watcher.look()
+
+    shown: dict[str, Any] = json.loads(asyncio.run(look()))["services"][0]
+    return shown
+
+
+@pytest.mark.parametrize("id_", ["a/0/x'; touch PWNED; '", "a/0/$(id) `id` \\", "a/0/two words", "-x"])
+def test_a_command_to_copy_has_an_id_as_one_word(id_: str) -> None:
+    """A client, or a stranger who writes to the topic, chooses a key, which is in the id."""
+    worker = Worker()
+    worker.letters = [LETTER.model_copy(update={"id": id_})]
+    (letter,) = seen(worker)["letters"]
+    words = ["python3", "dev.py", "dead-letters", "show", "accounts", f"--url={worker.url}", "--", id_]
+    assert shlex.split(letter["show"]) == words
