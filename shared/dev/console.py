@@ -19,6 +19,7 @@ from shared.dev.asking import operators_token
 from shared.dev.asyncapi import Json, document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
+from shared.dev.processes import send
 from shared.dev.stages import StageFailed
 from shared.dev.worker import free_port
 from shared.domain.errors import OnefoldError
@@ -40,9 +41,12 @@ class WorkersOfUp:
             return
         found = stays.running(self._root)
         pids = {each["url"]: each["pid"] for some in found.services.values() for each in some} if found else {}
-        if url not in pids:
+        if found is None or url not in pids:
             raise LookupError(f"`up` runs no worker at {url}")
-        os.kill(int(pids[url]), signal.SIGKILL)
+        worker = next((each for each in found.children if each.pid == pids[url]), None)
+        if worker is None or not worker.running:
+            raise LookupError(f"the worker at {url} does not run; `up` starts it again")
+        send(worker, signal.SIGKILL)
 
     def add(self, service: str) -> None:
         if service not in found_services():

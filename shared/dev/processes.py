@@ -45,19 +45,20 @@ def end(processes: Iterable[Process], grace_s: float) -> list[Process]:
     """Ends those that still run: SIGTERM, and SIGKILL after the grace. Returns the ones that ran."""
     running = [process for process in processes if process.running]
     for process in running:
-        _send(process, signal.SIGCONT)
-        _send(process, signal.SIGTERM)
+        send(process, signal.SIGCONT)
+        send(process, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while any(process.running for process in running) and time.monotonic() < deadline:
         time.sleep(_TICK_S)
     for process in running:
-        _send(process, signal.SIGKILL)
+        send(process, signal.SIGKILL)
     while any(process.running for process in running):
         time.sleep(_TICK_S)
     return running
 
 
-def _send(process: Process, number: signal.Signals) -> None:
+def send(process: Process, number: signal.Signals) -> None:
+    """If it is still the one that was recorded."""
     if process.running:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)

@@ -1,0 +1,54 @@
+"""The page's buttons reach workers of `up`, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from shared.dev.console import WorkersOfUp
+from shared.dev.processes import Process, identify
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def worker() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def recorded(root: Path, worker: Process) -> WorkersOfUp:
+    """The buttons beside an `up` that started this worker."""
+    services = {"accounts": [{"url": URL, "pid": worker.pid}]}
+    record = {"up": asdict(identify(os.getpid())), "children": [asdict(worker)], "services": services}
+    (root / "running.json").write_text(json.dumps({**record, "settings": {"ONEFOLD_BOOTSTRAP": "b:1"}}))
+    return WorkersOfUp(root)
+
+
+def test_a_recorded_worker_is_killed(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    recorded(tmp_path, identify(worker.pid)).kill(URL)
+    assert worker.wait() == -9
+
+
+def test_a_worker_that_has_ended_is_not_there_to_be_killed(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    buttons = recorded(tmp_path, identify(worker.pid))
+    worker.kill()
+    worker.wait()
+    with pytest.raises(LookupError, match="does not run"):
+        buttons.kill(URL)
+
+
+def test_another_process_that_got_its_id_lives(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """Until `up` starts it again, the id of a worker that has ended is free for any other process."""
+    buttons = recorded(tmp_path, replace(identify(worker.pid), started="earlier"))
+    with pytest.raises(LookupError, match="does not run"):
+        buttons.kill(URL)
+    assert worker.poll() is None
