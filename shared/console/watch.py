@@ -24,6 +24,7 @@ from shared.console.picture import (
     positions_in,
     sources_in,
 )
+from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
 
@@ -33,7 +34,8 @@ Workers = Callable[[], Mapping[str, Sequence[str]]]
 EVERY_S = 0.5
 _COUNTED_EVERY_S = 1.0  # a worker writes all of its metrics for that
 _DIAGNOSED_EVERY_S = 15.0  # the doctor asks every broker for much
-_ANSWER_S = 2.0
+_ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
+_TIMEOUT = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=peers.CONNECT_S)
 _LETTERS = 100
 _UNHEARD = (aiohttp.ClientError, TimeoutError, ValueError)  # the last: not JSON, or of another release
 
@@ -156,9 +158,7 @@ class Watcher:
     async def _ask(self, url: str) -> bytes:
         """Raises one of _UNHEARD."""
         if self._http is None:
-            self._http = aiohttp.ClientSession(
-                headers=self._headers, timeout=aiohttp.ClientTimeout(total=_ANSWER_S), raise_for_status=True
-            )
+            self._http = aiohttp.ClientSession(headers=self._headers, timeout=_TIMEOUT, raise_for_status=True)
         async with self._http.get(url, allow_redirects=False) as answer:
             return await answer.read()
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from shared.console.picture import Declared
 from shared.console.watch import Watcher
+from shared.http import peers
 from shared.http.dead_letters import DeadLetter
 
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
@@ -85,3 +86,10 @@ def test_a_command_to_copy_has_an_id_as_one_word(id_: str) -> None:
     (letter,) = seen(worker)["letters"]
     words = ["python3", "dev.py", "dead-letters", "show", "accounts", f"--url={worker.url}", "--", id_]
     assert shlex.split(letter["show"]) == words
+
+
+def test_a_service_with_a_frozen_worker_is_shown() -> None:
+    """Each worker that is asked waits for the frozen one, before it says that it can't be reached."""
+    worker = Worker()
+    worker.late_s = peers.ANSWER_S
+    assert seen(worker)["problem"] is None
