@@ -65,7 +65,8 @@ class Letter(DeadLetter):
 class Shown(BaseModel):
     """A service. url: of the worker that was asked; problem: why none told anything.
 
-    handled_per_s: records, of all its workers; null until there are two counts. parked: keys.
+    handled_per_s: records, of all its workers; null until there are two counts. parked: keys; null where not every
+    partition told.
     """
 
     declared: Declared
@@ -75,7 +76,7 @@ class Shown(BaseModel):
     places: Sequence[Place] = ()
     sources: Sequence[Source] = ()
     handled_per_s: float | None = None
-    parked: int = 0
+    parked: int | None = None
     letters: Sequence[Letter] = ()
 
 

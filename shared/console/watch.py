@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from shared.console.picture import (
 from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
+from shared.http.lists import Covered
 
 Workers = Callable[[], Mapping[str, Sequence[str]]]
 """The URLs of workers that run now, by service, as far as they are known."""
@@ -41,7 +42,11 @@ _UNHEARD = (aiohttp.ClientError, TimeoutError, ValueError)  # the last: not JSON
 
 
 class _Letters(BaseModel):
+    """The first ones of a service."""
+
     items: list[DeadLetter]
+    cursor: str | None
+    partitions: list[Covered]
 
 
 @dataclass
@@ -52,6 +57,7 @@ class _Known:
     advances: Paces = field(default_factory=Paces)
     handling: Paces = field(default_factory=Paces)
     counts: Mapping[str, Counts] = field(default_factory=dict)
+    parked: int | None = None
     letters: Sequence[Letter] = ()
     counted_at: float = 0.0
 
@@ -119,7 +125,7 @@ class Watcher:
             places=places_in(cluster, declared),
             sources=sources_in(cluster, known.advances),
             handled_per_s=known.handling.of(known.counts),
-            parked=sum(each.parked for each in known.counts.values()),
+            parked=known.parked,
             letters=known.letters,
         )
 
@@ -138,9 +144,9 @@ class Watcher:
         found = dict(zip(urls, await asyncio.gather(*map(self._counts, urls)), strict=True))
         known.counts = {url: each for url, each in found.items() if each is not None}
         known.handling.note(now, {url: each.handled for url, each in known.counts.items()})
-        known.letters = (
-            await self._letters(service, known.urls[0]) if any(each.parked for each in known.counts.values()) else ()
-        )
+        page = await self._letters(known.urls[0])
+        known.letters = [letter_in(service, known.urls[0], each) for each in page.items] if page else ()
+        known.parked = _parked(page, found.values())
 
     async def _counts(self, url: str) -> Counts | None:
         try:
@@ -148,12 +154,11 @@ class Watcher:
         except _UNHEARD:
             return None
 
-    async def _letters(self, service: str, url: str) -> Sequence[Letter]:
+    async def _letters(self, url: str) -> _Letters | None:
         try:
-            page = await self._ask(f"{url}/dead-letters?limit={_LETTERS}")
-            return [letter_in(service, url, each) for each in _Letters.model_validate_json(page).items]
+            return _Letters.model_validate_json(await self._ask(f"{url}/dead-letters?limit={_LETTERS}"))
         except _UNHEARD:
-            return ()
+            return None
 
     async def _ask(self, url: str) -> bytes:
         """Raises one of _UNHEARD."""
@@ -161,6 +166,16 @@ class Watcher:
             self._http = aiohttp.ClientSession(headers=self._headers, timeout=_TIMEOUT, raise_for_status=True)
         async with self._http.get(url, allow_redirects=False) as answer:
             return await answer.read()
+
+
+def _parked(page: _Letters | None, counts: Collection[Counts | None]) -> int | None:
+    """None where a worker, or a partition, told nothing."""
+    if page is None or any(each.status == "missing" for each in page.partitions):
+        return None
+    if page.cursor is None:
+        return len(page.items)
+    counted = [each.parked for each in counts if each is not None]
+    return sum(counted) if len(counted) == len(counts) else None
 
 
 def _said(failure: Exception) -> str:

@@ -2,7 +2,7 @@
 import { html, render } from "./vendor/preact-htm-3.1.1.js";
 import { Flow } from "./flow.js";
 import { Service } from "./grid.js";
-import { count, pace, plural, ranges, span, sum } from "./text.js";
+import { count, pace, plural, ranges, span, sum, total } from "./text.js";
 
 const TREND_S = 120, MOVED_S = 6, NEWS = 6;
 
@@ -129,14 +129,14 @@ function Command({ text }) {
 
 function Letters({ services }) {
   const letters = services.flatMap((service) => service.letters.map((letter) => ({ service, letter })));
-  const parked = sum(services.map((each) => each.parked));
+  const parked = total(services.map((each) => each.parked));
   return html`<section class="card letters" aria-labelledby="letters"><h2 id="letters">Dead letters <small>${plural(parked, "key")} parked${parked > letters.length ? `, ${letters.length} shown` : ""}</small></h2>
     ${letters.map(({ service, letter }) => html`<article key=${service.declared.name + letter.id} class="letter">
       <h3>${service.declared.name} <code>${letter.id}</code></h3>
       <p><b>${letter.code}</b> ${letter.reason}</p>
       <p class="why">${letter.topic}/${letter.partition} at ${letter.offset}, tried ${plural(letter.attempts, "time")}, ${count(letter.behind)} behind</p>
       <${Command} text=${letter.show} /></article>`)}
-    ${letters.length ? "" : html`<p class="empty">Nothing is parked.</p>`}</section>`;
+    ${letters.length ? "" : html`<p class="empty">${parked === 0 ? "Nothing is parked." : "Not every partition told what is parked."}</p>`}</section>`;
 }
 
 document.addEventListener("visibilitychange", follow);

@@ -28,6 +28,9 @@ export const address = (url) => url.replace(/^https?:\/\//, "");
 
 export const sum = (some) => some.reduce((total, each) => total + each, 0);
 
+/** Null where one of them is not known. */
+export const total = (some) => (some.includes(null) ? null : sum(some));
+
 /** 0–3, 5 for [0, 1, 2, 3, 5]. */
 export function ranges(numbers) {
   const found = [];

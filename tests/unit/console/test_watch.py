@@ -30,7 +30,9 @@ class Worker:
     def __init__(self) -> None:
         self.url = ""
         self.others: list[str] = []
+        self.told = "fresh"
         self.letters: list[DeadLetter] = []
+        self.counted: int | None = None
         self.late_s = 0.0
 
     async def cluster(self, _: web.Request) -> web.Response:
@@ -41,10 +43,12 @@ class Worker:
         return web.json_response({**counts, **EMPTY, **own, "members": members})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(text=f"onefold_parked_keys {len(self.letters)}.0\n")
+        return web.Response(
+            text=f"onefold_parked_keys {len(self.letters) if self.counted is None else self.counted}.0\n"
+        )
 
     async def dead_letters(self, _: web.Request) -> web.Response:
-        partitions = [{"partition": n, "status": "fresh"} for n in range(DECLARED.partitions)]
+        partitions = [{"partition": n, "status": self.told} for n in range(DECLARED.partitions)]
         items = [each.model_dump() for each in self.letters]
         return web.json_response({"items": items, "cursor": None, "partitions": partitions})
 
@@ -93,3 +97,17 @@ def test_a_service_with_a_frozen_worker_is_shown() -> None:
     worker = Worker()
     worker.late_s = peers.ANSWER_S
     assert seen(worker)["problem"] is None
+
+
+def test_what_is_parked_is_known_where_members_can_not_be_reached() -> None:
+    """As behind a port forward, which leads to one worker, while the members name themselves to each other."""
+    worker = Worker()
+    worker.others, worker.letters, worker.counted = ["http://127.0.0.1:1"], [LETTER], 0
+    shown = seen(worker)
+    assert (shown["parked"], [each["id"] for each in shown["letters"]]) == (1, [LETTER.id])
+
+
+def test_what_is_parked_is_not_known_while_a_partition_is_missing() -> None:
+    worker = Worker()
+    worker.told = "missing"
+    assert seen(worker)["parked"] is None
