@@ -42,13 +42,15 @@ class Place(BaseModel):
     restored: bool | None
     to_restore: int | None
     left_s: float | None
-    lag_records: int
+    lag_records: int | None
     lag_seconds: float | None
     standbys: Sequence[Standby]
 
 
 class Source(BaseModel):
-    """A topic that a service reads. offsets_per_s: by how much its readers advanced; transactions' markers count."""
+    """A topic that a service reads, without partitions whose owner does not answer. offsets_per_s: by how much its
+    readers advanced; transactions' markers count.
+    """
 
     topic: str
     lag_records: int
@@ -173,6 +175,7 @@ def places_in(cluster: Cluster, declared: Declared) -> list[Place]:
 
 def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[SourcePartition]) -> Place:
     restored = [each.restored for each in tables]
+    served = bool(restored) and all(restored)  # its owner answers, and names what it reads
     known = [each.to_restore for each in tables if each.to_restore is not None]
     standbys: dict[str, list[Standby]] = {}
     for standby in (each for table in tables for each in table.standbys):
@@ -183,7 +186,7 @@ def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[Sour
         restored=None if None in restored or not restored else all(restored),
         to_restore=sum(known) if known else None,
         left_s=_longest(each.left_s for each in tables),
-        lag_records=sum(each.lag_records for each in sources),
+        lag_records=sum(each.lag_records for each in sources) if sources or served else None,
         lag_seconds=_longest(each.lag_seconds for each in sources),
         standbys=[
             Standby(

@@ -2,7 +2,7 @@
 import { html, render } from "./vendor/preact-htm-3.1.1.js";
 import { Flow } from "./flow.js";
 import { Service } from "./grid.js";
-import { count, pace, plural, ranges, span, sum, total } from "./text.js";
+import { count, pace, plural, ranges, span, sum, total, waits } from "./text.js";
 
 const TREND_S = 120, MOVED_S = 6, NEWS = 6;
 
@@ -14,8 +14,8 @@ function remember(picture) {
     const memory = state.memories.get(name) ?? { owners: new Map(), moved: new Map(), most: new Map(), lags: [] };
     state.memories.set(name, memory);
     if (service.problem) continue;
-    memory.lags.push([picture.at, sum(service.sources.map((each) => each.lag_records))]);
-    while (memory.lags[0][0] < picture.at - TREND_S) memory.lags.shift();
+    if (service.places.every((each) => each.lag_records != null)) memory.lags.push([picture.at, sum(service.sources.map((each) => each.lag_records))]);
+    while (memory.lags[0]?.[0] < picture.at - TREND_S) memory.lags.shift();
     const moves = new Map();
     for (const { partition, owner, restored, to_restore } of service.places) {
       const before = memory.owners.get(partition);
@@ -85,12 +85,12 @@ const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "
 
 function Page({ picture, live, memories, news }) {
   const services = picture?.services ?? [], findings = picture?.doctor?.findings ?? [];
-  const waiting = sum(services.flatMap((each) => each.sources.map((source) => source.lag_records)));
+  const waiting = waits(services);
   const handled = services.map((each) => each.handled_per_s).filter((each) => each != null);
   return html`
     <header class="top"><h1><img src="static/icon.svg" alt="" width="20" height="20" />Onefold</h1>
       ${picture && html`<p class="totals"><b>${plural(services.length, "service")}</b> <b>${plural(sum(services.map((each) => each.members.length)), "worker")}</b>
-        <span><b>${handled.length ? pace(sum(handled)) : "–"}</b> handled</span> <span class=${waiting ? "late" : ""}><b>${count(waiting)}</b> waiting</span>
+        <span><b>${handled.length ? pace(sum(handled)) : "–"}</b> handled</span> <span class=${waiting === "0" ? "" : "late"}><b>${waiting}</b> waiting</span>
         <a href="#doctor" class=${findings.length ? "late" : ""}><b>${picture.doctor ? plural(findings.length, "finding") : "examining"}</b></a></p>`}
       <p class="live ${live}" role="status">${SAYS[live]}</p></header>
     <main>${picture ? html`

@@ -1,6 +1,6 @@
 // Workers × partitions of one service: who owns what, who stands by, how far behind, and what moved.
 import { html } from "./vendor/preact-htm-3.1.1.js";
-import { address, brief, count, pace, plural, ranges, span, sum } from "./text.js";
+import { address, brief, count, pace, plural, ranges, span, waits } from "./text.js";
 
 const DENSE = 24; // partitions from which a cell has no room for a figure
 
@@ -14,9 +14,9 @@ function Cell({ place, url, memory, dense }) {
       const left = `${plural(place.to_restore, "record")} to restore${place.left_s == null ? "" : `, ${span(place.left_s)}`}`;
       return html`<td class="owner restoring ${moved}" title="partition ${place.partition}: ${left}"><meter class="bar" max="100" value=${done} aria-label="restored"></meter><span class=${dense ? "hidden" : ""}>${done} %</span></td>`;
     }
-    const late = place.lag_records ? "late" : "";
-    const said = `owner${place.restored == null ? ", not answering" : ""}${place.lag_records ? `, ${plural(place.lag_records, "record")} wait, ${span(place.lag_seconds)}` : ""}`;
-    return html`<td class="owner ${late} ${moved} ${place.restored == null ? "unknown" : ""}" title="partition ${place.partition}: ${said}"><span class="hidden">owner </span><span class=${dense ? "hidden" : ""}>${place.lag_records ? brief(place.lag_records) : ""}</span></td>`;
+    const late = place.lag_records === 0 ? "" : "late";
+    const said = `owner${place.restored == null ? ", not answering" : ""}${late ? `, ${plural(place.lag_records, "record")} wait, ${span(place.lag_seconds)}` : ""}`;
+    return html`<td class="owner ${late} ${moved} ${place.restored == null ? "unknown" : ""}" title="partition ${place.partition}: ${said}"><span class="hidden">owner </span><span class=${dense ? "hidden" : ""}>${late ? brief(place.lag_records) : ""}</span></td>`;
   }
   if (standby) {
     const said = `standby, ${plural(standby.lag_records, "record")} behind${standby.lag_records ? `, ${span(standby.lag_seconds)}` : ""}`;
@@ -57,7 +57,7 @@ function rise(points) {
 export function Service({ service, memory, actions }) {
   const { declared, places, members, sources } = service;
   const dense = places.length > DENSE;
-  const waiting = sum(sources.map((each) => each.lag_records)), trend = memory.lags.length ? rise(memory.lags) : 0;
+  const waiting = waits([service]), trend = memory.lags.length ? rise(memory.lags) : 0;
   const longest = Math.max(...sources.map((each) => each.lag_seconds ?? 0), 0);
   const lost = places.filter((each) => each.owner == null).map((each) => each.partition);
   const id = `service-${declared.name}`;
@@ -65,7 +65,7 @@ export function Service({ service, memory, actions }) {
     <header><h2 id=${id}>${declared.name} <small>version ${declared.version}${declared.group === declared.name ? "" : `, group ${declared.group}`}</small></h2>
       <dl class="figures">
         <div><dt>handled</dt><dd data-figure="handled">${pace(service.handled_per_s)}</dd></div>
-        <div class=${waiting ? "late" : ""}><dt>waiting</dt><dd><span data-figure="waiting">${count(waiting)}</span> ${waiting && longest ? html`<small>${span(longest)}</small>` : ""}
+        <div class=${waiting === "0" ? "" : "late"}><dt>waiting</dt><dd><span data-figure="waiting">${waiting}</span> ${waiting !== "0" && longest ? html`<small>${span(longest)}</small>` : ""}
           <${Trend} points=${memory.lags} />${Math.abs(trend) >= 0.5 ? html`<small>${trend > 0 ? "▲" : "▼"} ${pace(Math.abs(trend))}</small>` : ""}</dd></div>
         <div class=${service.parked ? "late" : ""}><dt>parked</dt><dd data-figure="parked">${count(service.parked)}</dd></div>
       </dl>

@@ -6,6 +6,7 @@ const UNITS = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
 export const count = (n) => (n == null ? "?" : whole.format(Math.round(n)));
 
 export function brief(n) {
+  if (n == null) return "?";
   const [size, unit] = UNITS.find(([size]) => n >= size) ?? [1, ""];
   return unit ? `${(n / size).toFixed(n < 10 * size ? 1 : 0)}${unit}` : String(Math.round(n));
 }
@@ -30,6 +31,12 @@ export const sum = (some) => some.reduce((total, each) => total + each, 0);
 
 /** Null where one of them is not known. */
 export const total = (some) => (some.includes(null) ? null : sum(some));
+
+/** What waits of services, with "+?" where some owner does not tell of its partition. */
+export function waits(services) {
+  const known = sum(services.flatMap((each) => each.sources.map((source) => source.lag_records)));
+  return count(known) + (services.some((each) => each.problem || each.places.some((place) => place.lag_records == null)) ? "+?" : "");
+}
 
 /** 0–3, 5 for [0, 1, 2, 3, 5]. */
 export function ranges(numbers) {

@@ -69,6 +69,16 @@ def test_a_partition_has_the_sums_of_its_tables_and_topics() -> None:
     assert (second.owner, second.restored, second.to_restore, second.lag_records) == (None, None, None, 1)
 
 
+def test_what_waits_is_not_known_while_an_owner_is_silent() -> None:
+    unread = cluster().model_copy(update={"topics": {}})
+    assert [each.lag_records for each in places_in(unread, DECLARED)] == [None, None]
+
+
+def test_nothing_waits_where_an_owner_answers_and_has_nothing_to_read() -> None:
+    idle = cluster().model_copy(update={"topics": {}, "tables": {"balances": cluster().tables["balances"]}})
+    assert places_in(idle, DECLARED)[0].lag_records == 0
+
+
 def test_a_pace_needs_two_counts_and_survives_a_restart() -> None:
     paces = Paces()
     paces.note(10.0, {"a": 100, "b": 5})
