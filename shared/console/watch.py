@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class Watcher:
         self._http: aiohttp.ClientSession | None = None
         self._diagnosis: Mapping[str, Any] | None = None
         self._diagnosed_at = 0.0
-        self._diagnosing: asyncio.Future[None] | None = None
+        self._diagnosing: threading.Thread | None = None
 
     async def look(self) -> bytes:
         """A Picture as JSON. Whatever does not answer is a `problem` in it."""
@@ -100,11 +101,17 @@ class Watcher:
 
     def _ask_the_doctor(self) -> None:
         due = time.monotonic() > self._diagnosed_at + _DIAGNOSED_EVERY_S or self._diagnosis is None
-        if due and (self._diagnosing is None or self._diagnosing.done()):
-            self._diagnosing = asyncio.ensure_future(self._keep_diagnosis())
+        if due and (self._diagnosing is None or not self._diagnosing.is_alive()):
+            # not one of the loop's threads, for which the end of the process would wait
+            self._diagnosing = threading.Thread(target=self._keep_diagnosis, daemon=True)
+            self._diagnosing.start()
 
-    async def _keep_diagnosis(self) -> None:
-        found = await asyncio.to_thread(self._diagnose)
+    def _keep_diagnosis(self) -> None:
+        found: Mapping[str, Any]
+        try:
+            found = self._diagnose()
+        except Exception as failure:  # whatever it is, the page tells it
+            found = {"problem": f"{type(failure).__name__}: {failure}"}
         self._diagnosis, self._diagnosed_at = {**found, "at": time.time()}, time.monotonic()
 
     async def _shown(self, declared: Declared, urls: Sequence[str]) -> Shown:

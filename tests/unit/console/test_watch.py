@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +18,7 @@ from shared.console.picture import Declared
 from shared.console.watch import Watcher
 from shared.http import peers
 from shared.http.dead_letters import DeadLetter
+from tests.waiting import eventually
 
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
 EMPTY: Any = {"owners": {}, "tables": {}, "topics": {}, "replicas": [], "sources": []}
@@ -111,3 +114,27 @@ def test_what_is_parked_is_not_known_while_a_partition_is_missing() -> None:
     worker = Worker()
     worker.told = "missing"
     assert seen(worker)["parked"] is None
+
+
+def test_a_doctor_that_fails_says_why_and_is_not_asked_again_at_once() -> None:
+    asked = 0
+
+    def diagnose() -> Mapping[str, Any]:
+        nonlocal asked
+        asked += 1
+        raise ValueError("no such broker")
+
+    watcher = Watcher([], dict, diagnose)
+
+    def told() -> Any:
+        return json.loads(asyncio.run(watcher.look()))["doctor"]
+
+    eventually(told)
+    assert (told()["problem"], asked) == ("ValueError: no such broker", 1)
+
+
+def test_the_end_does_not_wait_for_the_doctor() -> None:
+    """Who presses Ctrl-C while brokers are silent does not wait until it has asked each."""
+    page = "Watcher([], dict, threading.Event().wait).look()"
+    program = f"import asyncio, threading; from shared.console.watch import Watcher; asyncio.run({page})"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
