@@ -38,10 +38,9 @@ class Feed:
             began, due = time.monotonic(), self._next
             assert due is not None
             try:
-                frame = await self._look()
+                due.set_result(await self._look())
             except Exception as failure:
                 due.set_exception(failure)
-                return
+                due.exception()  # perhaps nobody waits for it
             self._next = asyncio.get_running_loop().create_future()
-            due.set_result(frame)
             await asyncio.sleep(max(0.0, began + self._every_s - time.monotonic()))

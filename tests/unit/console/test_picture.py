@@ -126,6 +126,27 @@ def test_one_frame_serves_all_viewers_and_without_any_nothing_is_looked_at() -> 
     asyncio.run(watch())
 
 
+def test_a_look_that_fails_while_nobody_waits_is_followed_by_the_next_one() -> None:
+    looks = 0
+
+    async def look() -> bytes:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise ValueError("no picture")
+        return b"%d" % looks
+
+    async def watch() -> None:
+        feed = Feed(look, every_s=0.0)
+        async with aclosing(feed.frames()) as one:
+            await anext(one)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert looks > 2
+
+    asyncio.run(watch())
+
+
 def answer(path: str, host: str = "127.0.0.1") -> httpx.Response:
     console = create_console(Watcher([], dict, dict))
 
