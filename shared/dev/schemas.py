@@ -135,7 +135,9 @@ class _Described(GenerateJsonSchema):
 
     def get_default_value(self, schema: Any) -> Any:
         if "default_factory" in schema and not schema.get("default_factory_takes_data"):
-            return schema["default_factory"]()
+            made = schema["default_factory"]()
+            if made == schema["default_factory"]():  # else it is another one each time, such as an id
+                return made
         return super().get_default_value(schema)
 
     def _named_required_fields_schema(self, named_required_fields: Sequence[tuple[str, bool, Any]]) -> JsonSchemaValue:
@@ -168,10 +170,10 @@ def _untold(schema: Any) -> dict[str, Any]:
     if schema["type"] not in ("function-after", "function-wrap"):
         return {}
     function = schema["function"]["function"]
-    if function.__module__ == "pydantic.networks":  # a URL
+    if getattr(function, "__module__", None) == "pydantic.networks":  # a URL
         return _untold(schema["schema"])
     bound = schema["type"] == "function-after" and isinstance(function, partial)  # of a Day, for instance
-    if bound and function.func.__module__ == "pydantic._internal._validators":
+    if bound and getattr(function.func, "__module__", None) == "pydantic._internal._validators":
         return {rule: to_jsonable_python(value) for rule, value in function.keywords.items()}
     return {}
 

@@ -11,9 +11,11 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     AnyUrl,
     BaseModel,
@@ -357,6 +359,8 @@ RECORDS = ({}, *({name: value} for name in "ab" for value in VALUES), {"phase": 
         {"a": Tree, "b": (int | None, None)},
         {"title": dict[str, Line]},
         {"a": Twig},
+        {"a": Annotated[str, AfterValidator(str.strip)], "b": Annotated[str, AfterValidator(partial(str.strip))]},
+        {"a": (UUID, Field(default_factory=uuid4))},
         {"a": IPvAnyAddress, "b": defaultdict[str, int], "c": Fraction, "d": complex},
     ],
 )
