@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from shared.console.app import create_console
+from shared.console.feed import Feed
 from shared.console.watch import Watcher
 from shared.dev.asyncapi import described
 from shared.dev.console import declared_in, findings_of
@@ -44,8 +46,7 @@ def controls(stack: Stack) -> Controls:
 
 
 @pytest.fixture(scope="session")
-def console(stack: Stack, controls: Controls) -> Iterator[str]:
-    """Its URL."""
+def served(stack: Stack, controls: Controls) -> FastAPI:
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
         [declared_in(described(TOPOLOGY, PROCESSORS), TOPOLOGY)],
@@ -53,8 +54,20 @@ def console(stack: Stack, controls: Controls) -> Iterator[str]:
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
         acts=True,
     )
+    return create_console(watcher, controls)
+
+
+@pytest.fixture(scope="session")
+def feed(served: FastAPI) -> Feed:
+    found: Feed = served.state.feed
+    return found
+
+
+@pytest.fixture(scope="session")
+def console(served: FastAPI) -> Iterator[str]:
+    """Its URL."""
     port = free_port()
-    config = uvicorn.Config(create_console(watcher, controls), port=port, log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(served, port=port, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     serving = threading.Thread(target=server.run)
     serving.start()

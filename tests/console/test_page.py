@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shared.console.feed import Feed
 from shared.dev.stack import Stack
 from tests.accounts.topology import TOPOLOGY
 from tests.console.browser import DESK, Page, Screen
@@ -93,14 +94,17 @@ def test_findings_are_those_of_the_doctor(page: Page, console: str) -> None:
     assert (page.text(".doctor .fine") == "Nothing is wrong.") == (shown == 0)
 
 
-def test_nothing_is_asked_while_nobody_looks(page: Page, console: str) -> None:
+def test_nothing_is_asked_while_nobody_looks(page: Page, console: str, feed: Feed) -> None:
     opened(page, console)
+    assert feed.viewers == 1
     page.run("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     page.run("document.dispatchEvent(new Event('visibilitychange'))")
     assert page.text(".live") == "paused"
+    eventually(lambda: feed.viewers == 0)
     page.run("delete document.hidden")
     page.run("document.dispatchEvent(new Event('visibilitychange'))")
     eventually(lambda: page.text(".live"), lambda text: text == "live")
+    assert feed.viewers == 1
 
 
 @pytest.mark.parametrize("screen", SCREENS.values(), ids=SCREENS)

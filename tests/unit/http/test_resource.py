@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from shared.domain.message import Command
 from shared.domain.row import Row
@@ -135,6 +135,21 @@ class Unannotated:
 
 def resource(view: Callable[[str, Row[Account]], Any] = account_view, **declared: Any) -> Resource[Account]:
     return Resource(declared.pop("path", "/accounts/{account_id}"), declared.pop("table", ACCOUNTS), view, **declared)
+
+
+class Owing(BaseModel):
+    balance_cents: Annotated[int, Field(ge=-500)]
+
+
+def owing_view(_: str, row: Row[Account]) -> Owing:
+    return Owing(balance_cents=0)
+
+
+def test_a_filter_keeps_the_rules_of_the_field_that_it_compares() -> None:
+    """One that no row can have is refused with 422, as the field's own type is."""
+    promise = promised(resource(owing_view, filters=("balance_cents",)))["paths"]["/accounts"]["get"]
+    asked = {each["name"]: each["schema"] for each in promise["parameters"]}
+    assert asked["balance_cents_min"]["minimum"] == -500
 
 
 @pytest.mark.parametrize(
