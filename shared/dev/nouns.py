@@ -17,7 +17,7 @@ from shared.runtime.checkout import found_services
 from shared.topology.topics import ENGINE_TABLES
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
-_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz")  # first segments of every worker's paths
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz", "stories")  # first segments of all paths
 _OPERATORS_SCOPES = "operations"
 
 

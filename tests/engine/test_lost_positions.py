@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
-from tests.accounts.topology import EVENTS
+from tests.accounts.topology import COMMANDS, EVENTS
 from tests.conftest import WORKER_SETTINGS, variant_of_accounts
 from tests.engine.copying_accounts import COPIED, WITH_COPIES
 from tests.engine.parked import send
@@ -29,9 +30,10 @@ def test_a_worker_that_copies_refuses_to_begin_a_source_again_and_stops_once_ano
         for name in ("ann", "bob", "cid"):
             number = partition_of(name.encode(), WITH_COPIES.partitions)
             send(stack.bootstrap, number, name.encode(), command(name, "c1", "account.open", {}))
-        eventually(lambda: _copies(brokers), lambda copies: copies >= 3)
+        eventually(partial(_has_handled_all, brokers, group))
         assert worker.stop()
         copied = _copies(brokers)
+        assert copied > 3  # records, and the marker of a transaction
         positions = brokers.positions(group)
         admin = AdminClient({"bootstrap.servers": stack.bootstrap})
         admin.delete_consumer_groups([group])[group].result()
@@ -47,6 +49,11 @@ def test_a_worker_that_copies_refuses_to_begin_a_source_again_and_stops_once_ano
         brokers.commit(WITH_COPIES.next_version.group, {EVENTS.name: positions[EVENTS.name]})
         eventually(lambda: worker.exit_code)
         assert "accounts-v2 has taken over from accounts" in worker.cause()
+
+
+def _has_handled_all(brokers: Brokers, group: str) -> bool:
+    positions = brokers.positions(group)
+    return all(positions.get(topic.name) == brokers.settled_ends(topic.name) for topic in (COMMANDS, EVENTS))
 
 
 def _copies(brokers: Brokers) -> int:
