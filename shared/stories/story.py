@@ -64,8 +64,9 @@ class Story(BaseModel):
     """All records with one correlation id that were found, each behind its cause; the effects of one by their time.
 
     whole: whether each cause was found, every topic read, and so far that no more is to be expected. read_until: up to
-    when they were read; null if to their ends, or as far as there was time. unread: topics that the brokers do not let
-    us read, or do not have. circular: how many records are no steps, because their causes go round in a circle.
+    when they were read, a minute or more after the last step, though an outage may have been longer; null if to their
+    ends, or as far as there was time. unread: topics that the brokers do not let us read, or do not have. circular: how
+    many records are no steps, because their causes go round in a circle.
     records_read, seconds: what the search took.
     """
 
