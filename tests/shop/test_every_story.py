@@ -46,7 +46,7 @@ def placed(market: Market) -> list[str]:
 
 @pytest.fixture(scope="module")
 def log(market: Market, placed: Sequence[str]) -> Records:
-    """Every record, once nothing more comes."""
+    """Every record, once nothing more comes. As for `test_replay`, no view may have been computed again before."""
     return settled(market.stack.bootstrap)
 
 
