@@ -32,12 +32,14 @@ from rocksdict import (
 
 from shared.domain.errors import NotReady
 from shared.tables import indexing
+from shared.tables.memtables import Memtables
 from shared.topology.topics import KEPT_FOR_EVER
 
 log = structlog.get_logger(__name__)
 
 # Faust's defaults allow 2 GiB of cache and 192 MiB of write buffers for every partition.
-BLOCK_CACHE = Cache(64 * 2**20)  # one for all partitions of the process
+BLOCK_CACHE = Cache(64 * 2**20)  # this and the next are one for all partitions of the process
+MEMTABLES = Memtables()
 WRITE_BUFFER_BYTES = 4 * 2**20
 MAX_OPEN_FILES = 64
 MAX_LOG_BYTES = 2**20
@@ -109,6 +111,7 @@ class RowStore:
         db = self._dbs.pop(partition, None)
         if db is None:
             return
+        MEMTABLES.discard(db)
         try:
             db.close()  # writes its last rows, and closes even if that fails
         except Exception as error:
@@ -147,6 +150,7 @@ class RowStore:
             raise
         except Exception as error:
             raise StoreFailed(self, partition, error) from error
+        MEMTABLES.relieve()
 
     def _changes(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
@@ -266,6 +270,7 @@ def _open_and_check(path: Path, access: AccessType | None) -> Rdict:
     except Exception:
         db.close()
         raise
+    MEMTABLES.add(db)
     return db
 
 
@@ -280,6 +285,7 @@ def _options() -> Options:
     options.set_block_based_table_factory(table)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    MEMTABLES.count(options)
     # most look-ups are for keys that are new: without a filter they cost three times as much
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.02)

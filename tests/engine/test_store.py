@@ -21,6 +21,7 @@ from shared.domain.errors import NotReady
 from shared.domain.state import State
 from shared.tables import indexing
 from shared.tables import store as store_module
+from shared.tables.memtables import Memtables
 from shared.tables.store import ORIGIN_KEY, RowStore, StoreFailed
 from shared.topology.topics import HOUR_MS, KEPT_FOR_EVER
 from tests.accounts.app import app
@@ -29,6 +30,7 @@ from tests.accounts.topology import ACCOUNTS
 from tests.waiting import eventually
 
 CHANGELOG_ID = "c-1"
+MEMTABLE_BYTES = 4 * 2**20
 ROWS = {b"account-%d" % number: b'{"state": {"phase": %d}, "note": "%d"}' % (number, 9**900) for number in range(2_000)}
 
 
@@ -324,6 +326,24 @@ def test_rows_are_removed_when_their_time_is_over_and_the_store_follows_its_chan
     store.close(0)
     assert store.open(0, CHANGELOG_ID) == 9
     store.close(0)
+
+
+def test_stores_share_the_memory_for_rows_that_are_in_no_file_yet(
+    store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with those that nobody writes any more: a worker may hold hundreds."""
+    monkeypatch.setattr(store_module, "MEMTABLES", Memtables(MEMTABLE_BYTES))
+    for partition in range(12):
+        store.open(partition, CHANGELOG_ID)
+        for offset in range(100):
+            store.apply(partition, {b"row-%d" % offset: os.urandom(MEMTABLE_BYTES // 400)}, offset)
+    eventually(lambda: _memtables(store), lambda held: held <= MEMTABLE_BYTES)
+    assert [store.open(partition, CHANGELOG_ID) for partition in range(12)] == [99] * 12
+
+
+def _memtables(store: RowStore) -> int:
+    """What all memtables of the stores hold, in bytes."""
+    return sum(int(each.property_value("rocksdb.cur-size-all-mem-tables") or 0) for each in store._dbs.values())
 
 
 def _after_compaction(store: RowStore, key: bytes) -> bytes | None:
