@@ -20,11 +20,12 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import to_jsonable_python
 
 from shared.dev.compatibility import COMMANDS, EVENTS, READ_BY, STATES, Change, judged
+from shared.dev.roundtrip import check_roundtrip
 from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
 from shared.domain.message import Message
 from shared.domain.upcasting import Upcasters
-from shared.engine.processors import Aggregate, Processor, Projection
+from shared.engine.processors import Aggregate, Policy, Processor, Projection
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -51,9 +52,36 @@ def own_messages(service: str) -> list[type[Message]]:
 
 def _app(service: str) -> Any:
     try:
-        return import_module(f"services.{service}.app").app
+        app = import_module(f"services.{service}.app").app
     except ValueError as error:  # as for a new version without an upcaster
         raise StageFailed(f"services/{service} does not start: {error}", "correct it") from None
+    try:
+        check_lossless(app.processors)
+    except ValueError as error:
+        raise StageFailed(f"services/{service}: {error}", "correct it") from None
+    return app
+
+
+def check_lossless(processors: Iterable[Processor]) -> None:
+    """Raises ValueError for a message of an aggregate, a view or a policy's commands, or for a state, that
+    `check_roundtrip` refuses.
+    """
+    for each in processors:
+        for message in _messages(each):
+            check_roundtrip(message)
+        if each.codec:
+            check_roundtrip(each.codec.state_type, whole=True)
+
+
+def _messages(processor: Processor) -> Sequence[type[Message]]:
+    match processor:
+        case Aggregate(decider=decider):
+            return (*decider.commands, *decider.events)
+        case Projection(model=model):
+            return model.events
+        case Policy(reaction=reaction):
+            return [command for commands in reaction.commands.values() for command in commands]
+    return ()
 
 
 def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class Decider(Generic[C, E, S]):
     state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
 
     Raises ValueError for commands or events that `check_types` or `check_parts` refuses, or of which a version cannot
-    be upcast, for a `state` that `check_roundtrip` refuses, or an `initial` that is not read from a row as it was, and
-    for a field that is Personal in one of all these and not in another.
+    be upcast, for an `initial` that is not read from a row as it was, and for a field that is Personal in one of all
+    these and not in another.
     """
 
     decide: Callable[[C, S], Sequence[E]]

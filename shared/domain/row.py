@@ -9,8 +9,6 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from shared.domain.roundtrip import check_roundtrip
-
 S = TypeVar("S")
 R = TypeVar("R")
 
@@ -135,13 +133,9 @@ class Codec(Protocol[R]):
 
 
 class RowCodec(Generic[S]):
-    """Reads and writes rows whose state is of `state_type`, a type or a union of phases.
-
-    Raises ValueError for a type that `check_roundtrip` refuses.
-    """
+    """Reads and writes rows whose state is of `state_type`, a type or a union of phases."""
 
     def __init__(self, state_type: Any) -> None:
-        check_roundtrip(state_type, whole=True)
         self.state_type = state_type
         outcomes = dict[str, Any]
         fields = {

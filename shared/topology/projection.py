@@ -22,8 +22,8 @@ class ReadModel(Generic[E, V]):
              the aggregate id. Pure and total, like `evolve`.
     state    the type of the view, for pydantic to read.
 
-    Raises ValueError for events that `check_types` refuses, and for a `state` that `check_roundtrip` refuses, or an
-    `initial` that is not read from a row as it was; None is never in a row.
+    Raises ValueError for events that `check_types` refuses, and for an `initial` that is not read from a row as it was;
+    None is never in a row.
     """
 
     table: Table

@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field
+from pydantic import Field, SecretStr
 from typer.testing import CliRunner
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import PaymentReceived
 from services.accounts.domain.state import Account
-from services.accounts.topology import EVENTS, TOPOLOGY
+from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev import schemas
 from shared.dev.cli import cli
-from shared.dev.schemas import accept, bare, compared, described, document_of
+from shared.dev.schemas import accept, bare, check_lossless, compared, described, document_of
 from shared.dev.stages import StageFailed
-from shared.domain.message import Event
-from shared.engine.processors import Projection
+from shared.domain.envelope import EventEnvelope
+from shared.domain.message import Command, Event
+from shared.engine.processors import Aggregate, Policy, Processor, Projection
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
+from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table
 
@@ -200,6 +202,43 @@ def test_what_others_write_for_a_view_is_in_its_document() -> None:
     topology = replace(TOPOLOGY, tables=(Table("payments", source=EVENTS),), topics=(EVENTS,))
     model = ReadModel(topology.tables[0], lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Account)
     assert described(topology, [Projection(model)])["events"].keys() == {PAID}
+
+
+def test_what_would_not_be_read_as_it_is_written_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tagged(Event):
+        TYPE = "account.tagged"
+
+        tags: frozenset[str]
+
+    app = import_module("services.accounts.app").app
+    model = ReadModel(ACCOUNTS, lambda view, *_: view, initial=None, events=(Tagged,), state=int)
+    monkeypatch.setattr(app, "processors", [*app.processors, Projection(model)])
+    with pytest.raises(StageFailed, match=r"^  services/accounts: Tagged\.tags: a set has no order, .*; fix: use a"):
+        compared(root, ["accounts"])
+
+
+class Masked(Command):
+    TYPE = "account.mask"
+
+    secret: SecretStr
+
+
+def ignores(_: EventEnvelope[Event]) -> list[Send]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        Aggregate(replace(DECIDER, commands=(Masked,)), table=ACCOUNTS, events=EVENTS),  # type: ignore[arg-type]
+        Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Masked)),
+        Policy(Reaction(ignores, source=EVENTS, events=(PaymentReceived,), commands={COMMANDS: (Masked,)})),
+    ],
+    ids=lambda processor: type(processor).__name__,
+)
+def test_every_type_that_a_processor_writes_has_to_come_back(processor: Processor) -> None:
+    with pytest.raises(ValueError, match=r"^Masked\.secret: its JSON is masked"):
+        check_lossless([processor])
 
 
 @pytest.mark.parametrize("service", found_services())

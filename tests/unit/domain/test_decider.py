@@ -1,5 +1,5 @@
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,12 @@ from services.accounts.domain.events import (
     AccountOpened,
     PaymentReceived,
 )
+from services.accounts.domain.state import Unopened
+from services.accounts.topology import ACCOUNTS
 from shared.domain.decider import fold
 from shared.domain.message import Command, Part
+from shared.domain.state import State
+from shared.topology.projection import ReadModel
 
 events = st.lists(
     st.one_of(
@@ -95,3 +99,30 @@ def test_a_command_with_a_part_that_ignores_unknown_fields_is_refused(kind: Any)
 @pytest.mark.parametrize("kind", [Strict, RootModel[list[Strict]], dict[str, int]])
 def test_a_command_whose_parts_take_only_their_fields_is_taken(kind: Any) -> None:
     with_lines(kind)
+
+
+def test_an_initial_state_that_is_not_of_its_type_is_refused() -> None:
+    class Forgotten(State):
+        phase: Literal["forgotten"] = "forgotten"
+
+    with pytest.raises(
+        ValueError, match=r"^initial=Forgotten\(.*\): its row cannot be read: .*(\n.*)*; fix: make it of"
+    ):
+        replace(DECIDER, initial=Forgotten())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^initial=None: its row cannot be read: "):
+        replace(DECIDER, initial=None)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"^initial=\(1,\): its row is read as \[1\]; fix: make it of the type in `state`"
+    ):
+        replace(DECIDER, initial=(1,), state=list[int])  # type: ignore[arg-type]
+    replace(DECIDER, initial=0, state=float)  # type: ignore[arg-type]
+
+
+def test_a_view_s_initial_is_checked_unless_it_is_none() -> None:
+    def view(initial: Any, state: Any) -> Any:
+        return ReadModel(ACCOUNTS, lambda view, *_: view, initial=initial, events=(AccountOpened,), state=state)
+
+    with pytest.raises(ValueError, match=r"^initial=Unopened"):
+        view(Unopened(), int)
+    view(None, int)
+    view({"seen": 0}, dict)

@@ -1,4 +1,4 @@
-"""What is refused at start because its values would not come back from their JSON as they were."""
+"""What `dev.py schemas` refuses because its values would not come back from their JSON as they were."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
