@@ -9,9 +9,7 @@ import inspect
 import io
 import os
 import time
-import tomllib
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -50,6 +48,7 @@ from shared.runtime.settings import Settings, SettingsError
 from shared.tables import store
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from tests.private_names import is_pinned, is_there, overrides, takes
 
 STREAMS = Path(internals.__file__).parent
 
@@ -119,15 +118,14 @@ def test_other_modules_use_no_private_names_but_their_own() -> None:
 @pytest.mark.parametrize("name", CONTRACT)
 def test_a_private_name_is_there(name: str) -> None:
     for owner in CONTRACT[name]:
-        assert hasattr(owner, name) or name in _annotated(owner) or _is_assigned(owner, name), f"{owner} has no {name}"
+        assert is_there(owner, name), f"{owner} has no {name}"
 
 
 @pytest.mark.parametrize("kind", OVERRIDING)
 def test_an_override_takes_the_arguments_of_its_base(kind: type) -> None:
-    for name, method in _overrides(kind):
-        base = _inherited(kind, name)
+    for name, method, base in overrides(kind, OTHER_MEANING):
         assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(base), f"{kind.__name__}.{name}"
-        assert _takes(method, base), f"{kind.__name__}.{name}{inspect.signature(method)}: {inspect.signature(base)}"
+        assert takes(method, base), f"{kind.__name__}.{name}{inspect.signature(method)}: {inspect.signature(base)}"
 
 
 def test_every_task_of_fausts_recovery_is_replaced() -> None:
@@ -177,9 +175,7 @@ def test_a_member_that_was_dropped_takes_over_nothing(generation: int, member_id
 
 @pytest.mark.parametrize("package", ["faust-streaming", "mode-streaming", "aiokafka"])
 def test_the_versions_are_the_pinned_ones(package: str) -> None:
-    project = tomllib.loads((STREAMS.parents[1] / "pyproject.toml").read_text())["project"]
-    pins = [pin.replace("[rocksdict]", "") for pin in project["optional-dependencies"]["worker"]]
-    assert f"{package}=={version(package)}" in pins
+    assert is_pinned(package)
 
 
 def _consumer(generation: int, member_id: str) -> Any:
@@ -490,33 +486,3 @@ def test_a_leader_that_does_not_know_all_topics_can_stop() -> None:
             await coordinator._perform_assignment(None)
 
     asyncio.run(assign())
-
-
-def _annotated(owner: object) -> set[str]:
-    return {name for kind in inspect.getmro(cast(type, owner)) for name in getattr(kind, "__annotations__", {})}
-
-
-def _is_assigned(owner: object, name: str) -> bool:
-    """Whether its own code sets the attribute on its instances."""
-    return f"self.{name} = " in inspect.getsource(cast(type, owner))
-
-
-def _overrides(kind: type) -> Iterator[tuple[str, Any]]:
-    """The methods of `kind` that a base outside this project calls."""
-    for name, method in vars(kind).items():
-        own = name == "__init__" or (kind.__name__, name) in OTHER_MEANING
-        if inspect.isfunction(method) and not own and _inherited(kind, name) is not None:
-            yield name, method
-
-
-def _inherited(kind: type, name: str) -> Any:
-    found = (vars(base)[name] for base in kind.__mro__[1:] if name in vars(base))
-    return next((method for method in found if callable(method)), None)
-
-
-def _takes(method: Any, base: Any) -> bool:
-    """Whether every call that suits `base` suits `method`."""
-    own = inspect.signature(method).parameters.values()
-    if any(parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in own):
-        return True
-    return [parameter.name for parameter in own] == [p.name for p in inspect.signature(base).parameters.values()]
