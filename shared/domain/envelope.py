@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any, Generic, TypeVar
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import force_setattr
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -26,6 +26,7 @@ M = TypeVar("M", bound=Message)
 Envelope = TypeVar("Envelope", bound="EventEnvelope[Any] | CommandEnvelope[Any]")
 
 Positive = Annotated[int, Meta(ge=1)]
+Expected = Annotated[int, Meta(ge=0)] | UnsetType
 Aware = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": r"(Z|\+00:00)$"})]
 
 _UNREADABLE = (ValueError, RecursionError)  # msgspec's own errors are ValueErrors; bytes outside UTF-8 raise Python's
@@ -52,7 +53,11 @@ class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
 
 
 class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """A command and the aggregate it is for; `command_id` identifies repeats."""
+    """A command and the aggregate it is for; `command_id` identifies repeats.
+
+    `expected_sequence`: it is for the aggregate after so many events and no more. Left out where any will do: releases
+    that do not know the field park what has it, because they would decide it at any sequence.
+    """
 
     command_id: MessageId
     type: str
@@ -62,6 +67,7 @@ class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, f
     correlation_id: MessageId
     causation_id: MessageId | None = None
     data: C
+    expected_sequence: Expected = UNSET
 
     def __post_init__(self) -> None:
         check_aggregate_id(self.aggregate_id)
@@ -183,6 +189,7 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
         issued_at: datetime,
         correlation_id: str | None = None,
         causation_id: str | None = None,
+        expected_sequence: int | None = None,
     ) -> CommandEnvelope[C]:
         """As the function `wrap`. Also raises TypeError for a command that is not declared."""
         self._check_declared(command)
@@ -193,6 +200,7 @@ class CommandCodec(_Codec["CommandEnvelope[C]", C], Generic[C]):
             issued_at=issued_at,
             correlation_id=correlation_id,
             causation_id=causation_id,
+            expected_sequence=expected_sequence,
         )
 
 
@@ -204,6 +212,7 @@ def wrap(
     issued_at: datetime,
     correlation_id: str | None = None,
     causation_id: str | None = None,
+    expected_sequence: int | None = None,
 ) -> CommandEnvelope[C]:
     """`command` in its envelope; without `correlation_id` it starts a story of its own.
 
@@ -220,6 +229,7 @@ def wrap(
         correlation_id=check_message_id(correlation_id or command_id),
         causation_id=None if causation_id is None else check_message_id(causation_id),
         data=command,
+        expected_sequence=UNSET if expected_sequence is None else expected_sequence,
     )
 
 

@@ -2,6 +2,7 @@
 
 OnefoldError
 ├── DomainError        a rule refused a command: a recorded outcome with a stable code, never a crash
+│   └── SequenceMismatch   the command was meant for the aggregate as it was at another sequence
 ├── BadMessage         bytes that cannot be decoded: dead letter
 │   └── Unknown        what a later release may know: a version, a field, or
 │       └── UnknownType    a type: a reader of another service's events may skip it
@@ -30,6 +31,10 @@ class DomainError(OnefoldError):
     """
 
     code: ClassVar[str]
+
+
+class SequenceMismatch(DomainError):
+    code = "sequence.mismatch"
 
 
 class BadMessage(OnefoldError):

@@ -5,11 +5,11 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, Generic
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from shared.domain.decider import Decider, fold
-from shared.domain.envelope import C, CommandEnvelope, E
-from shared.domain.errors import DETAIL_MAX_CHARS, DomainError
+from shared.domain.envelope import C, CommandEnvelope, E, Expected
+from shared.domain.errors import DETAIL_MAX_CHARS, DomainError, SequenceMismatch
 from shared.domain.ids import CALLERS, derived_id
 from shared.domain.message import Command
 from shared.domain.row import FAILED, Outcome, Row, S
@@ -31,11 +31,12 @@ def step(
 
     known: the outcome of an earlier record of the same command, unless that is in the row.
     """
-    digest = fingerprint(command.data)
+    digest = fingerprint(command.data, command.expected_sequence)
     earlier = known or _known_in_row(row, command, digest)
     if earlier is not None:
         return Step(row, (), earlier, repeated=True)
     try:
+        _check_sequence(command, row)
         facts = decider.decide(command.data, row.state)
     except DomainError as refusal:
         # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable
@@ -51,8 +52,17 @@ def failed(
     row: Row[S], command: CommandEnvelope[C], offset: int, code: str = FAILED, detail: str | None = None
 ) -> Step[S]:
     """The result of a command that could not be handled: its outcome says so, and it has no other effect."""
-    outcome = Outcome(command.command_id, row.sequence, code, detail, fingerprint(command.data))
+    digest = fingerprint(command.data, command.expected_sequence)
+    outcome = Outcome(command.command_id, row.sequence, code, detail, digest)
     return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
+
+
+def _check_sequence(command: CommandEnvelope[Any], row: Row[Any]) -> None:
+    """Raises SequenceMismatch. A refused command changes no sequence, so one that finds its own finds its state."""
+    expected = command.expected_sequence
+    if expected is not UNSET and expected != row.sequence:
+        found = f"{command.aggregate_id} is at sequence {row.sequence}"
+        raise SequenceMismatch(f"{found}, and the command was meant for {expected}")
 
 
 def _known_in_row(row: Row[S], command: CommandEnvelope[C], digest: str) -> Outcome | None:
@@ -74,8 +84,8 @@ def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:
     return known and structs.replace(known, command_id=command.command_id)
 
 
-def fingerprint(command: Command) -> str:
-    """16 hex digits of the type and every field: tells a repeat from another command with the same id.
+def fingerprint(command: Command, expected: Expected = UNSET) -> str:
+    """16 hex digits of the type, every field and what it expects: tells a repeat from another command with the same id.
 
     Fields with their default value are left out, so that a release with a new field recognises older commands' repeats;
     not so the fields of inner models, for in a union a default can be all that tells them apart.
@@ -84,6 +94,8 @@ def fingerprint(command: Command) -> str:
     # most commands have no defaults, and then an empty set would cost a fifth more
     unsaid = {name for name, default in defaults if _is_same(getattr(command, name), default)} if defaults else None
     body = command.__pydantic_serializer__.to_json(command, exclude=unsaid)
+    if expected is not UNSET:
+        body += b"@%d" % expected
     return blake2b(command.TYPE.encode() + body, digest_size=8).hexdigest()
 
 

@@ -227,7 +227,7 @@ class Aggregate(Processor):
         done = step(self.decider, row, command, max(record.offset, row.offset), self._known(command, rows, at))
         if not done.repeated:
             self._put(rows, command, row, done, record.offset, at)
-        elif not done.outcome.is_of(fingerprint(command.data)):
+        elif not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):
             self._lost(record, command, done.outcome, batch)
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)

@@ -139,9 +139,13 @@ class _Calls:
         while len(self.position) > POSITION_CHARS:
             self._positions.popitem(last=False)
 
-    def send_steps(self, path: str, command: BaseModel | None, key: str | None, at: datetime | None) -> _Steps[Decided]:
+    def send_steps(
+        self, path: str, command: BaseModel | None, key: str | None, at: datetime | None, if_match: int | str | None
+    ) -> _Steps[Decided]:
         key = key or str(uuid.uuid4())
         headers = {"Idempotency-Key": key} | ({"Occurred-At": at.isoformat()} if at else {})
+        if if_match is not None:
+            headers["If-Match"] = f'"{if_match}"' if isinstance(if_match, int) else if_match
         content = command.model_dump_json().encode() if command is not None else None
         if content is not None:
             headers["Content-Type"] = "application/json"
@@ -284,10 +288,20 @@ class Client(_Calls):
         self._http = http or httpx.Client(mounts=DIRECT)
 
     def send(
-        self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
+        self,
+        path: str,
+        command: BaseModel | None = None,
+        *,
+        key: str | None = None,
+        at: datetime | None = None,
+        if_match: int | str | None = None,
     ) -> Decided:
-        """Returns once it is decided. key: commands with the same key take effect once. Raises ClientError."""
-        return self._run(self.send_steps(path, command, key, at))
+        """Returns once it is decided. Raises ClientError.
+
+        key: commands with the same key take effect once. if_match: a sequence, or the ETag of a Read; at any other
+        sequence the command is Refused.
+        """
+        return self._run(self.send_steps(path, command, key, at, if_match))
 
     def read(
         self,
@@ -359,9 +373,15 @@ class AsyncClient(_Calls):
         self._http = http or httpx.AsyncClient(mounts=DIRECT)
 
     async def send(
-        self, path: str, command: BaseModel | None = None, *, key: str | None = None, at: datetime | None = None
+        self,
+        path: str,
+        command: BaseModel | None = None,
+        *,
+        key: str | None = None,
+        at: datetime | None = None,
+        if_match: int | str | None = None,
     ) -> Decided:
-        return await self._run(self.send_steps(path, command, key, at))
+        return await self._run(self.send_steps(path, command, key, at, if_match))
 
     async def read(
         self,

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from shared.domain.decider import Decider
 from shared.domain.envelope import CommandEnvelope
-from shared.domain.errors import BadMessage
+from shared.domain.errors import BadMessage, SequenceMismatch
 from shared.domain.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
 from shared.domain.message import Command
 from shared.domain.outcomes import Get, recalled
@@ -53,6 +53,9 @@ def _no_dot_segment(key: str) -> str:
         raise ValueError(f"cannot be {key!r}: clients would remove it from the Location")
     return key
 
+
+_IF_MATCH = r'^(?:W/)?"(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?"$'
+"""Of an ETag the sequence counts alone: the rest tells views of one state apart. So it may be weak, as from a proxy."""
 
 IdempotencyKey = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$"), AfterValidator(_no_dot_segment)]
 
@@ -96,10 +99,14 @@ class Accepted(BaseModel):
 
 
 class CommandHeaders(BaseModel):
-    """What the headers of a command ask for. wait_s: 0 when the caller prefers not to wait."""
+    """What the headers of a command ask for. wait_s: 0 when the caller prefers not to wait.
+
+    expected_sequence: None when the command is for the aggregate at any.
+    """
 
     key: str
     occurred_at: datetime
+    expected_sequence: int | None
     wait_s: float
 
 
@@ -108,13 +115,24 @@ async def command_headers(
         IdempotencyKey | None, Header(description="takes effect once per key; without a key, a retry is a new command")
     ] = None,
     occurred_at: Annotated[_Past | None, Header(description="when it happened, if not now")] = None,
+    if_match: Annotated[
+        str | None,
+        Header(pattern=_IF_MATCH, description='an ETag, or "SEQUENCE": the command is for what is at that sequence'),
+    ] = None,
     prefer: Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = (),
 ) -> CommandHeaders:
     return CommandHeaders(
         key=idempotency_key or str(uuid4()),
         occurred_at=occurred_at or _now(),
+        expected_sequence=_sequence(if_match) if if_match else None,
         wait_s=_wait_s(prefer),
     )
+
+
+def _sequence(if_match: str) -> int:
+    found = re.match(_IF_MATCH, if_match)
+    assert found is not None, "FastAPI has checked it"
+    return int(found[1])
 
 
 def _wait_s(prefer: Sequence[str]) -> float:
@@ -131,6 +149,7 @@ Headers = Annotated[CommandHeaders, Depends(command_headers)]
 RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {"model": Accepted, "description": "Appended but not decided yet; GET its Location for the outcome"},
     409: {"model": Problem, "description": "Refused; `code` says why"},
+    412: {"model": Problem, "description": "The aggregate is not at the sequence in If-Match, so it had no effect"},
     413: {"model": Problem, "description": "The body is too large"},
     422: {"model": Problem, "description": "Not a valid request"},
     500: {"model": Problem, "description": "A bug; with `command.failed` the command has had no effect"},
@@ -144,6 +163,7 @@ OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
     201: {"model": Accepted, "description": "It took effect"},
     404: {"model": Problem, "description": "Not decided yet, or too long ago"},
     409: {"model": Problem, "description": "It was refused; `code` says why"},
+    412: {"model": Problem, "description": "It was refused: the aggregate was not at the sequence in If-Match"},
     500: {"model": Problem, "description": "It could not be handled, and has had no effect"},
 }
 
@@ -188,7 +208,7 @@ class Commands:
             check_person_keys(node.settings)
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
-        """201 with the new sequence, 409 when refused, 500 when it met a bug, 202 when not decided within the wait."""
+        """201 with the new sequence, 409 or 412 when refused, 500 when it met a bug, 202 when not decided in time."""
         key, own = check_aggregate_id(aggregate_id).encode(), own_rows(request)
         _check_command(own, command)
         partition = self._node.partition(key)
@@ -207,8 +227,9 @@ class Commands:
             aggregate_id=aggregate_id,
             issued_at=headers.occurred_at,
             correlation_id=headers.key,
+            expected_sequence=headers.expected_sequence,
         )
-        value, read = self._checked(envelope)
+        value, digest = self._checked(envelope)
         decided = self._node.expect(aggregate_id, envelope.command_id)
         try:
             offset = await self._node.append(self._table.source, key, value)
@@ -220,7 +241,7 @@ class Commands:
         finally:
             decided.cancel()
         answered = self._headers(aggregate_id, headers.key, partition, {**positions, **appended})
-        return self._outcome(outcome, fingerprint(read), headers.key, answered)
+        return self._outcome(outcome, digest, headers.key, answered)
 
     def _serves(self, partition: int) -> bool:
         return all(self._node.serves(table, partition) for table in (self._table, self._outcomes))
@@ -240,14 +261,15 @@ class Commands:
         detail = f"{error}; a command with this Idempotency-Key was decided before: its outcome is at the Location"
         return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, key, partition, row))
 
-    def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, Command]:
-        """The record's value, and the command as its readers get it. Raises RequestValidationError.
+    def _checked(self, envelope: CommandEnvelope[Any]) -> tuple[bytes, str]:
+        """The record's value, and the fingerprint that its readers will find. Raises RequestValidationError.
 
         FastAPI takes what JSON can't hold: half a surrogate pair, NaN in an inner model, or 250 levels.
         """
         try:
             value = self._codec.encode(envelope)
-            return value, self._codec.decode(value).data
+            read = self._codec.decode(value)
+            return value, fingerprint(read.data, read.expected_sequence)
         except (BadMessage, ValueError, RecursionError) as error:
             message = f"no reader can take it as JSON: {error}"
             raise RequestValidationError([{"loc": ("body",), "msg": message, "type": "json_invalid"}]) from None
@@ -277,7 +299,7 @@ class Commands:
         return next(filter(None, found), None)
 
     async def _decided(self, request: Request, aggregate_id: str, command_id: str) -> Response:
-        """The outcome of a command: 201, 409, 500; 404 when it is not, or no longer, known."""
+        """The outcome of a command: 201, 409, 412, 500; 404 when it is not, or no longer, known."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
         if not self._serves(partition):
@@ -295,13 +317,14 @@ class Commands:
             return problem(
                 409,
                 "idempotency_key.reused",
-                "this Idempotency-Key was used with another body before; that command was decided, this one was not",
+                "this Idempotency-Key was used with another body or If-Match before; that was decided, this was not",
                 headers=headers,
             )
         if outcome.failed:
             return problem(500, outcome.code or "", outcome.detail or HAD_NO_EFFECT, headers=headers)
         if outcome.code is not None:
-            return problem(409, outcome.code, outcome.detail or "", headers=headers)
+            status = 412 if outcome.code == SequenceMismatch.code else 409
+            return problem(status, outcome.code, outcome.detail or "", headers=headers)
         return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:

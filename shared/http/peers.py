@@ -42,6 +42,7 @@ FORWARDED = (
     "accept",
     "content-type",
     "idempotency-key",
+    "if-match",
     "if-none-match",
     "occurred-at",
     "prefer",

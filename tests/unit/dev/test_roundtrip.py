@@ -285,7 +285,7 @@ def test_what_comes_back_is_accepted(type_: Any, value: Any) -> None:
     check_roundtrip(state, whole=True)
     event.TYPE, command.TYPE = "happened", "do"
     events, commands = EventCodec([event]), CommandCodec([command])
-    written = {"aggregate_id": "a", "correlation_id": "c"}
+    written: dict[str, Any] = {"aggregate_id": "a", "correlation_id": "c"}
     raw = events.write(event.model_construct(field=value), event_id="e", sequence=1, occurred_at=NOW, **written)
     assert events.decode(raw).data.field == value
     wrapped = commands.wrap(command.model_construct(field=value), command_id="c", issued_at=NOW, **written)

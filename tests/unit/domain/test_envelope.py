@@ -3,16 +3,17 @@
 import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Generic, get_args
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 from pydantic import Field, ValidationError
 
-from shared.domain.envelope import CommandCodec, EventCodec, EventEnvelope
-from shared.domain.errors import REASON_MAX_CHARS, BadMessage, UnknownType
+from shared.domain.envelope import C, CommandCodec, EventCodec, EventEnvelope
+from shared.domain.errors import REASON_MAX_CHARS, BadMessage, Unknown, UnknownType
 from shared.domain.message import Command, Event, Part
 
 
@@ -90,6 +91,37 @@ def test_a_command_is_written_as_it_is_read() -> None:
     assert COMMANDS.encode(envelope) == raw(COMMAND)
 
 
+def test_what_a_command_expects_is_written_only_if_it_expects_something() -> None:
+    """An earlier release refuses the field, as it should, and must not meet it in any other command."""
+    expecting = raw(COMMAND | {"expected_sequence": 0})
+    envelope = COMMANDS.decode(expecting)
+    assert (envelope.expected_sequence, COMMANDS.encode(envelope)) == (0, expecting)
+
+
+class EarlierEnvelope(Struct, Generic[C], kw_only=True, forbid_unknown_fields=True):
+    """A command's envelope before it had `expected_sequence`."""
+
+    command_id: str
+    type: str
+    schema_version: int
+    aggregate_id: str
+    issued_at: datetime
+    correlation_id: str
+    causation_id: str | None = None
+    data: C
+
+
+def test_an_earlier_release_keeps_the_place_of_a_command_that_expects_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would decide it at any sequence; what is unknown to it is parked, and so is what follows of its key."""
+    monkeypatch.setattr("shared.domain.envelope.CommandEnvelope", EarlierEnvelope)
+    earlier: CommandCodec[Note] = CommandCodec((Note,))
+    assert earlier.decode(raw(COMMAND)).data == Note(text="ä")
+    with pytest.raises(Unknown, match="unknown field `expected_sequence`"):
+        earlier.decode(raw(COMMAND | {"expected_sequence": 1}))
+
+
 def test_a_new_command_starts_its_own_story() -> None:
     issued_at = datetime(1997, 1, 12, 8, 30, tzinfo=UTC)
     envelope = COMMANDS.wrap(Note(text="ä"), command_id="c-1", aggregate_id="n-1", issued_at=issued_at)
@@ -165,6 +197,8 @@ def test_an_event_ignores_a_field_it_does_not_know() -> None:
         ({"schema_version": "1"}, "schema_version: "),
         ({"schema_version": True}, "schema_version: "),
         ({"type": None}, "type: Expected `str`"),
+        ({"expected_sequence": -1}, "expected_sequence: Expected `int` >= 0"),
+        ({"expected_sequence": None}, "expected_sequence: Expected `int`"),
     ],
 )
 def test_a_bad_command_says_what_is_wrong(changes: dict[str, object], reason: str) -> None:
@@ -285,7 +319,7 @@ def test_a_time_that_is_not_utc_is_not_written() -> None:
     ],
 )
 def test_an_id_that_no_reader_takes_is_not_written(field: str, illegal: str) -> None:
-    ids = {"command_id": "c-1", "aggregate_id": "n-1"}
+    ids: dict[str, Any] = {"command_id": "c-1", "aggregate_id": "n-1"}
     issued_at = datetime(1997, 1, 12, tzinfo=UTC)
     longest = COMMANDS.wrap(Note(text=""), **(ids | {field: "x" * 128}), issued_at=issued_at)
     assert COMMANDS.decode(COMMANDS.encode(longest)) == longest

@@ -32,9 +32,16 @@ commands = st.one_of(
 )
 
 
-def envelope(command: AccountCommand, command_id: str, **ids: str) -> CommandEnvelope[AccountCommand]:
+def envelope(
+    command: AccountCommand, command_id: str, expected_sequence: int | None = None, **ids: str
+) -> CommandEnvelope[AccountCommand]:
     return DECIDER.command_codec.wrap(
-        command, command_id=command_id, aggregate_id="customer-1", issued_at=ISSUED_AT, **ids
+        command,
+        command_id=command_id,
+        aggregate_id="customer-1",
+        issued_at=ISSUED_AT,
+        expected_sequence=expected_sequence,
+        **ids,
     )
 
 
@@ -100,6 +107,38 @@ def test_a_repeated_refusal_stays_refused_though_it_would_be_accepted_now() -> N
     now_open = step(DECIDER, refused.row, envelope(OpenAccount(), "c-2"), 1)
     again = step(DECIDER, now_open.row, envelope(Charge(amount_cents=1), "c-1"), 2, refused.outcome)
     assert (again.repeated, again.outcome.code) == (True, "account.unknown")
+
+
+def test_a_command_for_another_sequence_is_refused_whatever_the_domain_would_say_of_it() -> None:
+    for command, expected in ((Charge(amount_cents=1), 0), (Charge(amount_cents=1), 2), (OpenAccount(), 0)):
+        done = step(DECIDER, opened().row, envelope(command, "c-2", expected), 5)
+        assert (done.events, done.outcome.code, done.outcome.sequence) == ((), "sequence.mismatch", 1)
+        assert done.outcome.detail == f"customer-1 is at sequence 1, and the command was meant for {expected}"
+        assert (done.row.state, done.row.offset) == (Open(), 5)
+
+
+def test_a_command_for_this_sequence_is_decided_as_any_other() -> None:
+    first = step(DECIDER, DECIDER.initial_row, envelope(OpenAccount(), "c-1", 0), 0)
+    assert (first.row, first.events) == (opened().row, opened().events)
+    refused = step(DECIDER, first.row, envelope(Charge(amount_cents=0), "c-2", 1), 5)
+    assert refused.outcome.code == "account.amount_not_positive"
+
+
+def test_a_command_with_another_expectation_is_no_repeat() -> None:
+    charge = Charge(amount_cents=1)
+    assert len({fingerprint(charge), fingerprint(charge, 0), fingerprint(charge, 1)}) == 3
+
+
+@given(st.lists(st.tuples(commands, st.none() | st.integers(0, 6)), max_size=30))
+def test_of_the_commands_that_expect_a_sequence_only_those_that_find_it_have_an_effect(
+    sent: list[tuple[AccountCommand, int | None]],
+) -> None:
+    row = DECIDER.initial_row
+    for number, (command, expected) in enumerate(sent):
+        before, done = row, step(DECIDER, row, envelope(command, f"c-{number}", expected), number)
+        row = done.row
+        assert (done.outcome.code == "sequence.mismatch") == (expected not in (None, before.sequence))
+        assert row.sequence - before.sequence == len(done.events)
 
 
 def test_a_command_that_finds_it_already_so_is_accepted_without_events() -> None:

@@ -179,3 +179,12 @@ async def test_the_async_client_writes_reads_waits_and_lists(http: httpx.AsyncCl
         with pytest.raises(Refused) as refused:
             await ours.read("/accounts/nobody-at-all", AccountView)
         assert refused.value.code == "not_found"
+
+
+async def test_a_client_sends_a_command_for_the_row_that_it_has_read(http: httpx.AsyncClient) -> None:
+    async with AsyncClient("http://worker", http=http) as ours:
+        opened = await ours.send("/accounts/ann", if_match=0)
+        read = await ours.read("/accounts/ann", AccountView)
+        await ours.send("/accounts/ann/charges", Charge(amount_cents=1), if_match=read.etag)
+        with pytest.raises(Refused, match=r"^412 sequence.mismatch: ann is at sequence 2, and "):
+            await ours.send("/accounts/ann/charges", Charge(amount_cents=1), if_match=opened.sequence)

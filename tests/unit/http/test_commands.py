@@ -94,6 +94,45 @@ async def test_a_caller_that_uses_a_key_twice_is_told_and_nobody_else(
     assert {topic for topic, _ in node.logs} == {COMMANDS.name, EVENTS.name}
 
 
+async def test_a_command_for_another_sequence_is_412_and_so_is_each_repeat(
+    http: httpx.AsyncClient, node: MemoryNode
+) -> None:
+    await http.post("/accounts/ann")
+    stale = {"Idempotency-Key": "one", "If-Match": '"2"'}
+    charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 1})
+    refused = await charge(headers=stale)
+    assert (refused.status_code, refused.json()["code"]) == (412, "sequence.mismatch")
+    assert refused.json()["detail"] == "ann is at sequence 1, and the command was meant for 2"
+    assert (await charge()).json()["sequence"] == 2  # so that the command would take effect now
+    for again in (await charge(headers=stale), await http.get(refused.headers["location"])):
+        assert (again.status_code, again.json()) == (412, refused.json())
+    for other in ({"If-Match": '"3"'}, {}):
+        reused = await charge(headers={"Idempotency-Key": "one", **other})
+        assert (reused.status_code, reused.json()["code"]) == (409, "idempotency_key.reused")
+    assert len(node.logs[EVENTS.name, node.partition(b"ann")]) == 2
+
+
+@pytest.mark.parametrize("form", ['"{}"', "{etag}", "W/{etag}"])
+async def test_the_etag_of_a_read_and_the_sequence_in_an_answer_say_which_row_a_command_is_for(
+    http: httpx.AsyncClient, form: str
+) -> None:
+    assert (await http.post("/accounts/ann", headers={"If-Match": '"0"'})).json()["sequence"] == 1
+    for sequence in (1, 2):
+        etag = (await http.get("/accounts/ann")).headers["etag"]
+        match = {"If-Match": form.format(sequence, etag=etag)}
+        charged = await http.post("/accounts/ann/charges", json={"amount_cents": 1}, headers=match)
+        assert (charged.status_code, charged.json()["sequence"]) == (201, sequence + 1)
+        stale = await http.post("/accounts/ann/charges", json={"amount_cents": 1}, headers=match)
+        assert stale.status_code == 412
+
+
+@pytest.mark.parametrize("sent", ["", "*", "1", '""', '"-1"', '"01"', '"1", "2"', '"1-xyz"', '"99999999999999999999"'])
+async def test_what_a_command_is_for_is_never_guessed(http: httpx.AsyncClient, node: MemoryNode, sent: str) -> None:
+    refused = await http.post("/accounts/ann", headers={"If-Match": sent})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "header.if-match")
+    assert not any(node.logs.values())
+
+
 async def test_a_key_is_known_after_any_number_of_later_commands(http: httpx.AsyncClient, node: MemoryNode) -> None:
     charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 1})
     await http.post("/accounts/ann")

@@ -132,6 +132,14 @@ async def test_a_peer_gets_the_trace_and_the_conditions_and_nothing_else(recorde
     assert (answer.headers["onefold-lag"], "set-cookie" in answer.headers) == ("0", False)
 
 
+async def test_a_peer_gets_what_a_command_asks_for(recorder: Recorder) -> None:
+    wished = {"idempotency-key": "one", "if-match": '"3"', "occurred-at": "2026-11-20T10:00:00Z", "prefer": "wait=1"}
+    api = create_api(Elsewhere(recorder.url), routes)
+    async with client_of(api) as http, api.router.lifespan_context(api):
+        assert (await http.post("/accounts/ann", headers=wished)).status_code == 200
+    assert recorder.headers().items() >= wished.items()
+
+
 async def test_a_peer_is_asked_for_the_whole_answer_to_a_head(recorder: Recorder) -> None:
     """Which says how long it is."""
     answer = await ask(Elsewhere(recorder.url), "HEAD", "/accounts/ann")
