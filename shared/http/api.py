@@ -87,7 +87,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
         redirect_slashes=False,
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams, settings.max_streams_per_caller)
-    api.state.streams = streams
+    api.state.buckets, api.state.streams = buckets, streams
     api.state.turns = Turns(settings.max_readers)
     api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)

@@ -3,7 +3,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -13,12 +13,11 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 
 from shared.domain.decider import Decider
 from shared.domain.envelope import CommandEnvelope
-from shared.domain.errors import BadMessage, SequenceMismatch
+from shared.domain.errors import BadMessage, NotReady, SequenceMismatch
 from shared.domain.ids import DOT_SEGMENTS, AggregateId, callers_id, check_aggregate_id, reference
 from shared.domain.message import Command
 from shared.domain.outcomes import Get, recalled
@@ -60,8 +59,9 @@ _IF_MATCH = r'^(?:W/)?"(0|[1-9][0-9]{0,17})(?:-[0-9a-f]{8})?"$'
 IdempotencyKey = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$"), AfterValidator(_no_dot_segment)]
 
 
-def _iso_8601(sent: str) -> str:
-    if re.match("[0-9]{4}-", sent) is None:  # pydantic takes a number for seconds, or milliseconds, after 1970
+def _iso_8601(sent: object) -> object:
+    # pydantic takes a number for seconds, or milliseconds, after 1970
+    if not isinstance(sent, str) or re.match("[0-9]{4}-", sent) is None:
         raise ValueError("must be ISO 8601, such as 2026-11-20T10:00:00Z")
     return sent
 
@@ -85,7 +85,11 @@ def _not_in_future(instant: datetime) -> datetime:
     return instant
 
 
-_Past = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc), AfterValidator(_not_in_future)]
+Past = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc), AfterValidator(_not_in_future)]
+Preferences = Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")]
+
+Answering = Callable[[], Awaitable[Response]]
+"""Appends a command that may be taken, and waits for the answer."""
 
 
 class Accepted(BaseModel):
@@ -114,18 +118,25 @@ async def command_headers(
     idempotency_key: Annotated[
         IdempotencyKey | None, Header(description="takes effect once per key; without a key, a retry is a new command")
     ] = None,
-    occurred_at: Annotated[_Past | None, Header(description="when it happened, if not now")] = None,
+    occurred_at: Annotated[Past | None, Header(description="when it happened, if not now")] = None,
     if_match: Annotated[
         str | None,
         Header(pattern=_IF_MATCH, description='an ETag, or "SEQUENCE": the command is for what is at that sequence'),
     ] = None,
-    prefer: Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")] = (),
+    prefer: Preferences = (),
 ) -> CommandHeaders:
+    return headers_of(idempotency_key, occurred_at, _sequence(if_match) if if_match else None, preferred_wait_s(prefer))
+
+
+def headers_of(
+    key: str | None, occurred_at: datetime | None, expected_sequence: int | None, wait_s: float
+) -> CommandHeaders:
+    """Of a command: without a key it gets one of its own, and without a time it happens now."""
     return CommandHeaders(
-        key=idempotency_key or str(uuid4()),
+        key=key or str(uuid4()),
         occurred_at=occurred_at or _now(),
-        expected_sequence=_sequence(if_match) if if_match else None,
-        wait_s=_wait_s(prefer),
+        expected_sequence=expected_sequence,
+        wait_s=wait_s,
     )
 
 
@@ -135,7 +146,7 @@ def _sequence(if_match: str) -> int:
     return int(found[1])
 
 
-def _wait_s(prefer: Sequence[str]) -> float:
+def preferred_wait_s(prefer: Sequence[str]) -> float:
     """prefer: the header's lines, which mean the same as one line with commas."""
     preferences = [each.partition(";")[0].strip().lower() for each in _PREFERENCE.findall(",".join(prefer))]
     if "respond-async" in preferences:
@@ -190,6 +201,10 @@ def _check_row(own: OwnRows, command: Command, aggregate_id: str, row: Row[Any] 
         raise Forbidden("owner.other", "this id is in use by another owner")
 
 
+async def _given(answer: Response) -> Response:
+    return answer
+
+
 class Commands:
     """Takes commands for aggregates of one kind; the worker that owns the key appends and answers."""
 
@@ -209,18 +224,40 @@ class Commands:
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
         """201 with the new sequence, 409 or 412 when refused, 500 when it met a bug, 202 when not decided in time."""
-        key, own = check_aggregate_id(aggregate_id).encode(), own_rows(request)
+        own, owner = own_rows(request), self.owner(check_aggregate_id(aggregate_id))
         _check_command(own, command)
+        if owner != self.url:
+            return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
+        answer = await self.begin(request, own, aggregate_id, command, headers)
+        return await answer()
+
+    @property
+    def url(self) -> str:
+        return self._node.settings.url
+
+    def owner(self, aggregate_id: str) -> str | None:
+        """URL of the worker that decides; None while none does."""
+        partition = self._node.partition(aggregate_id.encode())
+        return self.url if self._serves(partition) else self._node.owner(self._table, partition)
+
+    async def begin(
+        self, request: Request, own: OwnRows | None, aggregate_id: str, command: Command, headers: CommandHeaders
+    ) -> Answering:
+        """What appends it, before it first waits, and gives the answer.
+
+        Raises what the command is refused for before it is in the log, and NotReady if this worker is not the owner.
+        """
+        key = aggregate_id.encode()
         partition = self._node.partition(key)
         if not self._serves(partition):
-            owner = self._node.owner(self._table, partition)
-            return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
+            raise NotReady("the owner of this key is moving")
+        _check_command(own, command)
         if own is not None:
             _check_row(own, command, aggregate_id, self._node.read(self._table, partition, key))
         try:
             sealed = await self._sealed(command, aggregate_id)
         except Forgotten as forgotten:
-            return self._forgotten(request, forgotten, aggregate_id, partition, headers.key)
+            return partial(_given, self._forgotten(request, forgotten, aggregate_id, partition, headers.key))
         envelope = self._codec.wrap(
             sealed,
             command_id=_id_of(request, headers.key),
@@ -229,10 +266,16 @@ class Commands:
             correlation_id=headers.key,
             expected_sequence=headers.expected_sequence,
         )
-        value, digest = self._checked(envelope)
+        return partial(self._appended, envelope, partition, headers, *self._checked(envelope))
+
+    async def _appended(
+        self, envelope: CommandEnvelope[Any], partition: int, headers: CommandHeaders, value: bytes, digest: str
+    ) -> Response:
+        """The answer to the command, whose record is `value`."""
+        aggregate_id = envelope.aggregate_id
         decided = self._node.expect(aggregate_id, envelope.command_id)
         try:
-            offset = await self._node.append(self._table.source, key, value)
+            offset = await self._node.append(self._table.source, aggregate_id.encode(), value, partition)
             appended = {(self._table.source.name, partition): offset}
             outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
         except TimeoutError:
@@ -348,4 +391,4 @@ class Commands:
 
     @staticmethod
     def _answer(status: int, body: Accepted, headers: dict[str, str]) -> Response:
-        return JSONResponse(body.model_dump(), status, headers=headers)
+        return Response(body.model_dump_json(), status, headers=headers, media_type="application/json")

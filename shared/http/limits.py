@@ -169,6 +169,19 @@ class Buckets:
             self._left.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self.rate
 
+    def owe(self, client: str, more: int) -> None:
+        """For one that has passed and was worth more than one: those after it wait until that is paid off."""
+        if self.rate:
+            left, counted = self._left.get(client, (2.0 * self.rate, time.monotonic()))
+            self._left[client] = (left - more, counted)
+
+
+def owe(request: Request, more: int) -> None:
+    """Counts a request as so many more by each that it is counted by, unless a peer has."""
+    if "onefold.peer" not in request.scope:
+        for client in {address_of(request.scope), client_of(request)}:
+            request.app.state.buckets.owe(client, more)
+
 
 class Turns:
     """How many costly answers, such as lists, a worker makes at once; half for one client. of: their plural."""

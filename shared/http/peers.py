@@ -10,8 +10,8 @@ import fnmatch
 import hashlib
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 PEER_HEADER = "Onefold-Peer"
+LINES = "application/x-ndjson"
 CONNECT_S = 1.0
 ANSWER_S = 3.0  # on top of the caller's wait; a peer that takes longer is frozen or cut off
 TOKEN_S = 30.0  # allows for clocks that differ by so much, either way
@@ -235,24 +236,10 @@ class Peers:
 
         The owner checks no other token of a peer and never rate-limits it, so a 401 or 429 is ours, not the caller's.
         """
-        if owner is None:
-            raise NotReady("the owner of this key is not known yet")
         if is_hop(request):
             raise NotReady("the owner of this key is moving")
-        url = self._checked(owner, _target(request.scope))
-        lines = ((name, line) for name in FORWARDED for line in request.headers.getlist(name))
-        headers = [(name, _CONTROLS.sub(" ", line)) for name, line in lines]
-        body = await request.body()
-        headers += self._signed(request, request.method, url, body).items()
         try:
-            async with self._connected().request(
-                request.method,
-                url,
-                data=body,
-                headers=headers,
-                timeout=_timeout(wait_s),
-                allow_redirects=False,
-            ) as answer:
+            async with self._passed_on(request, owner, await request.body(), _timeout(wait_s)) as answer:
                 if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
                     raise NotReady(f"the owner {owner} does not accept us as its peer: {await _reason(answer)}")
                 if not _of_a_worker(answer):
@@ -266,6 +253,37 @@ class Peers:
                 return Response(await answer.read(), answer.status, headers=kept)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
+
+    async def lines(
+        self, request: Request, owner: str | None, body: bytes, wait_s: float
+    ) -> AsyncGenerator[Sequence[bytes]]:
+        """The lines with which the owner answers those of `body`, as they come; wait_s: for each. Raises NotReady."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=wait_s + ANSWER_S)
+        try:
+            async with self._passed_on(request, owner, body, timeout) as answer:
+                if answer.status != HTTPStatus.OK or answer.content_type != LINES:
+                    found = f"{answer.status} {answer.content_type}"
+                    raise NotReady(f"the owner {owner} does not take our lines, but answers {found}")
+                rest = b""
+                async for part in answer.content.iter_any():
+                    *whole, rest = (rest + part).split(b"\n")
+                    yield [line + b"\n" for line in whole]
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
+
+    def _passed_on(
+        self, request: Request, owner: str | None, body: bytes, timeout: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """The request, or with this body a part of it, as its owner answers it. Raises NotReady without one."""
+        if owner is None:
+            raise NotReady("the owner of this key is not known yet")
+        url = self._checked(owner, _target(request.scope))
+        lines = ((name, line) for name in FORWARDED for line in request.headers.getlist(name))
+        headers = [(name, _CONTROLS.sub(" ", line)) for name, line in lines]
+        headers += self._signed(request, request.method, url, body).items()
+        return self._connected().request(
+            request.method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+        )
 
     async def ask(
         self, request: Request, owner: str, path: str, params: Mapping[str, Any], read: Callable[[Any], T]

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -75,6 +75,15 @@ def install(api: FastAPI) -> None:
     api.add_exception_handler(Archived, _on_archived)
     api.add_exception_handler(TooMany, _on_too_many)
     api.add_exception_handler(Forgotten, _on_forgotten)
+
+
+async def answer_to(request: Request, error: Exception) -> Response:
+    """What `request` would be answered for this error, as a part of an answer to more than that."""
+    for kind in type(error).__mro__:
+        if handler := request.app.exception_handlers.get(kind):
+            answer: Response = await handler(request, error)
+            return answer
+    return on_bug(request.url.path, error)
 
 
 def not_valid(place: str, name: str, message: str) -> RequestValidationError:

@@ -17,6 +17,7 @@ from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.guard import OwnedRouter
 from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
+from shared.http.lines import Lines
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId
@@ -40,7 +41,8 @@ class Resource(Generic[S]):
     sorts     what else orders lists: an index F as `F`, downwards as `-F`.
     decider   the aggregate's. If the topology has `history`, its past can be read, too.
     commands  what is posted, by the path that follows the key's. A command without fields takes no body, and one whose
-              fields all have defaults may come without. `account.set_limits` is the operation `set_limits`.
+              fields all have defaults may come without. `account.set_limits` is the operation `set_limits`. Lines of
+              them may be posted together, to `/accounts/commands`.
     names     of operations, by the path in `commands`, where the command's own does not do.
     notes     what the OpenAPI document says of them, by the path in `commands`.
     owner     who may: the key's parameter if a key is its owner's, or the field of rows and commands that names the
@@ -72,12 +74,11 @@ class Resource(Generic[S]):
             self._add_list(router, node, peers)
         if "row" not in self.without:
             self._add_row(router, node, peers)
-        if self.commands:
-            self._add_commands(router, node, peers)
+        routers = [*self._add_commands(router, node, peers), router]
         if "changes" in self.without:
-            return [router]
+            return routers
         owned = self.owner is not None if self.owner in (None, self._id) else self.owner
-        return [router, change_routes(node, self.table, self.view, owned=owned or False)]
+        return [*routers, change_routes(node, self.table, self.view, owned=owned or False)]
 
     @property
     def _collection(self) -> str:
@@ -99,18 +100,21 @@ class Resource(Generic[S]):
         name = getattr(self.view, "__name__", type(self.view).__name__)
         raise self._wrong(f"{name} does not say what it shows", "annotate it with `-> SomeView | None`")
 
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"prefix": self._collection, "tags": [self.path.split("/")[1]]}
+
     def _router(self, node: Node) -> APIRouter:
         if not (self._collection.startswith("/") and self.path == f"{self._collection}/{{{self._id}}}"):
             raise self._wrong("does not end with the key's parameter", "write it as /accounts/{account_id}")
-        place: dict[str, Any] = {"prefix": self._collection, "tags": [self.path.split("/")[1]]}
         if self.owner is None:
-            return APIRouter(**place)
+            return APIRouter(**self._place)
         if self.owner == self._id:
-            return OwnedRouter(self.owner, **place)
+            return OwnedRouter(self.owner, **self._place)
         if not kinds(node.state_type(self.table), self.owner):
             found = f"owner={self.owner!r} is neither its parameter nor a field of the table {self.table.name}"
             raise self._wrong(found, f"name {self._id}, or the field that names the owner")
-        return OwnedRouter(owned_by=self.owner, **place)
+        return OwnedRouter(owned_by=self.owner, **self._place)
 
     def _add_list(self, router: APIRouter, node: Node, peers: Peers) -> None:
         query = self._list_query()
@@ -152,7 +156,10 @@ class Resource(Generic[S]):
             f"/{{{self._id}}}/events", endpoint, response_model=PastEvents, responses=history.RESPONSES
         )
 
-    def _add_commands(self, router: APIRouter, node: Node, peers: Peers) -> None:
+    def _add_commands(self, router: APIRouter, node: Node, peers: Peers) -> list[APIRouter]:
+        """Also returns a router for many at once, to be matched first: the path of an aggregate fits its path, too."""
+        if not self.commands:
+            return []
         decider = self.decider
         if decider is None or not self.table.is_of_commands:
             fix = "give it decider=, and the table that the decider's aggregate fills"
@@ -166,6 +173,10 @@ class Resource(Generic[S]):
         for path, command in self.commands.items():
             self._add_post(router, path, command, intake)
         intake.add_outcome_route(router, self._id)
+        types = list(dict.fromkeys(self.commands.values()))
+        many = OwnedRouter(owned_by=self.owner, **self._place) if self.owner else APIRouter(**self._place)
+        Lines(intake, peers, types, owned_by_id=self.owner == self._id).add_route(many, only="" not in self.commands)
+        return [many]
 
     def _add_post(self, router: APIRouter, path: str, command: type[Command], intake: Commands) -> None:
         async def submit(request: Request, key: str, headers: Any, body: Command | None = None) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,11 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = 25
 """For each operation."""
+
+
+@schemathesis.serializer("application/x-ndjson")
+def one_line(_: Any, value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 def operations() -> Iterator[Any]:

@@ -18,6 +18,7 @@ from shared.http.changes import change_routes
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.guard import OwnedRouter
 from shared.http.history import EventsQuery, History, PastEvents, PastReadingQuery
+from shared.http.lines import Lines
 from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId
@@ -78,7 +79,10 @@ def by_hand(node: Node, peers: Peers) -> list[APIRouter]:
 
     intake.add_outcome_route(router, "account_id")
 
-    return [router, change_routes(node, ACCOUNTS, account_view, owned=True)]
+    many = OwnedRouter(owned_by="account_id", prefix="/accounts", tags=["accounts"])
+    Lines(intake, peers, (OpenAccount, Charge, Pay, CloseAccount), owned_by_id=True).add_route(many, only=False)
+
+    return [many, router, change_routes(node, ACCOUNTS, account_view, owned=True)]
 
 
 def promised(made: Routes, topology: Topology = TOPOLOGY) -> dict[str, Any]:

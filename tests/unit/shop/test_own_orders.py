@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.unit.http.test_changes import Api
 
 pytestmark = pytest.mark.anyio
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
 RIGHTS = ["orders:read", "orders:write"]
 
 
@@ -81,6 +83,19 @@ async def test_nobody_orders_in_anothers_name_or_under_anothers_id(http: httpx.A
         answer = await http.post(f"/orders/{order}", json=order_of(customer), headers=bob)
         assert (answer.status_code, answer.json()["code"]) == (403, "owner.other")
     assert (await http.get("/orders/new", headers=bearer(issuer, "clerk", "orders:any"))).status_code == 404
+
+
+async def test_many_commands_at_once_are_the_callers_own_like_one(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
+    sent: list[dict[str, Any]] = [
+        {"type": "order.place", "id": "bob-2", "body": order_of("bob")},
+        {"type": "order.place", "id": "new", "body": order_of("ann")},
+        {"type": "order.place", "id": "ann-1", "body": order_of("bob")},
+        {"type": "order.cancel", "id": "ann-1"},
+        {"type": "order.cancel", "id": "bob-1"},
+    ]
+    content = b"\n".join(json.dumps(each).encode() for each in sent)
+    answer = await http.post("/orders/commands", content=content, headers=bearer(issuer, "bob") | NDJSON)
+    assert [json.loads(each)["status"] for each in answer.text.splitlines()] == [201, 403, 403, 404, 201]
 
 
 async def test_a_list_has_the_callers_orders_whatever_it_asks_for(http: httpx.AsyncClient, issuer: DevIssuer) -> None:

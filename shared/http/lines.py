@@ -1,0 +1,273 @@
+"""Many commands in one request, one a line (NDJSON): each is taken, decided and answered as if it were posted alone."""
+
+# No `from __future__ import annotations`: FastAPI reads the annotations of the nested function below.
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import islice
+from operator import or_
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
+from msgspec import Struct
+from msgspec.json import Decoder
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import to_json
+from starlette.routing import Match
+from starlette.types import Scope
+
+from shared.domain.errors import NotReady
+from shared.domain.ids import AggregateId, check_aggregate_id
+from shared.domain.message import Command
+from shared.http.auth import OwnRows, own_rows
+from shared.http.commands import (
+    Accepted,
+    Answering,
+    Commands,
+    IdempotencyKey,
+    Past,
+    Preferences,
+    headers_of,
+    preferred_wait_s,
+)
+from shared.http.limits import owe
+from shared.http.peers import LINES, Peers, is_hop
+from shared.http.problems import Problem, answer_to, not_ready, not_valid, problem
+from shared.http.refusals import Forbidden
+
+MAX_LINES = 5_000
+IN_FLIGHT = 1_000  # commands of one request that wait to be decided here; more are begun as answers are taken
+_TURN = 50  # commands that are begun before others have a turn
+
+_OF_A_LINE = {"idempotency-key": "idempotency_key", "if-match": "if_match", "occurred-at": "occurred_at"}
+_TOLD = {b"location": "location", b"onefold-position": "position", b"retry-after": "retry_after"}
+
+
+class CommandLine(BaseModel):
+    """A command. body: as when it is posted alone. if_match: a sequence; the rest is as in headers of these names."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str
+    id: AggregateId
+    body: Any = None
+    idempotency_key: IdempotencyKey | None = None
+    if_match: Annotated[int, Field(strict=True, ge=0)] | None = None
+    occurred_at: Past | None = None
+
+
+class AnsweredLine(BaseModel):
+    """What a command posted alone is answered: its status, the fields of its body, and of its headers these."""
+
+    status: int
+    location: str | None = None
+    position: str | None = None
+    retry_after: str | None = None
+
+
+class Ndjson(StreamingResponse):
+    media_type = LINES
+
+
+class NdjsonRoute(APIRoute):
+    """A route for bodies of lines; any other is for the aggregate whose id is the last segment of the path."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        sent = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0]
+        return super().matches(scope) if sent.strip().lower() == LINES.encode() else (Match.NONE, {})
+
+
+class _Addressed(Struct):
+    id: str
+
+
+_address = Decoder(_Addressed).decode
+
+
+class Lines:
+    """Answers requests with commands of these types."""
+
+    def __init__(self, intake: Commands, peers: Peers, types: Sequence[type[Command]], *, owned_by_id: bool) -> None:
+        """owned_by_id: whether an aggregate's id names its owner."""
+        self._intake = intake
+        self._peers = peers
+        self._owned_by_id = owned_by_id
+        lines = [_line_of(each) for each in types]
+        one_of: Any = Annotated[reduce(or_, lines), Field(discriminator="type")] if len(lines) > 1 else lines[0]
+        self._validate = TypeAdapter(one_of).validator.validate_json
+        self._tags = {(each.TYPE,) for each in types}
+
+    def add_route(self, router: APIRouter, *, only: bool) -> None:
+        """`POST …/commands`. only: whether nothing else is posted there, as what opens an aggregate of that id."""
+        line, answered = CommandLine.model_json_schema(), AnsweredLine.model_json_schema()
+        line["properties"]["type"]["enum"] = sorted(type_ for (type_,) in self._tags)
+        answered["anyOf"] = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in (Accepted, Problem)]
+
+        async def send_commands(request: Request, prefer: Preferences = ()) -> Response:
+            """One on each line, and for each a line of what it would be answered if it were posted alone."""
+            return await self._answer(request, preferred_wait_s(prefer))
+
+        router.add_api_route(
+            "/commands",
+            send_commands,
+            methods=["POST"],
+            response_class=Ndjson,
+            responses={
+                200: {"description": "A line for each, in their order", "content": {LINES: {"schema": answered}}}
+            },
+            openapi_extra={"requestBody": {"required": True, "content": {LINES: {"schema": line}}}},
+            route_class_override=APIRoute if only else NdjsonRoute,
+        )
+
+    async def _answer(self, request: Request, wait_s: float) -> Response:
+        """wait_s: for each command."""
+        if alien := _OF_A_LINE.keys() & request.headers.keys():
+            name = min(alien)
+            raise not_valid("header", name, f"is of one command; fix: give each line its own {_OF_A_LINE[name]}")
+        lines = [line for line in (await request.body()).split(b"\n") if line.strip()]
+        if len(lines) > MAX_LINES:
+            return problem(413, "request.too_large", f"{len(lines)} lines; fix: send at most {MAX_LINES} at once")
+        owe(request, len(lines[1:]))
+        return Ndjson(self._answers(request, own_rows(request), lines, wait_s))
+
+    async def _answers(
+        self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
+    ) -> AsyncGenerator[bytes]:
+        """In the order of the lines, as many at a time as are there. Those of one owner are sent to it together."""
+        owners = [self._owner(request, line) for line in lines]
+        of_owner: Mapping[str | None, list[bytes]] = defaultdict(list)
+        for owner, line in zip(owners, lines, strict=True):
+            of_owner[owner].append(line)
+        streams = {
+            owner: self._here(request, own, some, wait_s)
+            if owner == self._intake.url
+            else self._there(request, owner, some, wait_s)
+            for owner, some in of_owner.items()
+        }
+        coming = {owner: _next(stream) for owner, stream in streams.items()}
+        come: Mapping[str | None, deque[bytes]] = defaultdict(deque)
+        answers: list[bytes] = []
+        try:
+            for owner in owners:
+                if not come[owner]:
+                    yield b"".join(answers)
+                    answers = []
+                while not come[owner]:
+                    come[owner].extend(await coming[owner])
+                    coming[owner] = _next(streams[owner])
+                answers.append(come[owner].popleft())
+            yield b"".join(answers)
+        finally:
+            for each in coming.values():
+                each.cancel()
+            await asyncio.gather(*coming.values(), return_exceptions=True)
+            for stream in streams.values():
+                await stream.aclose()
+
+    def _owner(self, request: Request, line: bytes) -> str | None:
+        """URL of the worker that is to answer: this one for what it must not pass on, or can't read."""
+        if is_hop(request):
+            return self._intake.url
+        try:
+            return self._intake.owner(check_aggregate_id(_address(line).id))
+        except (ValueError, RecursionError):
+            return self._intake.url
+
+    async def _here(
+        self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
+    ) -> AsyncGenerator[Sequence[bytes]]:
+        rest, flying = iter(lines), deque[asyncio.Future[bytes]]()
+        try:
+            while True:
+                async for begun in self._begun(request, own, islice(rest, IN_FLIGHT - len(flying)), wait_s):
+                    flying.append(begun)
+                if not flying:
+                    return
+                answers = [await flying.popleft()]
+                while flying and flying[0].done():
+                    answers.append(flying.popleft().result())
+                yield answers
+        finally:
+            for each in flying:
+                each.cancel()
+
+    async def _begun(
+        self, request: Request, own: OwnRows | None, lines: Iterator[bytes], wait_s: float
+    ) -> AsyncGenerator[asyncio.Future[bytes]]:
+        """One after another, so that records of one key are appended in the order of the lines."""
+        for number, line in enumerate(lines, 1):
+            try:
+                answering = await self._begin(request, own, line, wait_s)
+            except Exception as error:
+                answering = partial(answer_to, request, error)
+            yield asyncio.ensure_future(_answered(request, answering))
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _begin(self, request: Request, own: OwnRows | None, line: bytes, wait_s: float) -> Answering:
+        sent = self._read(line)
+        if request.app.state.closing.is_set():
+            raise NotReady("this worker is being stopped")
+        if own is not None and self._owned_by_id:
+            if sent.id != own.owner:
+                raise Forbidden("owner.other", "the token's bearer does not own this aggregate")
+            own = None
+        headers = headers_of(sent.idempotency_key, sent.occurred_at, sent.if_match, wait_s)
+        return await self._intake.begin(request, own, sent.id, sent.body, headers)
+
+    def _read(self, line: bytes) -> CommandLine:
+        """Raises RequestValidationError, with the places of a command that is posted alone."""
+        try:
+            read: CommandLine = self._validate(line)
+        except ValidationError as error:
+            raise RequestValidationError([self._placed(each) for each in error.errors(include_url=False)]) from None
+        return read
+
+    def _placed(self, error: Any) -> dict[str, Any]:
+        """Without the type of the line, by which pydantic has chosen."""
+        place = error["loc"][1:] if error["loc"][:1] in self._tags else error["loc"]
+        return {**error, "loc": place or ("line",)}
+
+    async def _there(
+        self, request: Request, owner: str | None, lines: Sequence[bytes], wait_s: float
+    ) -> AsyncGenerator[Sequence[bytes]]:
+        missing, reason = len(lines), f"the owner {owner} has not answered all"
+        try:
+            async for answers in self._peers.lines(request, owner, b"\n".join(lines), wait_s):
+                missing -= len(answers)
+                yield answers
+        except NotReady as error:
+            reason = str(error)
+        yield [_as_line(not_ready(reason))] * missing
+
+
+def _next(answers: AsyncGenerator[Sequence[bytes]]) -> asyncio.Future[Sequence[bytes]]:
+    return asyncio.ensure_future(anext(answers, ()))
+
+
+def _line_of(command: type[Command]) -> type[CommandLine]:
+    needed = any(each.is_required() for each in command.model_fields.values())
+    body = (command, ... if needed else Field(default_factory=command))
+    fields: dict[str, Any] = {"type": (Literal[command.TYPE], ...), "body": body}
+    return create_model(f"{command.__name__}Line", __base__=CommandLine, **fields)
+
+
+async def _answered(request: Request, answering: Answering) -> bytes:
+    try:
+        answer = await answering()
+    except Exception as error:
+        answer = await answer_to(request, error)
+    return _as_line(answer)
+
+
+def _as_line(answer: Response) -> bytes:
+    """Its body with some of its headers put before; a problem's has the status already."""
+    told: dict[str, Any] = {} if answer.status_code >= 400 else {"status": answer.status_code}
+    told |= {_TOLD[name]: value.decode() for name, value in answer.raw_headers if name in _TOLD}
+    before = b"%b," % to_json(told)[:-1] if told else b"{"
+    return b"%b%b\n" % (before, bytes(answer.body)[1:])
