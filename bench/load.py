@@ -10,9 +10,13 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
 from bench.accounts import accounts, fill, ids, owners
@@ -25,6 +29,8 @@ from shared.dev.worker import Worker
 WORKERS = 3
 KEYS_A_WORKER = 200
 CONNECTIONS = 24
+LINES = 2_000  # a request of commands, a line each
+SENDERS = 6
 WARM_UP_S = 2
 MEASURED_S = 6
 RATIOS = (
@@ -110,6 +116,41 @@ def _asked(lab: Lab, begin: Begin, workers: Sequence[Worker], report: Report) ->
         works["get_hop"] = [Work(after[url], _paths(mine)) for url, mine in keys.items()]
     for name, work in works.items():
         _measure(lab, begin, report, name + suffix, work)
+    _many(begin, keys, report, f"post_lines{suffix}")
+
+
+def _many(begin: Begin, keys: Mapping[str, Sequence[str]], report: Report, name: str) -> None:
+    """Commands a line each, for each worker those of its own keys; counted by what each line is answered."""
+    urls = [*keys] * (SENDERS // len(keys))
+    bodies = [_charges(keys[url]) for url in urls]
+    with begin(name) as now, ThreadPoolExecutor(SENDERS) as pool:
+        for seconds in (WARM_UP_S, MEASURED_S):
+            sent = list(pool.map(partial(_lines_answered, seconds), urls, bodies))
+        figures: dict[str, Figure] = {
+            "decided_per_s": round(sum(decided / took_s for decided, _, took_s in sent), 1),
+            "failed": sum(failed for _, failed, _ in sent),
+            "lines_a_request": LINES,
+            "connections": len(urls),
+        }
+        now.done = f"{figures['decided_per_s']:,} commands/s"
+    report.results.append(Result(name, figures))
+
+
+def _charges(keys: Sequence[str]) -> bytes:
+    charge = '{"type":"account.charge","id":"%s","body":{"amount_cents":1}}'
+    return "\n".join(charge % keys[number % len(keys)] for number in range(LINES)).encode()
+
+
+def _lines_answered(seconds: float, url: str, body: bytes) -> tuple[int, int, float]:
+    """How many lines were decided, how many were not, and the seconds that this took."""
+    decided = sent = 0
+    begun = time.monotonic()
+    with closing(HTTPConnection(url.removeprefix("http://"))) as connection:
+        while time.monotonic() < begun + seconds:
+            connection.request("POST", "/accounts/commands", body, {"Content-Type": "application/x-ndjson"})
+            decided += connection.getresponse().read().count(b'{"status":201,')
+            sent += LINES
+    return decided, sent - decided, time.monotonic() - begun
 
 
 def _paths(keys: Sequence[str], rest: str = "") -> list[str]:
