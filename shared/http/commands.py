@@ -377,11 +377,8 @@ class Commands:
     def _headers(
         self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]
     ) -> dict[str, str]:
-        seen = {
-            (topic, number): offset
-            for (topic, number), offset in positions.items()
-            if topic in self._own_topics and number == partition
-        }
+        own = ((topic, partition) for topic in self._own_topics)
+        seen = {place: positions[place] for place in own if place in positions}
         return {
             "Location": f"{self._path}/{quote(aggregate_id, safe='')}/commands/{quote(command_id, safe='')}",
             "Onefold-Position": format_positions(seen),
