@@ -69,9 +69,10 @@ class Wishes:
         if source is not None and _will_be_reread(source, parked.offset):
             parking.keep(wish.id, parked.failed(NOT_REACHED_AGAIN))
             return None
-        log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason)
+        log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason, by=wish.by)
         parking.drop(wish.id, 1)
-        return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic)})
+        # without `by`, so that a release before it still knows of the note
+        return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic), "by": ""})
 
     async def _retry(
         self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury, at_most: int

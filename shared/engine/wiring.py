@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
 from shared.engine.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor
@@ -45,6 +46,11 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
                 )
             return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
+
+
+def decider_of(processors: Sequence[Processor]) -> Decider[Any, Any, Any] | None:
+    """Of the service's only aggregate; None where it has none."""
+    return next((each.decider for each in processors if isinstance(each, Aggregate)), None)
 
 
 def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import structlog
 from aiokafka import TopicPartition
 
+from shared.domain.decider import Decider
 from shared.domain.errors import NotReady
 from shared.domain.row import Row
 from shared.engine.guards import Told
 from shared.engine.holdings import Holdings
 from shared.engine.sources import Source
+from shared.engine.wiring import decider_of
 from shared.group.app import WorkerApp
 from shared.group.internals import members, owners
 from shared.kafka.lookup import read_at
@@ -50,6 +52,10 @@ class WorkerNode:
     @property
     def settings(self) -> Settings:
         return self._app.settings
+
+    @property
+    def decider(self) -> Decider[Any, Any, Any] | None:
+        return decider_of(self._app.processors)
 
     @property
     def _held(self) -> Holdings:

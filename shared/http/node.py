@@ -9,6 +9,7 @@ from typing import Any, Protocol, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
+from shared.domain.decider import Decider
 from shared.domain.personal import check_alike, models_in, personal_fields
 from shared.domain.row import Row
 from shared.privacy.persons import check_person_keys
@@ -52,6 +53,9 @@ class Node(Protocol):
     def topology(self) -> Topology: ...
     @property
     def settings(self) -> Settings: ...
+    @property
+    def decider(self) -> Decider[Any, Any, Any] | None:
+        """Of the service's aggregate; None where it has none."""
 
     def partition(self, key: bytes) -> int:
         """The partition of `key`, the same in every topic and table of the service."""

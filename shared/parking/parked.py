@@ -132,6 +132,7 @@ class Wish(BaseModel):
     """What an operator wants done with a parked key: try all its records again in order, or drop the first one.
 
     offset: of the first record as the operator saw it; no other record is dropped in its place.
+    by: who asked for it; "" where nobody said. Releases without it do not read a wish that has one.
 
     The other actions are notes of what was done, which the engine skips; they share the topic so that wishes and notes
     have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records that
@@ -145,6 +146,7 @@ class Wish(BaseModel):
     id: str
     offset: int | None = None
     reason: str = ""
+    by: str = ""
 
     @field_validator("id")
     @classmethod
@@ -159,7 +161,7 @@ class Wish(BaseModel):
     @property
     def record(self) -> tuple[bytes, bytes]:
         """Key and value of its record, which belongs in the partition that the id names."""
-        return self.id.encode(), self.model_dump_json().encode()
+        return self.id.encode(), self.model_dump_json(exclude=None if self.by else {"by"}).encode()
 
 
 def noted_id(text: str, topic: str) -> str:

@@ -21,7 +21,7 @@ from shared.domain.row import Row
 from shared.engine.answers import Answers
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
-from shared.engine.wiring import by_source, codecs_of, wired
+from shared.engine.wiring import by_source, codecs_of, decider_of, wired
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
 from shared.runtime.clock import brokers_clock
@@ -58,6 +58,7 @@ class MemoryNode:
         settings: the keys of personal fields are in their data_dir, by default a folder that is made if there are any.
         """
         self.topology = topology
+        self.decider = decider_of(processors)
         self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""

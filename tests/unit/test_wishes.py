@@ -191,13 +191,13 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
     parking = _parking()
     key = f"{processor}/0/a"
     parking.keep(key, PARKED.model_copy(update={"processor": processor}))
-    wish = Wish(action="discard", id=key, offset=offset, reason="a test")
+    wish = Wish(action="discard", id=key, offset=offset, reason="a test", by="ann")
     note = asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None, _no_letter))
     parked = parking.get(key)
     assert parked is not None
     assert parked.offsets == left
     dropped = Wish(action="dropped", id=f"{key}@{FACTS.name}", offset=offset, reason="a test")
-    assert note == (dropped if left != PARKED.offsets else None)
+    assert note == (dropped if left != PARKED.offsets else None)  # a release that knows no `by` reads it, too
 
 
 @pytest.mark.parametrize("action", ["retry", "reprocess"])

@@ -75,8 +75,11 @@ def guarded(issuer: DevIssuer) -> dict[str, FastAPI]:
 
 def scopes_of(route: Route) -> list[str]:
     """The narrowest scopes that open the route."""
+    right = "read" if route.method == "GET" else "write"
     of_operators = route.path.split("/")[1] in ("cluster", "dead-letters", "metrics", "stories")
-    return [f"{'operations' if of_operators else route.service}:{'read' if route.method == 'GET' else 'write'}"]
+    of_contents = route.path.endswith(("/record", "/correct"))
+    opens = ["operations"] * of_operators + [route.service] * (of_contents or not of_operators)
+    return [f"{each}:{right}" for each in opens]
 
 
 def target(route: Route, aggregate_id: str) -> str:
