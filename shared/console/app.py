@@ -7,21 +7,21 @@ use another name for this host.
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Protocol
 
 import uvicorn
-from fastapi import FastAPI, Header, Response
-from fastapi.responses import FileResponse, PlainTextResponse, StreamingResponse
+from fastapi import FastAPI, Header, Request, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.console.feed import Feed
-from shared.console.watch import EVERY_S, Watcher
+from shared.console.watch import EVERY_S, NotPassed, Passed, Watcher
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).with_name("static")
@@ -90,6 +90,14 @@ def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAP
         """A Picture in each event, for as long as somebody reads."""
         return StreamingResponse(_events(feed), media_type="text/event-stream")
 
+    @console.get("/ask/{service}/{target:path}")
+    async def ask(service: str, request: Request) -> Response:
+        """What a worker of the service answers to GET of the target, which is sent on as it came."""
+        target = request.scope["raw_path"].split(b"/", 3)[3]
+        if query := request.scope["query_string"]:
+            target += b"?" + query
+        return await _answer(watcher.pass_on(service, f"/{target.decode('ascii')}"))
+
     if controls is not None:
         _let_act(console, controls)
     console.mount("/static", StaticFiles(directory=STATIC))
@@ -108,6 +116,14 @@ def _let_act(console: FastAPI, controls: Controls) -> None:
         except LookupError as unknown:
             return PlainTextResponse(str(unknown), 404)
         return Response(status_code=202)
+
+
+async def _answer(passed: Awaitable[Passed]) -> Response:
+    try:
+        status, media_type, body = await passed
+    except NotPassed as why:
+        return JSONResponse({"detail": str(why)}, 502)
+    return Response(body, status, media_type=media_type)
 
 
 async def _events(feed: Feed) -> AsyncIterator[bytes]:

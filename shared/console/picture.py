@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shared.http.cluster import Cluster, Member, SourcePartition, Standby, TablePartition
 from shared.http.dead_letters import DeadLetter
+from shared.stories.tail import Newest
 
 PACE_OF_S = 3.0  # a pace is of what was seen in this time
 
@@ -85,12 +86,15 @@ class Shown(BaseModel):
 class Picture(BaseModel):
     """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
+    with_token: whether workers are sent one.
     """
 
     at: float
     services: Sequence[Shown]
+    newest: Newest
     doctor: Mapping[str, Any] | None = None
     acts: bool = False
+    with_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)

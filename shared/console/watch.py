@@ -1,4 +1,4 @@
-"""Asks one worker of each service for its cluster, and every worker for its counts."""
+"""Asks one worker of each service for its cluster, every worker for its counts, and any for what a viewer wants."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
+from yarl import URL
 
 from shared.console.picture import (
     Counts,
@@ -29,6 +32,9 @@ from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
 from shared.http.lists import Covered
+from shared.stories.tail import Newest
+
+T = TypeVar("T")
 
 Workers = Callable[[], Mapping[str, Sequence[str]]]
 """The URLs of workers that run now, by service, as far as they are known."""
@@ -37,9 +43,23 @@ EVERY_S = 0.5
 _COUNTED_EVERY_S = 1.0  # a worker writes all of its metrics for that
 _DIAGNOSED_EVERY_S = 15.0  # the doctor asks every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
+_PASSED_S = 12.0  # a story takes eight seconds at most
 _TIMEOUT = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=peers.CONNECT_S)
 _LETTERS = 100
+_JSON = ("application/json", "application/problem+json")
 _UNHEARD = (aiohttp.ClientError, TimeoutError, ValueError)  # the last: not JSON, or of another release
+
+
+class Passed(NamedTuple):
+    """What a worker answered."""
+
+    status: int
+    media_type: str
+    body: bytes
+
+
+class NotPassed(Exception):
+    """No worker of the service gives an answer that may be shown."""
 
 
 class _Letters(BaseModel):
@@ -64,13 +84,16 @@ class _Known:
 
 
 class Watcher:
-    """token: of an operator, where workers ask for one. diagnose: blocking; what `doctor --json` prints."""
+    """token: of an operator, where workers ask for one. diagnose, tail: blocking; what `doctor --json` prints, and the
+    newest events of all services.
+    """
 
     def __init__(
         self,
         services: Sequence[Declared],
         workers: Workers,
         diagnose: Callable[[], Mapping[str, Any]],
+        tail: Callable[[], Newest],
         token: str = "",
         acts: bool = False,
     ) -> None:
@@ -78,6 +101,7 @@ class Watcher:
         self._services = services
         self._workers = workers
         self._diagnose = diagnose
+        self._tail = tail
         self._acts = acts
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._known = {each.name: _Known() for each in services}
@@ -85,15 +109,47 @@ class Watcher:
         self._diagnosis: Mapping[str, Any] | None = None
         self._diagnosed_at = 0.0
         self._diagnosing: threading.Thread | None = None
+        self._newest = Newest()
+        self._reading: asyncio.Future[Newest] | None = None
 
     async def look(self) -> bytes:
         """A Picture as JSON. Whatever does not answer is a `problem` in it."""
         self._ask_the_doctor()
         urls = self._workers()
-        shown = await asyncio.gather(*(self._shown(each, urls.get(each.name, ())) for each in self._services))
+        asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
+        shown, _ = await asyncio.gather(asyncio.gather(*asked), self._read_tail())
         return (
-            Picture(at=time.time(), services=shown, doctor=self._diagnosis, acts=self._acts).model_dump_json().encode()
+            Picture(
+                at=time.time(),
+                services=shown,
+                newest=self._newest,
+                doctor=self._diagnosis,
+                acts=self._acts,
+                with_token=bool(self._headers),
+            )
+            .model_dump_json()
+            .encode()
         )
+
+    async def pass_on(self, service: str, target: str) -> Passed:
+        """What GET of `target`, a path with its query as they are sent, gives at the first worker that answers.
+
+        Only JSON, as a page of a worker's would act in the console's name. Raises NotPassed.
+        """
+        why = f"no service is called {service}" if service not in self._known else "none of its workers is known"
+        for url in list(self._known[service].urls) if service in self._known else ():
+            try:
+                return await self._passed(URL(url + target, encoded=True))
+            except (aiohttp.ClientError, TimeoutError):
+                why = f"{url} does not answer"
+        raise NotPassed(why)
+
+    async def _passed(self, url: URL) -> Passed:
+        timeout = aiohttp.ClientTimeout(total=_PASSED_S)
+        async with self._session.get(url, allow_redirects=False, timeout=timeout, raise_for_status=False) as answer:
+            if answer.content_type not in _JSON:
+                raise NotPassed(f"{url} gives {answer.content_type}, and only JSON is shown")
+            return Passed(answer.status, answer.content_type, await answer.read())
 
     async def close(self) -> None:
         if self._http is not None:
@@ -113,6 +169,15 @@ class Watcher:
         except Exception as failure:  # whatever it is, the page tells it
             found = {"problem": f"{type(failure).__name__}: {failure}"}
         self._diagnosis, self._diagnosed_at = {**found, "at": time.time()}, time.monotonic()
+
+    async def _read_tail(self) -> None:
+        """Goes on with what was known while brokers are silent."""
+        reading = self._reading = self._reading or _in_daemon(self._tail)
+        done, _ = await asyncio.wait([reading], timeout=EVERY_S)
+        if done:
+            failure = reading.exception()
+            self._newest = Newest(problem=repr(failure)) if failure else reading.result()
+            self._reading = None
 
     async def _shown(self, declared: Declared, urls: Sequence[str]) -> Shown:
         known = self._known[declared.name]
@@ -169,10 +234,33 @@ class Watcher:
 
     async def _ask(self, url: str) -> bytes:
         """Raises one of _UNHEARD."""
+        async with self._session.get(url, allow_redirects=False) as answer:
+            return await answer.read()
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             self._http = aiohttp.ClientSession(headers=self._headers, timeout=_TIMEOUT, raise_for_status=True)
-        async with self._http.get(url, allow_redirects=False) as answer:
-            return await answer.read()
+        return self._http
+
+
+def _in_daemon(call: Callable[[], T]) -> asyncio.Future[T]:
+    """In a thread that nobody waits for at the end: silent brokers take a minute."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            found = call()
+        except Exception as failure:
+            tell = partial(answer.set_exception, failure)
+        else:
+            tell = partial(answer.set_result, found)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell)
+
+    threading.Thread(target=run, name="tail", daemon=True).start()
+    return answer
 
 
 def _parked(page: _Letters | None, counts: Collection[Counts | None]) -> int | None:

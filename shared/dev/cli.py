@@ -318,7 +318,7 @@ def console_(
     url: _WorkerUrls = None,
     port: Annotated[int | None, typer.Option(help="Of the page; by default the first free one from 4400 on.")] = None,
 ) -> None:
-    """Show the whole system on one page, live, until Ctrl-C: flow, partitions, lag, findings, dead letters."""
+    """Show the whole system on one page, live, until Ctrl-C: flow, partitions, rows, events, findings, dead letters."""
     beside_up = _join_up() is not None
     topologies, settings = load_topologies(), load_settings()
     named = _named(url or (), [each.service for each in topologies])
@@ -327,7 +327,14 @@ def console_(
         return (_workers_of(_up_now()) if beside_up else {}) | named
 
     controls = console.WorkersOfUp(stays.ROOT) if beside_up and settings.env == "dev" else None
-    console.show(topologies, workers, lambda: diagnose(topologies, workers(), settings), port, controls)
+    console.show(
+        topologies,
+        workers,
+        lambda: diagnose(topologies, workers(), settings),
+        settings.bootstrap,
+        port,
+        controls,
+    )
 
 
 def _up_now() -> stays.Record | None:

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from shared.dev.worker import free_port
 from shared.domain.errors import OnefoldError
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.child import Child
+from shared.stories.tail import Newest, Tail
 from shared.topology.topics import Topology
 
 
@@ -64,14 +65,22 @@ def show(
     topologies: Sequence[Topology],
     workers: Workers,
     diagnose: Callable[[], Diagnosis],
+    bootstrap: str,
     port: int | None,
     controls: WorkersOfUp | None,
 ) -> None:
-    """Serves the page until Ctrl-C. diagnose: blocking. controls: None where the page only shows."""
+    """Serves the page until Ctrl-C. diagnose: blocking. controls: None where it neither kills nor adds workers."""
     chosen = port or page_port()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
     declared = [declared_in(document_of(each.service), each) for each in topologies]
-    watcher = Watcher(declared, workers, lambda: findings_of(diagnose), operators_token(), controls is not None)
+    watcher = Watcher(
+        declared,
+        workers,
+        lambda: findings_of(diagnose),
+        tail_of(topologies, bootstrap),
+        operators_token(),
+        controls is not None,
+    )
     print(f"console  {url_at(chosen)}", flush=True)
     serve(create_console(watcher, controls), chosen)
 
@@ -96,3 +105,16 @@ def findings_of(diagnose: Callable[[], Diagnosis]) -> Mapping[str, Any]:
         return found
     except (OnefoldError, StageFailed, OSError) as failure:
         return {"problem": str(failure)}
+
+
+def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newest]:
+    """Gives the newest events of these services, or the `problem` that keeps it from looking."""
+    tail = Tail(bootstrap, [topic.name for each in topologies for topic in each.topics if topic.kind == "events"])
+
+    def newest() -> Newest:
+        try:
+            return tail.look()
+        except OnefoldError as failure:
+            return Newest(problem=str(failure))
+
+    return newest

@@ -23,6 +23,8 @@ _FLAGS = (
     *("--disable-dev-shm-usage", "--disable-background-networking", "--force-color-profile=srgb", "about:blank"),
 )
 
+_CODES = {"Escape": 27}  # without it, a dialog stays open
+
 
 class Screen(NamedTuple):
     width: int
@@ -68,9 +70,22 @@ class Page:
     def text(self, selector: str) -> str | None:
         return self.run(f"document.querySelector({json.dumps(selector)})?.innerText")  # type: ignore[no-any-return]
 
+    def click(self, selector: str) -> None:
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def fill(self, selector: str, text: str) -> None:
+        """As one types it: the page hears of it."""
+        field = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{field}.value = {json.dumps(text)}; {field}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+
+    def texts(self, selector: str) -> list[str]:
+        return self.run(  # type: ignore[no-any-return]
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(each => each.innerText)"
+        )
+
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            self._ask("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            self._ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_CODES.get(key, 0))
 
     def photograph(self, file: Path) -> None:
         """All of the page, also what one would scroll to."""

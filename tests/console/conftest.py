@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -13,15 +16,34 @@ from shared.console.app import create_console
 from shared.console.feed import Feed
 from shared.console.watch import Watcher
 from shared.dev.asyncapi import described
-from shared.dev.console import declared_in, findings_of
+from shared.dev.console import declared_in, findings_of, tail_of
 from shared.dev.console_process import url_at
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
 from shared.dev.worker import free_port
 from tests.accounts.processors import PROCESSORS
 from tests.accounts.topology import TOPOLOGY
-from tests.console.browser import FOUND, Page, browser
+from tests.console.browser import DESK, FOUND, Page, Screen, browser
 from tests.waiting import eventually
+
+AXE = Path(__file__).with_name("vendor") / "axe-4.14.1.min.js"
+AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+
+
+def opened(page: Page, console: str, screen: Screen = DESK) -> Page:
+    page.open(console, screen)
+    eventually(lambda: page.text(".live"), lambda text: text == "live")
+    return page
+
+
+def check_everybody_can_use(page: Page) -> None:
+    """axe finds nothing, and nothing sticks out of the screen."""
+    source = AXE.read_bytes()
+    assert hashlib.sha256(source).hexdigest() == AXE_SHA256
+    page.run(source.decode() + "; 0")
+    found = page.run("axe.run().then(({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    assert json.dumps(found, indent=2) == "[]"
+    assert page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 class Controls:
@@ -52,6 +74,7 @@ def served(stack: Stack, controls: Controls) -> FastAPI:
         [declared_in(described(TOPOLOGY, PROCESSORS), TOPOLOGY)],
         lambda: workers,
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
+        tail_of([TOPOLOGY], stack.bootstrap),
         acts=True,
     )
     return create_console(watcher, controls)

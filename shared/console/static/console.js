@@ -1,12 +1,16 @@
 // The page: follows the stream while it is seen, remembers a little of what it saw, and draws it.
-import { html, render } from "./vendor/preact-htm-3.1.1.js";
+import { html, render, useState } from "./vendor/preact-htm-3.1.1.js";
+import { placeOf, StoryDialog, Tail } from "./events.js";
 import { Flow } from "./flow.js";
 import { Service } from "./grid.js";
-import { count, pace, plural, ranges, span, sum, total, waits } from "./text.js";
+import { Letters } from "./letters.js";
+import { Command } from "./parts.js";
+import { Tables } from "./tables.js";
+import { count, pace, plural, ranges, span, sum, waits } from "./text.js";
 
-const TREND_S = 120, MOVED_S = 6, NEWS = 6;
+const TREND_S = 120, MOVED_S = 6, NEWS = 6, EVENTS = 500;
 
-const state = { picture: null, live: "connecting", memories: new Map(), news: [], heardAt: 0 };
+const state = { picture: null, live: "connecting", memories: new Map(), news: [], events: [] };
 
 function remember(picture) {
   for (const service of picture.services) {
@@ -34,6 +38,14 @@ function remember(picture) {
       tell(picture.at, `${name}: partition ${ranges(partitions)} went from ${from} to ${to}`);
     }
   }
+}
+
+function rememberEvents({ services, newest }) {
+  const names = services.map((each) => each.declared.name), seen = new Set(state.events.map(placeOf));
+  const more = newest.events.filter((each) => !seen.has(placeOf(each)));
+  if (!more.length) return;
+  for (const each of more) each.service = names.find((name) => name === each.topic.split(".")[0]) ?? names[0];
+  state.events = [...state.events, ...more].slice(-EVENTS);
 }
 
 const known = new Map();
@@ -69,6 +81,7 @@ function follow() {
   stream = new EventSource("stream");
   stream.onmessage = ({ data }) => {
     state.picture = JSON.parse(data);
+    rememberEvents(state.picture);
     for (const { members } of state.picture.services) for (const each of members) if (each.instance) known.set(each.url, each.instance);
     remember(state.picture);
     draw("live");
@@ -83,7 +96,9 @@ function draw(live) {
 
 const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "no answer; trying again" };
 
-function Page({ picture, live, memories, news }) {
+function Page({ picture, live, memories, news, events }) {
+  const [story, setStory] = useState(null);
+  const openStory = (service, id) => setStory({ service, id });
   const services = picture?.services ?? [], findings = picture?.doctor?.findings ?? [];
   const waiting = waits(services);
   const handled = services.map((each) => each.handled_per_s).filter((each) => each != null);
@@ -96,15 +111,18 @@ function Page({ picture, live, memories, news }) {
     <main>${picture ? html`
       <div class="system"><${Flow} services=${services} />
         <p class="legend"><i class="owner"></i>owner <i class="owner late"></i>owner, and so many records wait <i class="standby"></i>standby, and how far behind <i class="restoring"></i>restoring</p>
-        <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div></div>
+        <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div>
+        <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
+        <${Tail} events=${events} newest=${picture.newest} openStory=${openStory} /></div>
       <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} services=${services} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
+      ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;
 }
 
 function News({ news }) {
-  return html`<section class="card news" aria-labelledby="news"><h2 id="news">Workers</h2>
-    <div role="log" aria-label="Take-overs">${news.map((each) => html`<p key=${each.at + each.text}><time>${new Date(each.at * 1000).toLocaleTimeString("en-GB")}</time> ${each.text}</p>`)}</div>
-    ${news.length ? "" : html`<p class="empty">No take-over since this page is open.</p>`}</section>`;
+  return html`<section class="card news" aria-labelledby="news"><h2 id="news">Log</h2>
+    <div role="log" aria-label="Take-overs, and what was done">${news.map((each) => html`<p key=${each.at + each.text}><time>${new Date(each.at * 1000).toLocaleTimeString("en-GB")}</time> ${each.text}</p>`)}</div>
+    ${news.length ? "" : html`<p class="empty">No take-over since this page is open, and nothing done.</p>`}</section>`;
 }
 
 function Doctor({ doctor }) {
@@ -116,27 +134,6 @@ function Doctor({ doctor }) {
     ${findings.map((each) => html`<article key=${each.code + each.what} class="finding ${each.severity}">
       <h3><span class="severity">${each.severity}</span> ${each.what}</h3><p>${each.evidence}</p><p class="why">${each.why}</p><${Command} text=${each.cure} /></article>`)}
     ${unseen.map((each) => html`<p class="problem">Not seen: ${each}</p>`)}</section>`;
-}
-
-function Command({ text }) {
-  const copy = async ({ currentTarget: button }) => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "copied";
-    setTimeout(() => (button.textContent = "copy"), 1500);
-  };
-  return html`<div class="command"><code tabindex="0">${text}</code><button type="button" onClick=${copy}>copy</button></div>`;
-}
-
-function Letters({ services }) {
-  const letters = services.flatMap((service) => service.letters.map((letter) => ({ service, letter })));
-  const parked = total(services.map((each) => each.parked));
-  return html`<section class="card letters" aria-labelledby="letters"><h2 id="letters">Dead letters <small>${plural(parked, "key")} parked${parked > letters.length ? `, ${letters.length} shown` : ""}</small></h2>
-    ${letters.map(({ service, letter }) => html`<article key=${service.declared.name + letter.id} class="letter">
-      <h3>${service.declared.name} <code>${letter.id}</code></h3>
-      <p><b>${letter.code}</b> ${letter.reason}</p>
-      <p class="why">${letter.topic}/${letter.partition} at ${letter.offset}, tried ${plural(letter.attempts, "time")}, ${count(letter.behind)} behind</p>
-      <${Command} text=${letter.show} /></article>`)}
-    ${letters.length ? "" : html`<p class="empty">${parked === 0 ? "Nothing is parked." : "Not every partition told what is parked."}</p>`}</section>`;
 }
 
 document.addEventListener("visibilitychange", follow);

@@ -48,3 +48,18 @@ export function ranges(numbers) {
   }
   return found.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(", ");
 }
+
+const two = (n, digits = 2) => String(n).padStart(digits, "0");
+
+/** An instant, by this machine's clock, to the second; of another day with its date. */
+export function moment(at) {
+  const when = new Date(at), time = when.toLocaleTimeString("en-GB");
+  const day = `${when.getFullYear()}-${two(when.getMonth() + 1)}-${two(when.getDate())}`;
+  return when.toDateString() === new Date().toDateString() ? time : `${day} ${time}`;
+}
+
+/** How long something took, in ms. */
+export function took(ms) {
+  if (ms < 10_000) return `${count(ms)} ms`;
+  return ms < 600_000 ? `${(ms / 1000).toFixed(1)} s` : `${count(ms / 60_000)} min`;
+}

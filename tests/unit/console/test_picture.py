@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from shared.console.app import STATIC, create_console
 from shared.console.feed import Feed
 from shared.console.picture import Counts, Declared, Paces, counts_in, places_in, sources_in
 from shared.console.watch import Watcher
 from shared.http.cluster import Cluster
+from shared.stories.tail import Newest
 
 A, B = "http://a:8000", "http://b:8000"
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
@@ -148,13 +153,46 @@ def test_a_look_that_fails_while_nobody_waits_is_followed_by_the_next_one() -> N
 
 
 def answer(path: str, host: str = "127.0.0.1") -> httpx.Response:
-    console = create_console(Watcher([], dict, dict))
+    return asyncio.run(asked(Watcher([], dict, dict, Newest), "GET", path, host))
 
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(console), base_url=f"http://{host}") as http:
-            return await http.get(path)
 
-    return asyncio.run(ask())
+async def asked(watcher: Watcher, method: str, path: str, host: str = "127.0.0.1", **sent: Any) -> httpx.Response:
+    transport = httpx.ASGITransport(create_console(watcher))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
+        return await http.request(method, path, **sent)
+
+
+async def _answer_of_a_worker(request: web.Request) -> web.Response:
+    if request.path == "/docs":
+        return web.Response(text="<script>", content_type="text/html")
+    told = {"target": request.raw_path, "token": request.headers.get("Authorization"), "body": await request.text()}
+    return web.json_response(told, status=404)
+
+
+@asynccontextmanager
+async def beside_a_worker() -> AsyncIterator[Watcher]:
+    worker = web.Application()
+    worker.router.add_route("*", "/{any:.*}", _answer_of_a_worker)
+    async with TestServer(worker) as server:
+        urls = {"accounts": ["http://127.0.0.1:1", str(server.make_url("")).rstrip("/")]}  # nobody is at the first
+        watcher = Watcher([DECLARED], lambda: urls, dict, Newest, "a token")
+        await watcher.look()
+        yield watcher
+        await watcher.close()
+
+
+def test_what_a_viewer_asks_goes_to_a_worker_as_it_came_and_only_json_comes_back() -> None:
+    async def ask() -> None:
+        async with beside_a_worker() as watcher:
+            passed = await asked(watcher, "GET", "/ask/accounts/accounts/a%2Fb?as_of=2&x=%C3%A9")
+            assert (passed.status_code, passed.json()["target"]) == (404, "/accounts/a%2Fb?as_of=2&x=%C3%A9")
+            assert passed.json()["token"] == "Bearer a token"
+            page = await asked(watcher, "GET", "/ask/accounts/docs")
+            assert (page.status_code, "<script>" in page.text) == (502, False)
+            assert (await asked(watcher, "GET", "/ask/nobody/accounts")).status_code == 502
+            assert (await asked(watcher, "POST", "/ask/accounts/accounts/ann")).status_code == 405
+
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("path", ["/", "/static/console.js", "/static/style.css", "/nothing"])

@@ -1,0 +1,40 @@
+// What the page asks of workers, through the console's own server.
+
+/** What the JSON says, with whole numbers that JavaScript would round kept as they are written. */
+export const parsed = (text) => JSON.parse(text, (_, value, context) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && context && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
+
+/** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. */
+export async function get(service, target, signal) {
+  try {
+    const answer = await fetch(`ask/${encodeURIComponent(service)}${target}`, { signal });
+    return { status: answer.status, body: parsed(await answer.text()) };
+  } catch (failure) {
+    if (failure.name === "AbortError") return null;
+    return { status: 0, body: { detail: "the console does not answer" } };
+  }
+}
+
+export const segment = (text) => encodeURIComponent(text);
+
+/** As a word for a shell: ids are whatever strangers chose. */
+export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** As one types it; a token is named, never shown. */
+export const curl = (url, withToken) => `curl ${withToken ? `-H "Authorization: Bearer $ONEFOLD_TOKEN" ` : ""}${quoted(url)}`;
+
+/** What a service lists, by its OpenAPI document, which workers publish in dev: path, row and parameters of each. */
+export async function listsOf(service) {
+  const { status, body } = await get(service, "/openapi.json");
+  const paths = status === 200 ? body.paths : {};
+  const isList = (get) => get?.parameters?.some((each) => each.name === "cursor" && each.in === "query");
+  return Object.keys(paths).filter((path) => !path.includes("{") && path !== "/dead-letters" && isList(paths[path].get)).map((path) => {
+    const row = Object.keys(paths).find((each) => each.startsWith(`${path}/{`) && each.indexOf("}") === each.length - 1);
+    return {
+      path,
+      key: row?.slice(path.length + 2, -1),
+      history: Boolean(row && paths[`${row}/events`]),
+      parameters: paths[path].get.parameters.filter((each) => each.in === "query").map((each) => each.name),
+    };
+  });
+}

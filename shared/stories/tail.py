@@ -1,0 +1,94 @@
+"""The newest events of several topics as they are committed: which, of what and when, never what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from pydantic import BaseModel
+
+from shared.kafka.brokers import Bounds
+from shared.kafka.search import LogSearch
+from shared.kafka.spans import Span
+from shared.runtime.positions import Partition
+from shared.stories.story import Told, instant, told
+
+KEPT = 60
+READ = 400  # records of all partitions in one look, however many have come
+
+
+class Passed(BaseModel):
+    """An event. at: when it was appended, by its broker."""
+
+    id: str
+    type: str
+    correlation_id: str
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    at: datetime
+
+
+class Newest(BaseModel):
+    """events: the last KEPT, by their time. missed: whether more came since the look before than one look reads.
+
+    unread: topics that the brokers do not let us read. problem: why nothing new is known.
+    """
+
+    events: tuple[Passed, ...] = ()
+    missed: bool = False
+    unread: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+class Tail:
+    """For one thread at a time. It asks brokers when it is asked, and does nothing in between."""
+
+    def __init__(self, bootstrap: str, topics: Collection[str]) -> None:
+        self._bootstrap = bootstrap
+        self._topics = frozenset(topics)
+        self._log: LogSearch | None = None
+        self._next: dict[Partition, int] = {}
+        self._newest: tuple[Passed, ...] = ()
+
+    def look(self) -> Newest:
+        """Raises BrokersUnavailable."""
+        if self._log is None:
+            self._log = LogSearch(self._bootstrap)
+        bounds = self._log.bounds(self._topics)
+        spans = spans_of(bounds, self._next)
+        missed = any(span.start > self._next.get((span.topic, span.partition), span.start) for span in spans)
+        if spans:
+            found = [
+                _passed(each) for record in self._log.records_with(spans, [b""]) if record and (each := told(record))
+            ]
+            self._newest = tuple(sorted([*self._newest, *found], key=lambda each: each.at)[-KEPT:])
+        self._next = {partition: each.stable for partition, each in bounds.items()}
+        return Newest(events=self._newest, missed=missed, unread=tuple(sorted(self._log.refused)))
+
+
+def spans_of(bounds: Mapping[Partition, Bounds], after: Mapping[Partition, int]) -> list[Span]:
+    """What to read: all since `after`, or the last of it; where nothing was read before, or a topic was made again,
+    the last.
+    """
+    most = max(1, READ // max(1, len(bounds)))
+    spans = []
+    for (topic, partition), found in bounds.items():
+        last, begin = max(found.start, found.stable - most), after.get((topic, partition), 0)
+        spans.append(Span(topic, partition, max(last, begin) if begin <= found.stable else last, found.stable))
+    return [span for span in spans if span.start < span.end]
+
+
+def _passed(each: Told) -> Passed:
+    record = each.record
+    return Passed(
+        id=each.id,
+        type=each.body.type,
+        correlation_id=each.body.correlation_id,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        key=None if record.key is None else record.key.decode(errors="replace"),
+        at=instant(each.at),
+    )

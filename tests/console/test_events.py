@@ -1,0 +1,80 @@
+"""The newest events as a person sees them, and the story of one."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from shared.dev.stack import Stack
+from tests.accounts.topology import TOPOLOGY
+from tests.console.browser import Page
+from tests.console.conftest import check_everybody_can_use, opened
+from tests.console.pictures import SCREENS
+from tests.waiting import eventually
+
+SERVICE = TOPOLOGY.service
+
+
+def happened(stack: Stack) -> str:
+    """The id of an account that was just opened, by a command that it names."""
+    id_ = f"told-{uuid4().hex[:8]}"
+    url = f"{stack.urls(SERVICE)[0]}/accounts/{id_}"
+    answer = httpx.post(url, json={}, headers={"Idempotency-Key": f"key-{id_}"}, trust_env=False)
+    assert answer.status_code == 201
+    return id_
+
+
+def test_an_event_is_seen_and_found_by_its_words(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    id_, other = happened(stack), happened(stack)
+    eventually(lambda: page.text(".tail table"), lambda text: text and id_ in text and other in text)
+    page.fill(".tail [name=filter]", f"OPENED {id_}")
+    eventually(lambda: page.texts(".tail td:nth-child(2)"), lambda keys: keys == [id_])
+    assert "account.opened" in (page.text(".tail tbody th") or "")
+    page.fill(".tail [name=filter]", "no such word")
+    eventually(lambda: page.text(".tail .empty"), lambda text: text == "None has all of these words.")
+
+
+def test_what_is_held_stands_still(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    before = happened(stack)
+    eventually(lambda: page.text(".tail table"), lambda text: text and before in text)
+    page.click(".tail [aria-pressed]")
+    later = happened(stack)
+    eventually(lambda: page.text(".tail .hints"), lambda text: text and text.startswith("held, 1 more has come"))
+    assert later not in (page.text(".tail table") or "")
+    page.click(".tail [aria-pressed]")
+    eventually(lambda: page.text(".tail table"), lambda text: text and later in text)
+
+
+def test_a_click_opens_the_story_that_the_api_tells(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    id_ = happened(stack)
+    page.fill(".tail [name=filter]", id_)
+    eventually(lambda: page.texts(".tail td:nth-child(2)"), lambda keys: keys == [id_])
+    page.click(".tail tbody button")
+    told = eventually(
+        lambda: httpx.get(f"{stack.urls(SERVICE)[0]}/stories/key-{id_}", trust_env=False, timeout=20),
+        lambda answer: answer.is_success,
+    )
+    story = told.json()
+    places = [f"{each['topic']}/{each['partition']}@{each['offset']}" for each in story["steps"]]
+    eventually(lambda: page.texts("dialog .story td:last-child"), lambda shown: shown == places)
+    assert page.texts("dialog .step b") == [each["type"] for each in story["steps"]]
+    assert page.run("[...document.querySelectorAll('.story [data-depth]')].map(each => +each.dataset.depth)") == [
+        each["depth"] for each in story["steps"]
+    ]
+    page.press("Escape")
+    eventually(lambda: page.run("document.querySelector('dialog')"), lambda found: found is None)
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_everybody_can_read_a_story(page: Page, console: str, stack: Stack, screen: str) -> None:
+    opened(page, console, SCREENS[screen])
+    happened(stack)
+    eventually(lambda: page.text(".tail table"))
+    page.click(".tail tbody button")
+    eventually(lambda: page.text("dialog .story"))
+    check_everybody_can_use(page)
