@@ -1,7 +1,7 @@
-"""The console's own small server: the page, and the stream that it draws. It listens on loopback only.
+"""The console's own small server: the page, the stream that it draws, and what it asks. It listens on loopback only.
 
-Whoever reaches it sees what the operator's token shows. A page of another origin can't: it may neither read answers nor
-use another name for this host.
+Whoever reaches it sees what the operator's token shows, and does with dead letters what it allows. A page of another
+origin can't: it may neither read answers nor use another name for this host.
 """
 
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Literal, Protocol
+from urllib.parse import quote
 
 import uvicorn
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -57,6 +58,19 @@ class Controls(Protocol):
 
     def add(self, service: str) -> None:
         """Start one more worker."""
+
+
+class Mend(BaseModel):
+    """What to do with the first record of a dead letter, and why. offset, data: as the worker's routes take them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    service: str
+    id: str
+    action: Literal["retry", "discard", "correct"]
+    reason: Annotated[str, Field(min_length=1, max_length=200)]
+    offset: int | None = None
+    data: dict[str, Any] | None = None
 
 
 class Act(BaseModel):
@@ -100,6 +114,8 @@ def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAP
 
     if controls is not None:
         _let_act(console, controls)
+    if watcher.operator is not None:
+        _let_mend(console, watcher, watcher.operator)
     console.mount("/static", StaticFiles(directory=STATIC))
     return console
 
@@ -116,6 +132,15 @@ def _let_act(console: FastAPI, controls: Controls) -> None:
         except LookupError as unknown:
             return PlainTextResponse(str(unknown), 404)
         return Response(status_code=202)
+
+
+def _let_mend(console: FastAPI, watcher: Watcher, operator: str) -> None:
+    @console.post("/dead-letters")
+    async def mend(body: Mend, onefold_console: Annotated[str, Header()]) -> Response:
+        """The header is as above. Who asks is the token's bearer, or else the operator."""
+        what = body.model_dump(include={"reason", "offset", "data"}, exclude_unset=True)
+        target = f"/dead-letters/{quote(body.id, safe='')}/{body.action}"
+        return await _answer(watcher.pass_on(body.service, target, what | {"by": operator}))
 
 
 async def _answer(passed: Awaitable[Passed]) -> Response:

@@ -86,6 +86,7 @@ class Shown(BaseModel):
 class Picture(BaseModel):
     """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
+    operator: who retries, discards and corrects dead letters here, if a token does not say it; null if nobody may.
     with_token: whether workers are sent one.
     """
 
@@ -94,6 +95,7 @@ class Picture(BaseModel):
     newest: Newest
     doctor: Mapping[str, Any] | None = None
     acts: bool = False
+    operator: str | None = None
     with_token: bool = False
 
 

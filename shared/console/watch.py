@@ -96,13 +96,15 @@ class Watcher:
         tail: Callable[[], Newest],
         token: str = "",
         acts: bool = False,
+        operator: str | None = None,
     ) -> None:
-        """acts: whether the page may kill and add workers."""
+        """acts: whether the page may kill and add workers. operator: as Picture has it."""
         self._services = services
         self._workers = workers
         self._diagnose = diagnose
         self._tail = tail
         self._acts = acts
+        self.operator = operator
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._known = {each.name: _Known() for each in services}
         self._http: aiohttp.ClientSession | None = None
@@ -125,28 +127,33 @@ class Watcher:
                 newest=self._newest,
                 doctor=self._diagnosis,
                 acts=self._acts,
+                operator=self.operator,
                 with_token=bool(self._headers),
             )
             .model_dump_json()
             .encode()
         )
 
-    async def pass_on(self, service: str, target: str) -> Passed:
-        """What GET of `target`, a path with its query as they are sent, gives at the first worker that answers.
+    async def pass_on(self, service: str, target: str, body: Mapping[str, Any] | None = None) -> Passed:
+        """What the first worker that answers gives at `target`, a path with its query as they are sent.
 
+        body: what to POST; without it, GET. A worker that did not answer may have taken it, and so may the next.
         Only JSON, as a page of a worker's would act in the console's name. Raises NotPassed.
         """
         why = f"no service is called {service}" if service not in self._known else "none of its workers is known"
         for url in list(self._known[service].urls) if service in self._known else ():
             try:
-                return await self._passed(URL(url + target, encoded=True))
+                return await self._passed(URL(url + target, encoded=True), body)
             except (aiohttp.ClientError, TimeoutError):
                 why = f"{url} does not answer"
         raise NotPassed(why)
 
-    async def _passed(self, url: URL) -> Passed:
+    async def _passed(self, url: URL, body: Mapping[str, Any] | None) -> Passed:
+        method = "GET" if body is None else "POST"
         timeout = aiohttp.ClientTimeout(total=_PASSED_S)
-        async with self._session.get(url, allow_redirects=False, timeout=timeout, raise_for_status=False) as answer:
+        async with self._session.request(
+            method, url, json=body, allow_redirects=False, timeout=timeout, raise_for_status=False
+        ) as answer:
             if answer.content_type not in _JSON:
                 raise NotPassed(f"{url} gives {answer.content_type}, and only JSON is shown")
             return Passed(answer.status, answer.content_type, await answer.read())

@@ -317,6 +317,9 @@ def story_(
 def console_(
     url: _WorkerUrls = None,
     port: Annotated[int | None, typer.Option(help="Of the page; by default the first free one from 4400 on.")] = None,
+    mend: Annotated[
+        bool | None, typer.Option(help="Let the page retry, discard and correct dead letters; by default only in dev.")
+    ] = None,
 ) -> None:
     """Show the whole system on one page, live, until Ctrl-C: flow, partitions, rows, events, findings, dead letters."""
     beside_up = _join_up() is not None
@@ -327,6 +330,7 @@ def console_(
         return (_workers_of(_up_now()) if beside_up else {}) | named
 
     controls = console.WorkersOfUp(stays.ROOT) if beside_up and settings.env == "dev" else None
+    mends = settings.env == "dev" if mend is None else mend
     console.show(
         topologies,
         workers,
@@ -334,6 +338,7 @@ def console_(
         settings.bootstrap,
         port,
         controls,
+        mends,
     )
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,12 @@ def show(
     bootstrap: str,
     port: int | None,
     controls: WorkersOfUp | None,
+    mends: bool,
 ) -> None:
-    """Serves the page until Ctrl-C. diagnose: blocking. controls: None where it neither kills nor adds workers."""
+    """Serves the page until Ctrl-C. diagnose: blocking. controls: None where it neither kills nor adds workers.
+
+    mends: whether it may retry, discard and correct dead letters, in the name of this process's user.
+    """
     chosen = port or page_port()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
     declared = [declared_in(document_of(each.service), each) for each in topologies]
@@ -80,9 +85,17 @@ def show(
         tail_of(topologies, bootstrap),
         operators_token(),
         controls is not None,
+        _user() if mends else None,
     )
     print(f"console  {url_at(chosen)}", flush=True)
     serve(create_console(watcher, controls), chosen)
+
+
+def _user() -> str:
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"
 
 
 def declared_in(document: Json, topology: Topology) -> Declared:

@@ -28,6 +28,7 @@ from tests.waiting import eventually
 
 AXE = Path(__file__).with_name("vendor") / "axe-4.14.1.min.js"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+OPERATOR = "olga"
 
 
 def opened(page: Page, console: str, screen: Screen = DESK) -> Page:
@@ -76,6 +77,7 @@ def served(stack: Stack, controls: Controls) -> FastAPI:
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
         tail_of([TOPOLOGY], stack.bootstrap),
         acts=True,
+        operator=OPERATOR,
     )
     return create_console(watcher, controls)
 

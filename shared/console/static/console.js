@@ -114,7 +114,7 @@ function Page({ picture, live, memories, news, events }) {
         <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div>
         <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
         <${Tail} events=${events} newest=${picture.newest} openStory=${openStory} /></div>
-      <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} services=${services} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
+      <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
       ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -170,12 +171,12 @@ async def _answer_of_a_worker(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def beside_a_worker() -> AsyncIterator[Watcher]:
+async def beside_a_worker(operator: str | None) -> AsyncIterator[Watcher]:
     worker = web.Application()
     worker.router.add_route("*", "/{any:.*}", _answer_of_a_worker)
     async with TestServer(worker) as server:
         urls = {"accounts": ["http://127.0.0.1:1", str(server.make_url("")).rstrip("/")]}  # nobody is at the first
-        watcher = Watcher([DECLARED], lambda: urls, dict, Newest, "a token")
+        watcher = Watcher([DECLARED], lambda: urls, dict, Newest, "a token", operator=operator)
         await watcher.look()
         yield watcher
         await watcher.close()
@@ -183,7 +184,7 @@ async def beside_a_worker() -> AsyncIterator[Watcher]:
 
 def test_what_a_viewer_asks_goes_to_a_worker_as_it_came_and_only_json_comes_back() -> None:
     async def ask() -> None:
-        async with beside_a_worker() as watcher:
+        async with beside_a_worker(None) as watcher:
             passed = await asked(watcher, "GET", "/ask/accounts/accounts/a%2Fb?as_of=2&x=%C3%A9")
             assert (passed.status_code, passed.json()["target"]) == (404, "/accounts/a%2Fb?as_of=2&x=%C3%A9")
             assert passed.json()["token"] == "Bearer a token"
@@ -191,6 +192,22 @@ def test_what_a_viewer_asks_goes_to_a_worker_as_it_came_and_only_json_comes_back
             assert (page.status_code, "<script>" in page.text) == (502, False)
             assert (await asked(watcher, "GET", "/ask/nobody/accounts")).status_code == 502
             assert (await asked(watcher, "POST", "/ask/accounts/accounts/ann")).status_code == 405
+
+    asyncio.run(ask())
+
+
+def test_dead_letters_are_mended_in_the_operators_name_or_not_at_all() -> None:
+    wish = {"service": "accounts", "id": "accounts/0/a b", "action": "discard", "reason": "wrong", "offset": 3}
+
+    async def ask() -> None:
+        async with beside_a_worker("olga") as watcher:
+            passed = await asked(watcher, "POST", "/dead-letters", json=wish, headers={"Onefold-Console": "1"})
+            assert passed.json()["target"] == "/dead-letters/accounts%2F0%2Fa%20b/discard"
+            assert json.loads(passed.json()["body"]) == {"reason": "wrong", "offset": 3, "by": "olga"}
+            assert (await asked(watcher, "POST", "/dead-letters", json=wish)).status_code == 422
+        async with beside_a_worker(None) as watcher:
+            refused = await asked(watcher, "POST", "/dead-letters", json=wish, headers={"Onefold-Console": "1"})
+            assert refused.status_code == 404
 
     asyncio.run(ask())
 

@@ -1,0 +1,116 @@
+"""Dead letters as an operator meets them: the record, the reason, and what is done, by whom and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from shared.dev.stack import Stack
+from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
+from shared.parking.parked import Wish
+from shared.parking.requests import wishes
+from tests.accounts.topology import COMMANDS, TOPOLOGY
+from tests.console.browser import Page
+from tests.console.conftest import OPERATOR, check_everybody_can_use, opened
+from tests.console.pictures import SCREENS
+from tests.engine.parked import send
+from tests.faults.load import command
+from tests.waiting import eventually
+
+SERVICE = TOPOLOGY.service
+WHY = "the sender wrote cents as text"
+
+
+def park(page: Page, stack: Stack) -> tuple[str, str]:
+    """The ids of an account whose charge can't be read, and of that dead letter, which the page shows."""
+    id_ = f"parked-{uuid4().hex[:8]}"
+    assert httpx.post(f"{stack.urls(SERVICE)[0]}/accounts/{id_}", json={}, trust_env=False).status_code == 201
+    partition = partition_of(id_.encode(), TOPOLOGY.partitions)
+    bad = command(id_, f"charge-{id_}", "account.charge", {"amount_cents": "12"})
+    offset = send(stack.bootstrap, partition, id_.encode(), bad)
+    letter = f"accounts/{partition}/@{COMMANDS.name}@{offset}"
+    eventually(lambda: page.texts(".letter h3 code"), lambda ids: letter in ids)
+    return id_, letter
+
+
+def open_letter(page: Page, letter: str) -> None:
+    page.run(
+        f"[...document.querySelectorAll('.letter button')].find(each => each.innerText.includes('{letter}')).click()"
+    )
+    eventually(lambda: page.text("dialog pre"), lambda text: text and '"amount_cents": "12"' in text)
+
+
+def press(page: Page, label: str) -> None:
+    page.run(
+        f"[...document.querySelectorAll('dialog button')].find(each => each.innerText.startsWith('{label}')).click()"
+    )
+
+
+def asked_of(stack: Stack, letter: str) -> Sequence[Wish]:
+    return [each for each in wishes(Brokers(stack.bootstrap), TOPOLOGY) if each.id == letter]
+
+
+def gone(page: Page, letter: str) -> None:
+    eventually(lambda: page.texts(".letter h3 code"), lambda ids: letter not in ids)
+
+
+def test_a_record_is_edited_and_sent_as_a_new_command(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    account, letter = park(page, stack)
+    open_letter(page, letter)
+    press(page, "edit it")
+    eventually(
+        lambda: page.run("document.querySelector('dialog textarea')?.value"), lambda text: text and '"12"' in text
+    )
+    page.fill("dialog textarea", '{"amount_cents": 12}')
+    press(page, "send as a new command")
+    eventually(lambda: page.text("dialog [role=status]"), lambda text: text and text.startswith("Say why first"))
+    page.fill("dialog [name=why]", WHY)
+    press(page, "send as a new command")
+    eventually(lambda: page.text("dialog [role=status]"), lambda text: text and "is sent as a new command" in text)
+    gone(page, letter)
+    url = f"{stack.urls(SERVICE)[0]}/accounts/{account}"
+    eventually(lambda: httpx.get(url, trust_env=False).json()["balance_cents"], lambda cents: cents == 12)
+    (wish,) = asked_of(stack, letter)
+    assert (wish.action, wish.by) == ("discard", OPERATOR)
+    assert wish.reason.endswith(WHY)
+    press(page, "its story")
+    eventually(
+        lambda: page.texts("dialog .step b"), lambda steps: steps == ["account.charge"] * 2 + ["account.charged"]
+    )
+    page.press("Escape")
+
+
+def test_who_retries_and_discards_and_why_is_kept(page: Page, console: str, stack: Stack) -> None:
+    opened(page, console)
+    _, letter = park(page, stack)
+    open_letter(page, letter)
+    page.fill("dialog [name=why]", WHY)
+    press(page, "retry")
+    eventually(lambda: page.text("dialog [role=status]"), lambda text: text and "is tried again" in text)
+    eventually(lambda: page.text(".letter .why"), lambda text: text and "tried 2 times" in text)
+    press(page, "discard")
+    gone(page, letter)
+    assert [(each.action, each.by, each.reason) for each in asked_of(stack, letter)] == [
+        (action, OPERATOR, WHY) for action in ("retry", "discard")
+    ]
+    told = page.text(".news [role=log]") or ""
+    assert "is tried again" in told
+    assert "is discarded" in told
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_everybody_can_mend(page: Page, console: str, stack: Stack, screen: str) -> None:
+    opened(page, console, SCREENS[screen])
+    _, letter = park(page, stack)
+    open_letter(page, letter)
+    press(page, "edit it")
+    eventually(lambda: page.run("document.querySelector('dialog textarea') !== null"))
+    check_everybody_can_use(page)
+    page.fill("dialog [name=why]", "it was a test")
+    press(page, "discard")
+    gone(page, letter)
