@@ -63,6 +63,8 @@ python3 dev.py VERB [ARGUMENTS]
            copies a service and its tests under a name of its own
   remove-demo
            removes the shop and what demonstrates it; accounts stays, to be copied
+  upgrade [TAG]
+           a newer release of the template, merged with yours on a branch; --from PATH|URL
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists all.
@@ -80,6 +82,7 @@ LOCKS = {
     "parity": ["worker", "pipelines"],
     "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
+    "upgrade": ["dev"],
 }
 
 

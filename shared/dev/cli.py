@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import console, dead_letters, remove_demo, scaffold, schemas
+from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import diagnose
@@ -29,6 +29,7 @@ from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
 from shared.dev.story import drawn, story_of
+from shared.dev.upgrade import upgrade
 from shared.dev.variables import variables
 from shared.dev.worker import faust_command, free_port
 from shared.domain.errors import OnefoldError
@@ -98,9 +99,11 @@ def new_service(
 ) -> None:
     """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
     made = scaffold.new_service(CHECKOUT, name, like, singular)
+    record.remember(CHECKOUT, "new-service", name=name, like=like, singular=singular)
     print("\n".join(f"created  {folder}" for folder in made.folders))
     print(f"renamed  {', '.join(f'{old} to {new}' for old, new in made.words.items())}")
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
+    print(f"changed  {record.FILE}: upgrades do it again")
     print(f"try      python3 dev.py {f'test {made.folders[-1]}' if len(made.folders) > 1 else 'check'}")
 
 
@@ -114,7 +117,24 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
     if not yes:
         typer.confirm("go on?", abort=True)
     remove_demo.carry_out(plan)
+    record.remember(CHECKOUT, "remove-demo")
     print("\n".join([*(f"look at {name}: it is not as it was" for name in plan.missed), "try     python3 dev.py test"]))
+
+
+@cli.command("upgrade")
+def upgrade_(
+    tag: Annotated[str | None, typer.Argument(help="Such as v1.1.0; by default the newest.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="PATH|URL", help="The template; remembered as git's remote onefold.")
+    ] = None,
+) -> None:
+    """Merge a newer release of the template into what is committed here, on a branch. Exits with 1 if it has conflicts.
+
+    What new-service and others have done here is done to the releases first: fixes reach copied services, too.
+    """
+    done = upgrade(CHECKOUT, tag, source)
+    print("\n".join(done.lines()))
+    raise typer.Exit(1 if done.conflicts else 0)
 
 
 @cli.command()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.dev.stages import StageFailed
+from shared.dev.git import check_clean
 from shared.runtime.checkout import found_services
 
 SERVICES = ("inventory", "orders", "sales")
@@ -66,6 +65,8 @@ _EDITS = (
     ("shared/dev/cli.py", _VERB.format("demo"), ""),
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),
     ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),
+    ("shared/dev/replay.py", r"^from shared\.dev import remove_demo\n", ""),
+    ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo"\}:\n.*\n', ""),
     ("shared/dev/stack.py", r"the demo, ", ""),
     ("shared/dev/embedded.py", r"the demo, ", ""),
     ("tests/architecture/test_compose.py", r'"onefold-demo", ', ""),
@@ -90,7 +91,11 @@ class Plan:
 
 def plan(root: Path) -> Plan:
     """Raises StageFailed when git could not bring back what is removed."""
-    _check_clean(root)
+    check_clean(root)
+    return planned(root)
+
+
+def planned(root: Path) -> Plan:
     gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
     gone += _tests_of(root, gone)
     edited, missed = _edited(root, gone)
@@ -102,14 +107,6 @@ def carry_out(plan: Plan) -> None:
         path.write_text(text)
     for path in plan.gone:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _check_clean(root: Path) -> None:
-    git = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True)
-    if git.returncode != 0:
-        raise StageFailed(f"git cannot say what is committed here: {git.stderr.strip()}", "run `git init` and commit")
-    if git.stdout:
-        raise StageFailed("there are changes that are not committed", "commit or stash them: git is the way back")
 
 
 def _tests_of(root: Path, gone: list[Path]) -> list[Path]:

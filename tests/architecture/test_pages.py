@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev.record import recorded
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("services/*/README.md"))]
 LINK = re.compile(r"\]\(([^)]+)\)")
@@ -30,6 +32,16 @@ def test_every_line_about_security_names_the_tests_that_show_it() -> None:
     rows = [line for line in lines if "| " in line and not line.startswith("| who |")]
     assert len(rows) > 20
     assert [row for row in rows if not NAMED.search(row.split("|")[-2])] == []
+
+
+def test_every_release_says_what_it_asks_and_which_formats_it_changes() -> None:
+    _, *sections = re.split(r"^## ", (ROOT / "docs" / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert recorded(ROOT).release in [section.split()[0] for section in sections]
+    assert [section for section in sections if not re.search(r"^- Formats: .*?^- To do: ", section, re.M | re.S)] == []
+
+
+def test_every_path_that_has_an_owner_exists() -> None:
+    assert [path for path in recorded(ROOT).own if not path.startswith("tests/") and not (ROOT / path).exists()] == []
 
 
 def test_every_scenario_that_is_named_exists() -> None:

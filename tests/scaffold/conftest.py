@@ -11,6 +11,7 @@ import pytest
 from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import ROOT, Checkout
+from tests.scaffold.releases import release
 
 OURS = {"accounts", "inventory", "orders", "sales"}  # other services may have the names that these tests use
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache", "__pycache__")
@@ -26,6 +27,20 @@ def checkout(tmp_path: Path) -> Checkout:
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """One copy for all tests that do not change it."""
     return copied(tmp_path_factory.mktemp("untouched"))
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A template with three releases, for all tests: they change clones of it."""
+    template = copied(tmp_path_factory.mktemp("template"))
+    release(template)
+    return template
+
+
+@pytest.fixture(autouse=True)
+def _who_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL"):
+        monkeypatch.setenv(f"GIT_{name}", "x@example.org")
 
 
 def copied(folder: Path) -> Checkout:

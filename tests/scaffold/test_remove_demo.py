@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev.record import remember
 from shared.dev.remove_demo import plan
 from shared.dev.scaffold import new_service
+from shared.dev.upgrade import upgrade
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
+from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tracked
 
-HISTORY = ("docs/adr/",)  # decision records stay as they were written
+HISTORY = ("docs/adr/", "onefold.toml")  # decision records stay as they were written, and what was done is noted
 ANY_VERB = ("tests/dev/test_bootstrap.py", "tests/unit/dev/test_front_door.py")  # `demo` is an example there
 FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not door")
 COLLECTED = ("--collect-only", "-qq")
@@ -22,13 +25,8 @@ COLLECTED = ("--collect-only", "-qq")
 @pytest.fixture
 def committed(checkout: Checkout) -> Checkout:
     checkout.run("git", "init", "-q", ".")
-    checkout.run("git", "add", "-A")
     commit(checkout)
     return checkout
-
-
-def commit(checkout: Checkout) -> None:
-    checkout.run("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qam", "all of it")
 
 
 @pytest.mark.slow
@@ -66,11 +64,29 @@ def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
 def test_own_services_stay_and_those_that_lose_a_neighbour_are_named(committed: Checkout) -> None:
     new_service(committed.root, "trends", "sales")
     new_service(committed.root, "wallets", "accounts")
-    committed.run("git", "add", "-A")
     commit(committed)
     said = committed.verb("remove-demo", "--yes")
     assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends names topics that are removed"]
     assert found_services(committed.root) == ["accounts", "trends", "wallets"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tag", [OLD[0], pytest.param(OLD[1], marks=pytest.mark.long)])
+def test_an_upgrade_brings_nothing_back(tag: str, releases: Checkout, tmp_path: Path) -> None:
+    """A copy of what was removed gets its fixes."""
+    cloned = clone(releases, tag, tmp_path / "clone")
+    new_service(cloned.root, "bookings", "orders")
+    remember(cloned.root, "new-service", name="bookings", like="orders")
+    commit(cloned)
+    cloned.verb("remove-demo", "--yes")
+    commit(cloned)
+    before = tracked(cloned)
+    done = upgrade(cloned.root, NEW, str(releases.root))
+    assert done.conflicts == ()
+    cloned.run("git", "switch", "-q", done.branch)
+    assert found_services(cloned.root) == ["accounts", "bookings"]
+    assert f"# fixed in {NEW}" in (cloned.root / "services" / "bookings" / "api.py").read_text()
+    check_upgraded(cloned, before, releases, tag, tmp_path)
 
 
 def test_the_tests_of_shared_code_stay(committed: Checkout) -> None:

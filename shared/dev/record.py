@@ -1,0 +1,65 @@
+"""onefold.toml: which release this clone began with, which paths are whose, and what `dev.py` has done to it since."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.dev.stages import StageFailed
+from shared.runtime.checkout import found_services
+
+FILE = "onefold.toml"
+_RELEASE = re.compile(r'^release = "[^"]*"', re.MULTILINE)
+_TAG = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
+
+Step = Mapping[str, str]
+"""A `verb` of dev.py and its arguments by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """release: the template's tag. steps: in the order in which they were done. own: paths that a team edits."""
+
+    release: str
+    steps: tuple[Step, ...]
+    own: tuple[str, ...]
+
+
+def recorded(root: Path) -> Record:
+    """Raises StageFailed when the file does not say it."""
+    try:
+        found = tomllib.loads((root / FILE).read_text())
+        own = [*found["paths"]["yours"], *found["paths"]["both"]]
+        version_of(found["release"])
+    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        lost = f"{FILE} does not say what this clone began with: {type(error).__name__}, {error}"
+        raise StageFailed(lost, f"bring {FILE} back: `git log -- {FILE}`") from None
+    return Record(found["release"], tuple(found.get("done", ())), tuple(_paths(root, own)))
+
+
+def remember(root: Path, verb: str, **arguments: str | None) -> None:
+    """Notes what was done, for `upgrade` to do it again."""
+    step = {"verb": verb} | {name: value for name, value in arguments.items() if value is not None}
+    with (root / FILE).open("a") as file:
+        file.write("\n[[done]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in step.items()))
+
+
+def set_release(root: Path, tag: str) -> None:
+    file = root / FILE
+    file.write_text(_RELEASE.sub(f'release = "{tag}"', file.read_text(), count=1))
+
+
+def version_of(tag: str) -> tuple[int, ...]:
+    """`v1.2.3` as (1, 2, 3). Raises StageFailed if it is no tag of a release."""
+    if not (found := _TAG.fullmatch(tag)):
+        raise StageFailed(f"{tag} is not a release", "name one as v1.2.3")
+    return tuple(map(int, found.groups()))
+
+
+def _paths(root: Path, patterns: list[str]) -> list[str]:
+    services = found_services(root, having="__init__.py")
+    return [pattern.replace("SERVICE", each) for pattern in patterns for each in (services or [""])]

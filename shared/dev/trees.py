@@ -1,0 +1,170 @@
+"""Trees of releases, made like a clone and merged with it, in a repository that sees what the clone has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from shared.dev.git import git, ran
+from shared.dev.record import FILE, Step, set_release
+from shared.dev.stages import StageFailed
+
+_NOBODY = "onefold"
+# Of the user's settings, none that would make another tree of the same files.
+_PLAIN = ("-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.hooksPath=/dev/null")
+_MERGE = ("-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", "-z", "--name-only")
+
+
+class Merged(NamedTuple):
+    """conflicts: git's word for each, such as CONFLICT (contents), by path."""
+
+    tree: str
+    conflicts: dict[str, str]
+
+
+class Trees:
+    """Releases are at `refs/releases/TAG`; trees are named by their ids."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root, self._folder = root, folder
+        self._repository = folder / "repository"
+        git(folder, "init", "-q", "--bare", "--template=", self._repository)
+        objects = Path(root, git(root, "rev-parse", "--git-path", "objects")).resolve()
+        alternates = self._repository / "objects" / "info" / "alternates"
+        alternates.parent.mkdir(exist_ok=True)
+        alternates.write_text(f"{objects}\n")
+
+    def fetch(self, source: str, *tags: str) -> None:
+        """source: a path or URL. Needs a network if it is on one."""
+        where = Path(source).as_uri() if Path(source).is_dir() else source  # of a path, all of history would be copied
+        refs = (f"+refs/tags/{tag}:{_release(tag)}" for tag in tags)
+        self._git("fetch", "-q", "--no-tags", "--depth=1", "--", where, *refs)
+
+    def take(self, tag: str) -> None:
+        """A tag that the clone has."""
+        self._git("update-ref", _release(tag), git(self._root, "rev-parse", f"refs/tags/{tag}^{{commit}}"))
+
+    def services(self, tag: str) -> set[str]:
+        paths = self._git("ls-tree", "-z", "--name-only", _release(tag), "services/").split("\0")
+        return {PurePosixPath(path).name for path in paths}
+
+    def made(self, tag: str, steps: Sequence[Step]) -> str:
+        """The tree of a release in which the steps are done, by its own code. Raises StageFailed."""
+        folder = self._folder / tag
+        folder.mkdir()
+        self._git("read-tree", _release(tag))
+        self._git(f"--work-tree={folder}", "checkout-index", "-a", "-q", f"--prefix={folder}/")
+        set_release(folder, tag)
+        if steps:
+            _redo(folder, tag, steps)
+        self._git(f"--work-tree={folder}", "add", "-A", folder)
+        return self._git("write-tree")
+
+    def of_clone(self) -> str:
+        return git(self._root, "rev-parse", "HEAD:./")
+
+    def files(self, tree: str) -> set[str]:
+        return {*self._git("ls-tree", "-r", "-z", "--name-only", tree).split("\0")} - {""}
+
+    def text(self, tree: str, path: str) -> str:
+        """Empty if there is no such file."""
+        return self._git("show", f"{tree}:{path}") if path in self.files(tree) else ""
+
+    def merge(self, base: str, new: str, clone: str, tag: str) -> Merged:
+        """Conflicts have marks that name the sides `yours` and the tag."""
+        began = self._commit(base)
+        self._git("update-ref", "refs/heads/yours", self._commit(clone, began))
+        self._git("update-ref", f"refs/heads/{tag}", self._commit(new, began))
+        run = ran(self._folder, *_PLAIN, *_MERGE, "yours", tag, environment=self._environment)
+        if run.returncode not in (0, 1):
+            raise StageFailed(f"git merge-tree: {run.stderr.strip()}", "mend what git says")
+        return merged_of(run.stdout)
+
+    def changed(self, tree: str, removed: Iterable[str], of: Mapping[str, str]) -> str:
+        """The tree without what is removed, and with the files of other trees. of: the other tree, by path."""
+        entries = [f"0 {'0' * 40}\t{path}" for path in removed]
+        entries += [self._entry(other, path) for path, other in of.items()]
+        self._git("read-tree", tree)
+        self._git("update-index", "-z", "--index-info", stdin="".join(f"{entry}\0" for entry in entries))
+        return self._git("write-tree")
+
+    def mixed(self, tree: str, others: Iterable[str], folder: str) -> bool:
+        """Whether a file in the folder is as it is in none of the others."""
+        lines = (set(self._git("ls-tree", "-r", "-z", each, folder).split("\0")) for each in others)
+        return not set(self._git("ls-tree", "-r", "-z", tree, folder).split("\0")) <= set[str]().union(*lines)
+
+    def keep(self, tree: str, ref: str) -> None:
+        """Copies the tree into the clone, as a commit without parents at `ref`."""
+        self._git("update-ref", "refs/heads/kept", self._commit(tree))
+        copied = f"+refs/heads/kept:{ref}"
+        git(self._root, "fetch", "-q", "--no-tags", "--no-write-fetch-head", self._repository, copied)
+
+    def placed(self, tree: str, folder: str) -> str:
+        """The tree of the clone's repository with this one in the clone's folder. folder: with a slash at its end."""
+        index = {"GIT_INDEX_FILE": str(self._folder / "index")}
+        git(self._root, "read-tree", "HEAD", environment=index)
+        git(self._root, "rm", "-r", "-q", "--cached", ".", environment=index)
+        git(self._root, "read-tree", f"--prefix={folder}", tree, environment=index)
+        return git(self._root, "write-tree", environment=index)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        people = {f"GIT_{who}_{what}": _NOBODY for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        return people | {"GIT_DIR": str(self._repository), "GIT_INDEX_FILE": str(self._folder / "index")}
+
+    def _git(self, *arguments: str | Path, stdin: str | None = None) -> str:
+        return git(self._folder, *_PLAIN, *arguments, stdin=stdin, environment=self._environment)
+
+    def _commit(self, tree: str, *parents: str) -> str:
+        return self._git("commit-tree", tree, "-m", _NOBODY, *(part for each in parents for part in ("-p", each)))
+
+    def _entry(self, tree: str, path: str) -> str:
+        return self._git("ls-tree", "-z", tree, path).rstrip("\0")
+
+
+@contextmanager
+def apart(root: Path) -> Iterator[Trees]:
+    """Outside of the clone; gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="onefold-trees-") as folder:
+        yield Trees(root, Path(folder).resolve())
+
+
+def kept_at(release: str, steps: Sequence[Step]) -> str:
+    """The ref of the release's tree, in which the steps are done."""
+    done = hashlib.sha256(json.dumps([dict(step) for step in steps]).encode()).hexdigest()
+    return f"refs/onefold/{release}-{done[:12]}"
+
+
+def merged_of(output: str) -> Merged:
+    """Of what `merge-tree -z` prints: tree, files, an empty one, and count, files, kind and text of each message."""
+    tree, *rest = output.split("\0")
+    conflicts = dict[str, str]()
+    at = rest.index("") + 1
+    while at < len(rest) and rest[at].isdigit():
+        last = at + int(rest[at])
+        if (kind := rest[last + 1]).startswith("CONFLICT"):
+            conflicts.setdefault(rest[at + 1], kind)  # of a picture, the first says so
+        at = last + 3
+    return Merged(tree, conflicts)
+
+
+def _release(tag: str) -> str:
+    return f"refs/releases/{tag}"
+
+
+def _redo(folder: Path, tag: str, steps: Sequence[Step]) -> None:
+    command = [sys.executable, "-P", "-m", "shared.dev.replay", json.dumps([dict(step) for step in steps])]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if run.returncode != 0:
+        problem = f"{tag} cannot do again what `dev.py` has done here: {run.stderr.strip()}"
+        fix = f"name another release, or delete that step from {FILE}: what it made then gets no fixes"
+        raise StageFailed(problem, fix)

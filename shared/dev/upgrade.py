@@ -1,0 +1,195 @@
+"""`upgrade`: merges a newer release of the template into this clone, on a branch.
+
+Three trees are merged: the release that the clone began with, the new one, and the clone. What `dev.py` has done to the
+clone is first done to the other two, each by its own code: so the clone differs from the first by its team's edits
+alone, and fixes reach copies of services.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from shared.dev.git import check_clean, check_merges, git, ran
+from shared.dev.record import Record, Step, recorded, version_of
+from shared.dev.stages import StageFailed, stage
+from shared.dev.trees import Trees, apart, kept_at
+
+_REMOTE = "onefold"
+_CHANGELOG = "docs/CHANGELOG.md"
+_LOCKS = "requirements/"
+_SECTION = re.compile(r"^## (v\d+\.\d+\.\d+)\b.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What is on the branch. conflicts: files that a person has to look at, and why; all others are merged.
+
+    notes: files that stay deleted or are left out. relock: whether lock files are a mixture. asks: what CHANGELOG says.
+    """
+
+    tag: str
+    branch: str
+    changed: int
+    conflicts: tuple[str, ...]
+    notes: tuple[str, ...]
+    relock: bool
+    asks: str
+
+    def lines(self) -> Iterator[str]:
+        if self.asks:
+            yield f"{self.asks}\n"
+        yield f"branch    {self.branch}: {self.tag} and all of yours; {self.changed} files change"
+        yield from (f"note      {each}" for each in self.notes)
+        yield from (f"conflict  {each}" for each in self.conflicts)
+        yield f"next      git switch {self.branch}"
+        if self.conflicts:
+            yield "          resolve the conflicts, then git commit -a --amend --no-edit"
+        if self.relock:
+            yield "          python3 dev.py lock, then git commit -a --amend --no-edit"
+        yield "          python3 dev.py check, then merge the branch"
+
+
+def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
+    """tag: by default the newest. source: a path or URL of the template, remembered as git's remote `onefold`.
+
+    Raises StageFailed; then there is no branch.
+    """
+    check_merges(git(root, "--version"))
+    check_clean(root)
+    record = recorded(root)
+    source = _source(root, source)
+    tag = _chosen(root, source, record.release, tag)
+    if ran(root, "rev-parse", "--verify", "--quiet", f"refs/heads/{_branch(tag)}").returncode == 0:
+        raise StageFailed(f"there is a branch {_branch(tag)}", f"merge it, or `git branch -D {_branch(tag)}`")
+    with apart(root) as trees:
+        with stage("[1/3]", "fetch") as now:
+            trees.fetch(source, record.release, tag)
+            now.done = f"{record.release} and {tag} from {source}"
+        with stage("[2/3]", "do again") as now:
+            steps, skipped = possible(record.steps, trees.services(record.release) & trees.services(tag))
+            base, new = trees.made(record.release, steps), trees.made(tag, steps)
+            now.done = ", ".join(" ".join(step.values()) for step in steps) or "nothing: nothing was done"
+        with stage("[3/3]", "merge") as now:
+            done = _merge(root, trees, (base, new, trees.of_clone()), record, tag, skipped)
+            now.done = f"{len(done.conflicts)} conflicts"
+    return done
+
+
+def possible(steps: Sequence[Step], services: Set[str]) -> tuple[list[Step], list[Step]]:
+    """The steps that both releases can do, and the others. services: of both releases.
+
+    Done in one of them alone, a copy would be a service that comes or goes as a whole.
+    """
+    known, done, skipped = {*services}, list[Step](), list[Step]()
+    for step in steps:
+        if "like" in step and step["like"] not in known:
+            skipped.append(step)
+            continue
+        done.append(step)
+        known.add(step.get("name", ""))
+    return done, skipped
+
+
+def asked(changelog: str, release: str, tag: str) -> str:
+    """The sections about what came after `release`, up to `tag`."""
+    first, last = version_of(release), version_of(tag)
+    found = [each[0].strip() for each in _SECTION.finditer(changelog) if first < version_of(each[1]) <= last]
+    return "\n\n".join(found)
+
+
+def _branch(tag: str) -> str:
+    return f"upgrade/{tag}"
+
+
+def _source(root: Path, given: str | None) -> str:
+    """Where releases come from; `given` is remembered, without its tags: here a tag is a release of the team's own."""
+    known = ran(root, "remote", "get-url", _REMOTE).stdout.strip()
+    if given is None:
+        if not known:
+            raise StageFailed("it is not known where the template is", "name it once: upgrade --from PATH-OR-URL")
+        return known
+    found = str(Path(given).resolve()) if Path(given).is_dir() else given
+    git(root, "ls-remote", "--quiet", "--", found)
+    if known:
+        git(root, "remote", "set-url", _REMOTE, found)
+    else:
+        git(root, "remote", "add", "--no-tags", "--", _REMOTE, found)
+    return found
+
+
+def _chosen(root: Path, source: str, release: str, tag: str | None) -> str:
+    """The release to upgrade to. Raises StageFailed unless it is there and newer, and the present one is there, too."""
+    listed = git(root, "ls-remote", "--quiet", "--tags", "--refs", "--", source)
+    found = sorted(re.findall(r"\trefs/tags/(v\d+\.\d+\.\d+)$", listed, re.MULTILINE), key=version_of)
+    if release not in found:
+        raise StageFailed(f"{source} has no {release}, which this clone began with", "name the template: --from")
+    chosen = tag or found[-1]
+    if version_of(chosen) <= version_of(release):
+        raise StageFailed(f"this clone is at {release}; there are {', '.join(found)}", "name a later one, if any")
+    if chosen not in found:
+        raise StageFailed(f"{source} has no {chosen}", f"name one of: {', '.join(found)}")
+    return chosen
+
+
+def _merge(
+    root: Path, trees: Trees, three: tuple[str, str, str], record: Record, tag: str, skipped: Sequence[Step]
+) -> Upgrade:
+    """Writes the branch. What the team has deleted stays deleted; a lock file in conflict becomes the new release's.
+
+    three: the trees of the first release, the new one and the clone.
+    """
+    merged, conflicts = trees.merge(*three, tag)
+    before, theirs, ours = map(trees.files, three)
+    deleted = {path for path, kind in conflicts.items() if "delete" in kind and path not in ours}
+    left_out = {path for path in theirs - before - ours if _is_in_deleted(path, before, ours)}
+    locks = {path for path in conflicts if path.startswith(_LOCKS) and path in theirs}
+    tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
+    trees.keep(three[1], kept_at(tag, record.steps))
+    _write(root, trees, tree, record.release, tag)
+    copies = (f"services/{step['name']} gets no fixes: {step['like']} is not in both releases" for step in skipped)
+    rest = {path: kind for path, kind in conflicts.items() if path not in deleted | locks}
+    return Upgrade(
+        tag=tag,
+        branch=_branch(tag),
+        changed=len(git(root, "diff-tree", "-r", "--name-only", "HEAD", _branch(tag)).splitlines()),
+        conflicts=tuple(f"{path}: {_why(path, kind, theirs, tag)}" for path, kind in sorted(rest.items())),
+        notes=(
+            *copies,
+            *(f"{path} stays deleted; {tag} changes it" for path in sorted(deleted)),
+            *(f"{path} is left out: it is new, in a folder that you deleted" for path in sorted(left_out)),
+        ),
+        relock=bool(locks) or trees.mixed(tree, three, _LOCKS),
+        asks=asked(trees.text(three[1], _CHANGELOG), record.release, tag),
+    )
+
+
+def _is_in_deleted(path: str, before: Set[str], ours: Set[str]) -> bool:
+    """Whether it is in a folder that was there, and of which the clone has kept nothing."""
+    folders = [f"{folder}/" for folder in PurePosixPath(path).parents if folder.name]
+    return any(_has(before, folder) and not _has(ours, folder) for folder in folders)
+
+
+def _has(paths: Set[str], folder: str) -> bool:
+    return any(path.startswith(folder) for path in paths)
+
+
+def _why(path: str, kind: str, theirs: Set[str], tag: str) -> str:
+    """kind: as git names it, such as CONFLICT (contents)."""
+    if "delete" in kind and path not in theirs:
+        return f"you have changed it, and {tag} has deleted it; it stays"
+    if "binary" in kind:
+        return f"you have changed it, and so has {tag}; yours stays"
+    return f"you have changed lines that {tag} has changed, too" if "contents" in kind else kind
+
+
+def _write(root: Path, trees: Trees, tree: str, release: str, tag: str) -> None:
+    """Commits the tree onto the clone's commit, on the branch. Its author is the user, or git says what it lacks."""
+    trees.keep(tree, merged := "refs/onefold/merged")
+    folder = git(root, "rev-parse", "--show-prefix")
+    whole = trees.placed(f"{merged}^{{tree}}", folder) if folder else f"{merged}^{{tree}}"
+    commit = git(root, "commit-tree", whole, "-p", "HEAD", "-m", f"Upgrade from {release} to {tag}")
+    git(root, "branch", "--no-track", _branch(tag), commit)
+    git(root, "update-ref", "-d", merged)

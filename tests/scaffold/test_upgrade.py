@@ -1,0 +1,100 @@
+"""Any release reaches any clone: with history or without, with services of its own, with folders deleted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared.dev.record import remember
+from shared.dev.scaffold import new_service
+from shared.dev.stages import StageFailed
+from shared.dev.upgrade import upgrade
+from tests.scaffold.checkout import Checkout
+from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tracked
+
+
+def own_words(cloned: Checkout) -> None:
+    edit(cloned, "README.md", "# Onefold", "# Ours")
+    edit(cloned, "services/accounts/api.py", '"""The HTTP API of', '"""Our own API of')
+
+
+def own_service(cloned: Checkout) -> None:
+    copy(cloned, "vouchers", "accounts")
+    edit(cloned, "services/vouchers/api.py", '"""The HTTP API of', '"""Our own API of')
+    edit(cloned, "docker-compose.yml", "name: onefold", "name: ours")
+
+
+def copy_of_a_copy(cloned: Checkout) -> None:
+    own_service(cloned)
+    copy(cloned, "coupons", "vouchers")
+
+
+def lost_history(cloned: Checkout) -> None:
+    own_service(cloned)
+    shutil.rmtree(cloned.root / ".git")
+    cloned.run("git", "init", "-q", "-b", "main", ".")
+
+
+def deleted_folders(cloned: Checkout) -> None:
+    copy(cloned, "vouchers", "accounts")
+    for folder in ("services/accounts", "tests/unit/accounts", "bench"):
+        shutil.rmtree(cloned.root / folder)
+
+
+def edit(cloned: Checkout, file: str, old: str, new: str) -> None:
+    path = cloned.root / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+
+
+def copy(cloned: Checkout, name: str, like: str) -> None:
+    """As the command does."""
+    new_service(cloned.root, name, like)
+    remember(cloned.root, "new-service", name=name, like=like)
+
+
+CLONES = (own_words, own_service, copy_of_a_copy, lost_history, deleted_folders)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tag", [OLD[0], pytest.param(OLD[1], marks=pytest.mark.long)])
+@pytest.mark.parametrize("change", CLONES, ids=lambda change: change.__name__)
+def test_a_clone_gets_the_release_and_keeps_what_is_its_own(
+    change: Callable[[Checkout], None], tag: str, releases: Checkout, tmp_path: Path
+) -> None:
+    cloned = clone(releases, tag, tmp_path / "clone")
+    change(cloned)
+    commit(cloned)
+    before = tracked(cloned)
+    done = upgrade(cloned.root, NEW, str(releases.root))
+    assert done.conflicts == ()
+    assert tracked(cloned) == before
+    cloned.run("git", "switch", "-q", done.branch)
+    check_upgraded(cloned, before, releases, tag, tmp_path)
+
+
+@pytest.mark.slow
+def test_what_a_release_cannot_do_again_stops_the_upgrade(releases: Checkout, tmp_path: Path) -> None:
+    cloned = clone(releases, OLD[0], tmp_path / "clone")
+    remember(cloned.root, "new-service", name="docs", like="accounts")
+    commit(cloned)
+    with pytest.raises(StageFailed, match=rf"{OLD[0]} cannot do again .*: docs is reserved"):
+        upgrade(cloned.root, NEW, str(releases.root))
+    assert cloned.run("git", "branch", "--list", "upgrade/*") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.long  # each file is compared above
+@pytest.mark.timeout(1200)
+def test_an_upgraded_clone_passes_every_check_and_the_tests_of_its_copy(releases: Checkout, tmp_path: Path) -> None:
+    cloned = clone(releases, OLD[0], tmp_path / "clone")
+    assert "changed  onefold.toml" in cloned.verb("new-service", "vouchers", "--like", "accounts")
+    commit(cloned)
+    assert f"git switch upgrade/{NEW}" in cloned.verb("upgrade", "--from", str(releases.root))
+    cloned.run("git", "switch", "-q", f"upgrade/{NEW}")
+    assert f"this clone is at {NEW}" in cloned.verb("upgrade", expect=1)
+    cloned.lint(".")
+    cloned.pytest("-m", "not broker and not slow", "-k", "not door", "tests/unit/vouchers", "tests/architecture")

@@ -1,0 +1,270 @@
+"""What becomes of each file in an upgrade, and what stops one: a template of a few files, and clones of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shared.dev.git import check_merges
+from shared.dev.record import FILE, recorded, remember, version_of
+from shared.dev.stages import StageFailed
+from shared.dev.upgrade import Upgrade, asked, possible, upgrade
+
+RECORD = """release = "{}" # so far
+
+[paths]
+yours = ["README.md", "services", "tests/SERVICE"]
+both = ["onefold.toml"]
+"""
+LINES = "".join(f"{number}\n" for number in range(1, 10))
+FIRST = {
+    "README.md": "# Theirs\n",
+    "bench/old.py": f"old\n{LINES}",
+    "docs/CHANGELOG.md": "# Changes\n\n## v1.0.0\n\n- first\n",
+    "picture.png": "\0first",
+    "requirements/dev.lock": LINES,
+    "shared/a.py": LINES,
+    "shared/b.py": "b\n",
+    "shared/c.py": "c\n",
+    "services/accounts/__init__.py": "",
+    "tests/accounts/test.py": "test\n",
+}
+SECOND = {
+    **FIRST,
+    "bench/new.py": "new\n",
+    "bench/old.py": f"old\n{LINES}10\n",
+    "docs/CHANGELOG.md": "# Changes\n\n## v1.1.0\n\n- second\n\n## v1.0.0\n\n- first\n",
+    "picture.png": "\0second",
+    "requirements/dev.lock": f"{LINES}10\n",
+    "shared/a.py": f"{LINES}10\n",
+}
+del SECOND["shared/c.py"]
+
+
+@pytest.fixture(autouse=True)
+def _who_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL"):
+        monkeypatch.setenv(f"GIT_{name}", "x@example.org")
+
+
+def git(folder: Path, *arguments: str | Path) -> str:
+    run = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "all of it")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    git(folder, "init", "-q", "-b", "main", ".")
+    for tag, files in (("v1.0.0", FIRST), ("v1.1.0", SECOND)):
+        git(folder, "rm", "-rfq", "--ignore-unmatch", ".")
+        write(folder, {**files, FILE: RECORD.format(tag)})
+        git(folder, "add", "-A")
+        git(folder, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", tag)
+        git(folder, "tag", tag)
+    git(folder, "tag", "v0.9.0")
+    git(folder, "tag", "v2.0.0-rc1")
+    return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Of the first release, without history."""
+    folder = tmp_path / "clone"
+    write(folder, {**FIRST, FILE: RECORD.format("v1.0.0")})
+    git(folder, "init", "-q", "-b", "main", ".")
+    commit(folder)
+    return folder
+
+
+def upgraded(clone: Path, template: Path, edits: Mapping[str, str] | None = None) -> Upgrade:
+    """Commits the edits, upgrades and switches to the branch."""
+    write(clone, edits or {})
+    git(clone, "add", "-A")
+    git(clone, "commit", "-q", "--allow-empty", "-m", "ours")
+    done = upgrade(clone, None, str(template))
+    git(clone, "switch", "-q", done.branch)
+    return done
+
+
+def test_what_one_side_has_changed_and_what_both_have_apart_is_merged(clone: Path, template: Path) -> None:
+    done = upgraded(clone, template, {"README.md": "# Ours\n", "shared/a.py": f"0\n{LINES}", "shared/ours.py": "1\n"})
+    assert (done.tag, done.branch, done.conflicts, done.notes) == ("v1.1.0", "upgrade/v1.1.0", (), ())
+    assert (clone / "README.md").read_text() == "# Ours\n"
+    assert (clone / "shared" / "a.py").read_text() == f"0\n{LINES}10\n"
+    assert (clone / "shared" / "ours.py").exists()
+    assert not (clone / "shared" / "c.py").exists()
+    assert recorded(clone).release == "v1.1.0"
+
+
+def test_what_both_have_changed_has_marks_around_those_lines_alone(clone: Path, template: Path) -> None:
+    done = upgraded(clone, template, {"shared/a.py": f"0\n{LINES}ours\n"})
+    assert done.conflicts == ("shared/a.py: you have changed lines that v1.1.0 has changed, too",)
+    marked = "<<<<<<< yours\nours\n=======\n10\n>>>>>>> v1.1.0\n"
+    assert (clone / "shared" / "a.py").read_text() == f"0\n{LINES}{marked}"
+    assert "          resolve the conflicts, then git commit -a --amend --no-edit" in [*done.lines()]
+
+
+def test_what_one_side_has_deleted_is_told(clone: Path, template: Path) -> None:
+    (clone / "shared" / "a.py").unlink()
+    done = upgraded(clone, template, {"shared/c.py": "ours\n"})
+    assert done.conflicts == ("shared/c.py: you have changed it, and v1.1.0 has deleted it; it stays",)
+    assert done.notes == ("shared/a.py stays deleted; v1.1.0 changes it",)
+    assert not (clone / "shared" / "a.py").exists()
+    assert (clone / "shared" / "c.py").read_text() == "ours\n"
+
+
+def test_a_folder_that_the_team_has_deleted_does_not_come_back(clone: Path, template: Path) -> None:
+    (clone / "bench" / "old.py").unlink()
+    done = upgraded(clone, template)
+    assert git(clone, "ls-files", "bench") == ""
+    assert done.notes == (
+        "bench/old.py stays deleted; v1.1.0 changes it",
+        "bench/new.py is left out: it is new, in a folder that you deleted",
+    )
+
+
+def test_a_folder_that_the_team_has_renamed_gets_the_fixes(clone: Path, template: Path) -> None:
+    git(clone, "mv", "shared/a.py", "shared/renamed.py")
+    assert upgraded(clone, template).conflicts == ()
+    assert (clone / "shared" / "renamed.py").read_text() == f"{LINES}10\n"
+    assert not (clone / "shared" / "a.py").exists()
+
+
+def test_a_picture_that_both_have_changed_stays_the_teams(clone: Path, template: Path) -> None:
+    done = upgraded(clone, template, {"picture.png": "\0ours"})
+    assert done.conflicts == ("picture.png: you have changed it, and so has v1.1.0; yours stays",)
+    assert (clone / "picture.png").read_text() == "\0ours"
+
+
+@pytest.mark.parametrize(
+    ("ours", "becomes"), [(f"{LINES}ours\n", f"{LINES}10\n"), (f"ours\n{LINES}", f"ours\n{LINES}10\n")]
+)
+def test_lock_files_are_never_in_conflict_but_resolved_again(
+    ours: str, becomes: str, clone: Path, template: Path
+) -> None:
+    done = upgraded(clone, template, {"requirements/dev.lock": ours})
+    assert (done.conflicts, done.relock) == ((), True)
+    assert (clone / "requirements" / "dev.lock").read_text() == becomes
+    assert not upgraded_again(clone)
+
+
+def upgraded_again(clone: Path) -> bool:
+    with pytest.raises(StageFailed, match=r"this clone is at v1\.1\.0"):
+        upgrade(clone, None, None)
+    return False
+
+
+def test_a_clone_that_has_edited_nothing_has_nothing_to_do(clone: Path, template: Path) -> None:
+    done = upgraded(clone, template)
+    assert not done.relock
+    assert [*done.lines()] == [
+        "## v1.1.0\n\n- second\n",
+        "branch    upgrade/v1.1.0: v1.1.0 and all of yours; 8 files change",
+        "next      git switch upgrade/v1.1.0",
+        "          python3 dev.py check, then merge the branch",
+    ]
+
+
+def test_a_clone_may_be_a_folder_of_a_larger_repository(tmp_path: Path, template: Path) -> None:
+    folder = tmp_path / "all" / "of" / "it"
+    write(folder, {**FIRST, FILE: RECORD.format("v1.0.0")})
+    write(tmp_path / "all", {"beside.txt": "1\n"})
+    git(tmp_path / "all", "init", "-q", ".")
+    commit(tmp_path / "all")
+    upgraded(folder, template, {"README.md": "# Ours\n"})
+    assert (folder / "shared" / "a.py").read_text() == f"{LINES}10\n"
+    assert (folder / "README.md").read_text() == "# Ours\n"
+    assert git(tmp_path / "all", "ls-files", "--", ":(exclude)of") == "beside.txt"
+
+
+def test_a_branch_gets_one_commit_and_the_clone_no_tag_and_no_history(clone: Path, template: Path) -> None:
+    upgraded(clone, template)
+    assert git(clone, "rev-list", "--count", "main..HEAD") == "1"
+    assert git(clone, "tag") == ""
+    assert git(clone, "remote", "get-url", "onefold") == str(template)
+    git(clone, "fetch", "-q", "onefold")
+    assert git(clone, "tag") == ""
+
+
+def test_what_stops_an_upgrade_says_what_to_do(clone: Path, template: Path, tmp_path: Path) -> None:
+    def refused(tag: str | None = None, source: Path | None = template) -> str:
+        with pytest.raises(StageFailed) as failure:
+            upgrade(clone, tag, str(source) if source else None)
+        return str(failure.value)
+
+    assert "fix: name it once: upgrade --from PATH-OR-URL" in refused(source=None)
+    assert "git ls-remote" in refused(source=tmp_path / "nothing")
+    assert "has no v1.2.0\n  fix: name one of: v0.9.0, v1.0.0, v1.1.0" in refused("v1.2.0")
+    assert "this clone is at v1.0.0" in refused("v0.9.0")
+    assert "newest is not a release" in refused("newest")
+    assert git(clone, "branch", "--list", "upgrade/*") == ""
+    git(clone, "branch", "upgrade/v1.1.0")
+    assert "fix: merge it, or `git branch -D upgrade/v1.1.0`" in refused()
+    write(clone, {"README.md": "# Not committed\n"})
+    assert "fix: commit or stash them" in refused()
+    git(clone, "restore", ".")
+    write(clone, {FILE: RECORD.format("v1.0.9")})
+    commit(clone)
+    assert "has no v1.0.9, which this clone began with" in refused()
+    (clone / FILE).unlink()
+    commit(clone)
+    assert f"{FILE} does not say what this clone began with" in refused()
+
+
+@pytest.mark.parametrize("version", ["git version 2.37.6", "git version 1.99", "what?"])
+def test_a_git_that_cannot_merge_trees_is_told(version: str) -> None:
+    with pytest.raises(StageFailed, match=r"cannot merge trees\n  fix: install git 2\.38 or newer"):
+        check_merges(version)
+
+
+@pytest.mark.parametrize("version", ["git version 2.38.0", "git version 2.39.5 (Apple Git-154)", "git version 3.0"])
+def test_a_git_that_can_merge_trees_is_taken(version: str) -> None:
+    check_merges(version)
+
+
+def test_a_copy_is_made_in_both_releases_or_in_none() -> None:
+    steps = [
+        {"verb": "new-service", "name": "vouchers", "like": "accounts"},
+        {"verb": "new-service", "name": "trends", "like": "views"},
+        {"verb": "new-service", "name": "coupons", "like": "vouchers"},
+        {"verb": "new-service", "name": "fashions", "like": "trends"},
+        {"verb": "clear"},
+    ]
+    done, skipped = possible(steps, {"accounts"})
+    assert (done, skipped) == ([steps[0], steps[2], steps[4]], [steps[1], steps[3]])
+
+
+def test_what_was_done_is_remembered_in_its_order(clone: Path) -> None:
+    remember(clone, "new-service", name="vouchers", like="accounts", singular=None)
+    remember(clone, "new-service", name="bills", like="vouchers", singular='"b"')
+    record = recorded(clone)
+    assert (record.release, [*record.steps]) == (
+        "v1.0.0",
+        [
+            {"verb": "new-service", "name": "vouchers", "like": "accounts"},
+            {"verb": "new-service", "name": "bills", "like": "vouchers", "singular": '"b"'},
+        ],
+    )
+
+
+def test_only_releases_since_and_up_to_the_one_that_was_asked_for_are_told() -> None:
+    page = "# Changes\n\n## v1.10.0\n\nten\n\n## v1.2.0\n\ntwo\n\n## v1.1.0\n\none\n\n## v1.0.0\n\nnone\n"
+    assert asked(page, "v1.0.0", "v1.2.0") == "## v1.2.0\n\ntwo\n\n## v1.1.0\n\none"
+    assert asked(page, "v1.2.0", "v1.10.0") == "## v1.10.0\n\nten"
+    assert version_of("v1.10.0") > version_of("v1.9.9")
