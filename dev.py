@@ -65,6 +65,7 @@ python3 dev.py VERB [ARGUMENTS]
            removes the shop and what demonstrates it; accounts stays, to be copied
   upgrade [TAG]
            a newer release of the template, merged with yours on a branch; --from PATH|URL
+  whose    the template's files that you have edited
   lock     resolves pyproject.toml into requirements/*.lock (needs uv)
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists all.
@@ -83,6 +84,7 @@ LOCKS = {
     "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
     "upgrade": ["dev"],
+    "whose": ["dev"],
 }
 
 

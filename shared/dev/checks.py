@@ -36,6 +36,7 @@ _STATIC = (
         ("lint-imports", "--no-logo"),
         "move the import to a room that has that door (pyproject.toml)",
     ),
+    Check("whose", ("python", "-P", "-m", "shared.dev.whose"), "see docs/upgrading.md"),
     Check(
         "schemas",
         ("python", "-P", "-m", "shared.dev.cli", "schemas"),

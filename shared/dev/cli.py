@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas
+from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas, whose
 from shared.dev import up as stays
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import diagnose
@@ -135,6 +135,12 @@ def upgrade_(
     done = upgrade(CHECKOUT, tag, source)
     print("\n".join(done.lines()))
     raise typer.Exit(1 if done.conflicts else 0)
+
+
+@cli.command("whose")
+def whose_() -> None:
+    """List the template's files that are edited here; onefold.toml says which paths are whose."""
+    print("".join(f"{path}\n" for path in whose.edited(CHECKOUT)), end="")
 
 
 @cli.command()

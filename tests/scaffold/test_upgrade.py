@@ -95,6 +95,7 @@ def test_an_upgraded_clone_passes_every_check_and_the_tests_of_its_copy(releases
     commit(cloned)
     assert f"git switch upgrade/{NEW}" in cloned.verb("upgrade", "--from", str(releases.root))
     cloned.run("git", "switch", "-q", f"upgrade/{NEW}")
+    assert cloned.verb("whose") == ""
     assert f"this clone is at {NEW}" in cloned.verb("upgrade", expect=1)
     cloned.lint(".")
     cloned.pytest("-m", "not broker and not slow", "-k", "not door", "tests/unit/vouchers", "tests/architecture")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev import whose
 from shared.dev.git import check_merges
 from shared.dev.record import FILE, recorded, remember, version_of
 from shared.dev.stages import StageFailed
@@ -268,3 +269,19 @@ def test_only_releases_since_and_up_to_the_one_that_was_asked_for_are_told() -> 
     assert asked(page, "v1.0.0", "v1.2.0") == "## v1.2.0\n\ntwo\n\n## v1.1.0\n\none"
     assert asked(page, "v1.2.0", "v1.10.0") == "## v1.10.0\n\nten"
     assert version_of("v1.10.0") > version_of("v1.9.9")
+
+
+def test_the_templates_files_that_a_team_has_edited_are_told(clone: Path, template: Path) -> None:
+    with pytest.raises(StageFailed, match=r"does not have v1\.0\.0.*\n  fix: git fetch"):
+        whose.edited(clone)
+    git(clone, "fetch", "-q", template, "refs/tags/v1.0.0:refs/tags/v1.0.0")
+    assert whose.edited(clone) == []
+    edits = {"shared/b.py": "ours\n", "README.md": "# Ours\n", "services/accounts/x.py": "1\n", "shared/x.py": "1\n"}
+    write(clone, {**edits, "tests/accounts/test.py": "ours\n"})
+    (clone / "bench" / "old.py").unlink()
+    commit(clone)
+    assert whose.edited(clone) == ["shared/b.py"]
+    git(clone, "tag", "-d", "v1.0.0")
+    assert whose.edited(clone) == ["shared/b.py"]
+    upgraded(clone, template)
+    assert whose.edited(clone) == ["shared/b.py"]

@@ -1,0 +1,57 @@
+"""Which of the template's files this clone has edited: onefold.toml says which paths are whose.
+
+They are compared with the release that the clone began with, in which what `dev.py` has done since is done, too. Its
+tree is made once, and kept as a ref.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared.dev.git import git, ran
+from shared.dev.record import FILE, recorded
+from shared.dev.stages import StageFailed
+from shared.dev.trees import apart, kept_at
+from shared.runtime.checkout import CHECKOUT
+
+
+def edited(root: Path) -> list[str]:
+    """What is committed; files that the team has added or deleted are not among them.
+
+    Raises StageFailed when this clone does not have the release.
+    """
+    record = recorded(root)
+    ref = kept_at(record.release, record.steps)
+    if not _has(root, ref):
+        if not _has(root, f"refs/tags/{record.release}"):
+            fix = f"git fetch TEMPLATE refs/tags/{record.release}:refs/tags/{record.release}"
+            raise StageFailed(f"this clone does not have {record.release}, to compare with", fix)
+        with apart(root) as trees:
+            trees.take(record.release)
+            trees.keep(trees.made(record.release, record.steps), ref)
+    changed = git(root, "diff-tree", "-r", "-z", "--name-only", "--diff-filter=MT", f"{ref}^{{tree}}", "HEAD:./")
+    return [path for path in changed.split("\0") if path and not _is_in(path, record.own)]
+
+
+def _has(root: Path, ref: str) -> bool:
+    return ran(root, "rev-parse", "--verify", "--quiet", ref).returncode == 0
+
+
+def _is_in(path: str, paths: Sequence[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in paths)
+
+
+def main() -> None:
+    """One line, for `check`: an edit of the template's own files is a warning, as it is a conflict only later."""
+    try:
+        found = edited(CHECKOUT)
+    except StageFailed as failure:
+        print(f"not compared: {failure.problem}")
+        return
+    some = f"{len(found)} of the template's files are edited here: `python3 dev.py whose`"
+    print(some if found else f"as {FILE} says")
+
+
+if __name__ == "__main__":
+    main()
