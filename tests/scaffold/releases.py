@@ -93,8 +93,10 @@ def _made_like(cloned: Checkout, template: Checkout, tag: str, folder: Path) -> 
 
 
 def _append(checkout: Checkout, file: str, line: str) -> None:
-    with (checkout.root / file).open("a") as text:
-        text.write(f"{line}\n")
+    path = checkout.root / file
+    apart = "\n\n" if path.exists() else ""  # as ruff formats it
+    with path.open("a") as text:
+        text.write(f"{apart}{line}\n")
 
 
 def _tag(checkout: Checkout, tag: str) -> None:
