@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def recorded(root: Path) -> Record:
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
         lost = f"{FILE} does not say what this clone began with: {type(error).__name__}, {error}"
         raise StageFailed(lost, f"bring {FILE} back: `git log -- {FILE}`") from None
-    return Record(found["release"], tuple(found.get("done", ())), tuple(_paths(root, own)))
+    return Record(found["release"], tuple(found.get("done", ())), _paths(root, own))
 
 
 def remember(root: Path, verb: str, **arguments: str | None) -> None:
@@ -60,6 +60,6 @@ def version_of(tag: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _paths(root: Path, patterns: list[str]) -> list[str]:
-    services = found_services(root, having="__init__.py")
-    return [pattern.replace("SERVICE", each) for pattern in patterns for each in (services or [""])]
+def _paths(root: Path, patterns: Sequence[str]) -> tuple[str, ...]:
+    services = found_services(root, having="__init__.py") or [""]
+    return tuple(dict.fromkeys(pattern.replace("SERVICE", each) for pattern in patterns for each in services))

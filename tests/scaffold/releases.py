@@ -40,6 +40,7 @@ def release(checkout: Checkout) -> None:
         apis = [f"services/{each}/api.py" for each in found_services(checkout.root) if tag == NEW]
         for file in (*files, *apis):
             _append(checkout, file, f"# fixed in {tag}")
+        _append(checkout, "docs/CHANGELOG.md", f"## {tag}\n\n- Formats: none.\n- To do: what {tag} asks for.")
         (checkout.root / REMOVED).unlink(missing_ok=True)
         _tag(checkout, tag)
 
