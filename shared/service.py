@@ -1,4 +1,27 @@
-"""Assembles a service's worker: its pure parts, the engine that runs them, and the HTTP side."""
+"""Assembles a service's worker: its pure parts, the engine that runs them, and the HTTP side.
+
+Beside the pure names of shared.domain and shared.topology, a service imports from here:
+
+service_app    the worker, which `faust -A` runs
+read_settings  settings of the service's own, from the environment
+Processor      what a worker does with the records of one topic; each of these is one:
+Aggregate      runs a decider: commands in, events and rows out
+Projection     keeps the rows of a ReadModel
+Policy         sends the commands of a Reaction
+Rekey          copies events to topics under other keys
+Delay          passes timers on when they are old enough
+Resource       a table over HTTP, declared: list, rows, changes, commands
+together       the routes of several parts
+
+For a route that Resource does not know:
+
+Node           the worker that it runs in
+Peers          the other workers of the service
+PathId         a key in a path
+UNESCAPED      marks another type of key, which is read as it is sent
+Queries        answers a read from the row's owner, or from any worker that is recent enough
+Reading        the parameters of a read
+"""
 
 from __future__ import annotations
 
@@ -6,15 +29,39 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shared.engine.processors import Processor
+from shared.engine.processors import Aggregate, Delay, Policy, Processor, Projection, Rekey
 from shared.group.app import WorkerApp
 from shared.group.node import WorkerNode
-from shared.http.api import Routes, create_api
+from shared.http.api import Routes, create_api, together
+from shared.http.node import Node
+from shared.http.paths import UNESCAPED, PathId
+from shared.http.peers import Peers
+from shared.http.queries import Queries, Reading
+from shared.http.resource import Resource
 from shared.http.server import HttpServer
 from shared.runtime import failpoints
 from shared.runtime.logs import configure_logging
-from shared.runtime.settings import load_settings
+from shared.runtime.settings import load_settings, read_settings
 from shared.topology.topics import Topology
+
+__all__ = [
+    "UNESCAPED",
+    "Aggregate",
+    "Delay",
+    "Node",
+    "PathId",
+    "Peers",
+    "Policy",
+    "Processor",
+    "Projection",
+    "Queries",
+    "Reading",
+    "Rekey",
+    "Resource",
+    "read_settings",
+    "service_app",
+    "together",
+]
 
 OPEN_FILES = 65_536
 """As many as the system lets a process ask for: a store has up to 64, and there is one of each partition of a table."""

@@ -8,9 +8,8 @@ from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount,
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from services.accounts.topology import ACCOUNTS
-from shared.domain.personal import Personal
-from shared.domain.row import Row
-from shared.http.resource import Resource
+from shared.domain import Personal, Row
+from shared.service import Resource
 
 
 class AccountView(BaseModel):

@@ -2,6 +2,6 @@
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import ACCOUNTS, EVENTS
-from shared.engine.processors import Aggregate
+from shared.service import Aggregate
 
 PROCESSORS = (Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),)

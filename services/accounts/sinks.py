@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Column, Integer, String
 
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from services.accounts.topology import ACCOUNTS
-from shared.domain.row import Row
-from shared.sinks.sink import Change, Delete, RowsOf, Sink, Upsert
+from shared.domain import Row
+from shared.sinks import Change, Delete, RowsOf, Sink, Upsert
 
 
 def account_rows(account_id: str, row: Row[Account] | None) -> Iterator[Change]:

@@ -1,6 +1,6 @@
 """The topics and the table of accounts."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 COMMANDS = Topic("accounts.commands.v1")
 EVENTS = Topic("accounts.events.v1")

@@ -9,9 +9,8 @@ from services.inventory.domain.decide import DECIDER
 from services.inventory.domain.state import Item, Unlisted
 from services.inventory.domain.views import Level
 from services.inventory.topology import ITEMS, LEVELS
-from shared.domain.row import Row
-from shared.http.api import together
-from shared.http.resource import Resource
+from shared.domain import Row
+from shared.service import Resource, together
 
 
 class ItemView(BaseModel):

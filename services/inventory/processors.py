@@ -3,6 +3,6 @@
 from services.inventory.domain.decide import DECIDER
 from services.inventory.projections import READ_MODELS
 from services.inventory.topology import EVENTS, ITEMS
-from shared.engine.processors import Aggregate, Projection
+from shared.service import Aggregate, Projection
 
 PROCESSORS = (Aggregate(DECIDER, table=ITEMS, events=EVENTS), *map(Projection, READ_MODELS))

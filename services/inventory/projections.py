@@ -5,8 +5,8 @@ from typing import Any, assert_never, get_args
 from services.inventory.domain.events import StockReceived, StockShipped
 from services.inventory.domain.views import Level
 from services.inventory.topology import LEVELS
-from shared.domain.envelope import EventEnvelope
-from shared.topology.projection import ReadModel
+from shared.domain import EventEnvelope
+from shared.topology import ReadModel
 
 Movement = StockReceived | StockShipped
 

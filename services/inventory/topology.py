@@ -1,6 +1,6 @@
 """The topics and the tables of inventory."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 COMMANDS = Topic("inventory.commands.v1")
 EVENTS = Topic("inventory.events.v1")

@@ -10,8 +10,8 @@ from services.orders.domain.decide import DECIDER
 from services.orders.domain.events import Line
 from services.orders.domain.state import Order, Rejected, Unplaced
 from services.orders.topology import ORDERS
-from shared.domain.row import Row
-from shared.http.resource import Resource
+from shared.domain import Row
+from shared.service import Resource
 
 
 class OrderView(BaseModel):

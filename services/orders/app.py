@@ -7,7 +7,6 @@ from services.orders.api import routes
 from services.orders.processors import processors
 from services.orders.settings import OrdersSettings
 from services.orders.topology import TOPOLOGY
-from shared.runtime.settings import read_settings
-from shared.service import service_app
+from shared.service import read_settings, service_app
 
 app = service_app(TOPOLOGY, processors(read_settings(OrdersSettings).deadline_s), routes)

@@ -52,10 +52,8 @@ from services.orders.topology import (
     TIMERS,
     TOPOLOGY,
 )
-from shared.domain.envelope import EventEnvelope
-from shared.domain.ids import Reference, reference, referenced
-from shared.domain.message import Command
-from shared.topology.policy import Reaction, Send
+from shared.domain import Command, EventEnvelope, Reference, reference, referenced
+from shared.topology import Reaction, Send
 
 NEXT_STEP_SENDS = {
     INVENTORY_COMMANDS: get_args(InventoryCommand),

@@ -3,7 +3,7 @@
 from services.orders.domain.decide import DECIDER
 from services.orders.policies import REACTIONS
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TIMERS
-from shared.engine.processors import Aggregate, Delay, Policy, Processor
+from shared.service import Aggregate, Delay, Policy, Processor
 
 
 def processors(deadline_s: float) -> list[Processor]:

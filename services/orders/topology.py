@@ -1,6 +1,6 @@
 """The topics and the table of orders, and the topics of other services that it reads and writes."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 COMMANDS = Topic("orders.commands.v1")
 EVENTS = Topic("orders.events.v1")

@@ -12,15 +12,8 @@ from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
-from shared.domain.row import Row
-from shared.domain.times import Day, Instant
-from shared.http import queries
-from shared.http.api import together
-from shared.http.node import Node
-from shared.http.paths import UNESCAPED, PathId
-from shared.http.peers import Peers
-from shared.http.queries import Queries, Reading
-from shared.http.resource import Resource
+from shared.domain import Day, Instant, Row
+from shared.service import UNESCAPED, Node, PathId, Peers, Queries, Reading, Resource, together
 
 DayKey = Annotated[Day, UNESCAPED, Path(description="UTC, by when the customer ordered: 1997-01-18")]
 HourKey = Annotated[
@@ -125,7 +118,7 @@ def customer(node: Node, peers: Peers) -> list[APIRouter]:
     """A customer as of a day: a route that Resource does not know."""
     router = APIRouter(prefix="/sales", tags=["sales"])
 
-    @router.get("/customers/{customer_id}", response_model=CustomerView, responses=queries.RESPONSES)
+    @router.get("/customers/{customer_id}", response_model=CustomerView, responses=Queries.responses)
     async def get_customer(
         request: Request, customer_id: PathId, reading: Annotated[CustomerReading, Query()]
     ) -> Response:

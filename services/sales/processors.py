@@ -3,7 +3,7 @@
 from services.sales import projections
 from services.sales.contracts.orders import OrderConfirmed
 from services.sales.topology import BY_CUSTOMER, BY_DAY, BY_HOUR, BY_SKU, ORDERS_EVENTS
-from shared.engine.processors import Projection, Rekey
+from shared.service import Projection, Rekey
 
 PROCESSORS = (
     Rekey(

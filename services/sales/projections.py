@@ -8,8 +8,8 @@ from services.sales.domain.insights import Insight
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
-from shared.domain.envelope import EventEnvelope
-from shared.topology.projection import ReadModel
+from shared.domain import EventEnvelope
+from shared.topology import ReadModel
 
 Confirmed = EventEnvelope[OrderConfirmed]
 

@@ -1,6 +1,6 @@
 """The topics and the tables of sales: confirmed orders by the key they are counted by, and Spark's figures."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 BY_SKU = Topic("sales.by-sku.v1")
 BY_DAY = Topic("sales.by-day.v1")

@@ -33,8 +33,8 @@ class Message(Part):
     Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
     str. So a tuple, enum, UUID, Decimal, timedelta, time, bytes or Path in a command over HTTP, an inner one too, needs
     `Annotated[X, Field(strict=False)]`, or every request gets 422. A set has no order, so its JSON would differ by
-    process: use a sorted tuple. For days and instants use the types of shared.domain.times, for text about a person
-    Personal, for an inner model the base Part.
+    process: use a sorted tuple. For a day use Day, for an instant Instant, for text about a person Personal, for an
+    inner model the base Part.
     """
 
     TYPE: ClassVar[str]

@@ -76,7 +76,9 @@ ReadingQuery = Annotated[Reading, Query()]
 
 
 class Queries:
-    """Reads one table."""
+    """Reads one table. responses: what a route that answers so may answer besides, for OpenAPI."""
+
+    responses = RESPONSES
 
     def __init__(self, node: Node, peers: Peers, table: Table, present: Present) -> None:
         self._node = node

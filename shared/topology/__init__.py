@@ -1,4 +1,19 @@
 """What a service declares: topics, tables, policies and projections, and what follows from them. Pure.
 
 Enters: the domain.
+
+A service imports from here:
+
+Topic      a keyed topic, its own or a neighbour's
+Table      rows by key, fed by one topic
+Topology   the topics and tables that a service owns, and their number of partitions
+ReadModel  a projection: how events change the rows of a table
+Reaction   a policy: which commands follow from an event
+Send       a command of a policy, and whom it is for
 """
+
+from shared.topology.policy import Reaction, Send
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
+
+__all__ = ["Reaction", "ReadModel", "Send", "Table", "Topic", "Topology"]

@@ -4,9 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from shared.domain.personal import Personal
-from shared.domain.row import Row
-from shared.http.resource import Resource
+from shared.domain import Personal, Row
+from shared.service import Resource
 from tests.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.state import Account, Closed, Open, Unopened

@@ -1,6 +1,6 @@
 """The pure parts of accounts bound to their topics."""
 
-from shared.engine.processors import Aggregate
+from shared.service import Aggregate
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS
 

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from sqlalchemy import BigInteger, Column, DateTime, Integer, String, Text
 
-from shared.domain.envelope import EventEnvelope
-from shared.domain.row import Row
-from shared.sinks.sink import Change, Delete, EventsOf, RowsOf, Sink, Upsert
-from shared.topology.topics import Table, Topic
+from shared.domain import EventEnvelope, Row
+from shared.sinks import Change, Delete, EventsOf, RowsOf, Sink, Upsert
+from shared.topology import Table, Topic
 from tests.accounts.domain.events import AccountCharged
 from tests.accounts.domain.state import Account, Closed, Open
 from tests.accounts.domain.upcasters import UPCASTERS

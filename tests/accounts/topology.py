@@ -1,6 +1,6 @@
 """The topics and the table of the tests' own accounts: the service `accounts` is an example, and may be gone."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 COMMANDS = Topic("accounts.commands.v1")
 EVENTS = Topic("accounts.events.v1")

@@ -57,7 +57,7 @@ class OnlyFromContract(_DirectImports):
 class NothingButContract(_DirectImports):
     """`rooms` import nothing but each other, `allowed` and the standard library without `_OUTSIDE`.
 
-    With `among`, only imports of those packages are checked.
+    With `among`, only imports of those packages are checked. Of `facades`, what lies inside is not allowed.
     """
 
     type_name = "nothing_but"
@@ -65,11 +65,13 @@ class NothingButContract(_DirectImports):
     rooms = _MODULES
     allowed = _NO_MODULES
     among = _NO_MODULES
+    facades = _NO_MODULES
 
     def _illegal(self, graph: ImportGraph) -> set[tuple[str, str]]:
         rooms = _with_contents(graph, self.rooms)
         judged = _with_contents(graph, self.among) if self.among else graph.modules
-        legal = rooms | _with_contents(graph, self.allowed) | (sys.stdlib_module_names - _OUTSIDE)
+        allowed = _with_contents(graph, self.allowed) | _present(graph, self.facades)
+        legal = rooms | allowed | (sys.stdlib_module_names - _OUTSIDE)
         return {
             (room, imported)
             for room in rooms

@@ -27,12 +27,14 @@ def block(page: str) -> str:
 
 
 def _imports() -> Mapping[str, set[str]]:
-    """What each room imports, by room."""
+    """What each room imports, by room; itself it may import, too."""
     graph = grimp.build_graph("shared")
     for room in graph.find_children("shared"):
         graph.squash_module(room)
     rooms = graph.find_children("shared")
-    return {_name(room): {_name(each) for each in graph.find_modules_directly_imported_by(room)} for room in rooms}
+    return {
+        _name(room): {_name(each) for each in graph.find_modules_directly_imported_by(room) - {room}} for room in rooms
+    }
 
 
 def _name(module: str) -> str:

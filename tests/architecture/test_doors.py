@@ -39,6 +39,8 @@ PLANTED = [
     ("shared", "shared.planted", "services.neighbour.topology"),
     ("shared", "shared.dev.planted", "pipelines"),
     ("services", "services.newcomer.app", "services.neighbour.topology"),
+    ("facade", "services.newcomer.api", "shared.http.commands"),
+    ("facade", "services.newcomer.domain.decide", "shared.domain.decider"),
     ("pipelines", "pipelines.planted", "services.newcomer.app"),
     ("pipelines", "pipelines.planted", "shared.http"),
 ]

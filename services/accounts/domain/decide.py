@@ -43,7 +43,7 @@ from services.accounts.domain.events import (
 )
 from services.accounts.domain.state import INITIAL, Account, Closed, Open, Unopened, evolve
 from services.accounts.domain.upcasters import UPCASTERS
-from shared.domain.decider import Decider
+from shared.domain import Decider
 
 MAX_AMOUNT_CENTS = 1_000_000_00
 MAX_HELD = 1_200  # orders: two states, with ids of any kind, have to fit into a chapter's record of 1 MiB

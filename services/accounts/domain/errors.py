@@ -17,7 +17,7 @@ DomainError
     └── NotCharged           account.not_charged
 """
 
-from shared.domain.errors import DomainError
+from shared.domain import DomainError
 
 
 class AccountError(DomainError):

@@ -17,8 +17,7 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
-from shared.domain.personal import Personal
-from shared.domain.state import State
+from shared.domain import Personal, State
 
 
 class Unopened(State):

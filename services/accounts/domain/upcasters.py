@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from shared.domain.upcasting import Upcasters
+from shared.domain import Upcasters
 
 _DOLLARS = re.compile(r"([0-9]{1,7})\.([0-9]{2})")
 

@@ -1,8 +1,6 @@
 """The commands of an item. A quantity may be any 64-bit int here; `decide` refuses one that is out of range."""
 
-from shared.domain.ids import Reference
-from shared.domain.message import Command, Int64
-from shared.domain.times import Day
+from shared.domain import Command, Day, Int64, Reference
 
 
 class ReceiveStock(Command):

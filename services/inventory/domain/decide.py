@@ -30,7 +30,7 @@ from services.inventory.domain.events import (
     StockShipped,
 )
 from services.inventory.domain.state import INITIAL, Item, Listed, Unlisted, evolve
-from shared.domain.decider import Decider
+from shared.domain import Decider
 
 MAX_QUANTITY = 1_000_000
 MAX_RESERVATIONS = 2_200  # a row, with ids of any kind, has to fit into a record of 1 MiB

@@ -11,7 +11,7 @@ DomainError
     └── TooManyReservations    inventory.too_many_reservations
 """
 
-from shared.domain.errors import DomainError
+from shared.domain import DomainError
 
 
 class InventoryError(DomainError):

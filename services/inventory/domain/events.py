@@ -1,7 +1,6 @@
 """The events of an item. Quantities are pieces, greater than 0."""
 
-from shared.domain.message import Event
-from shared.domain.times import Day
+from shared.domain import Day, Event
 
 
 class StockReceived(Event):

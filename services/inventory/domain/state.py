@@ -14,8 +14,7 @@ from services.inventory.domain.events import (
     StockReserved,
     StockShipped,
 )
-from shared.domain.state import State
-from shared.domain.times import Day
+from shared.domain import Day, State
 
 
 class Unlisted(State):

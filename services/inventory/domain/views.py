@@ -1,6 +1,6 @@
 """What is known of an item besides its state: how many pieces arrived, how many left, and how many are on the shelf."""
 
-from shared.domain.state import State
+from shared.domain import State
 
 
 class Level(State):

@@ -1,6 +1,6 @@
 """Accounts as orders sees it: the commands that it sends there, and the fields of the answers that it needs."""
 
-from shared.domain.message import Command, Event
+from shared.domain import Command, Event
 
 
 class ChargeOrder(Command):

@@ -1,7 +1,6 @@
 """Inventory as orders sees it: the commands that it sends there, and the fields of the answers that it needs."""
 
-from shared.domain.message import Command, Event
-from shared.domain.times import Day
+from shared.domain import Command, Day, Event
 
 
 class ReserveStock(Command):

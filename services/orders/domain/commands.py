@@ -4,9 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.domain.ids import AggregateId
-from shared.domain.message import Command, Int64, Part
-from shared.domain.times import Instant
+from shared.domain import AggregateId, Command, Instant, Int64, Part
 
 
 class LineWish(Part, extra="forbid"):

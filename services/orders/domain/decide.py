@@ -39,7 +39,7 @@ from services.orders.domain.events import (
     ReservationOverdue,
 )
 from services.orders.domain.state import INITIAL, Cancelled, Charging, Order, Reserving, Unplaced, evolve
-from shared.domain.decider import Decider
+from shared.domain import Decider
 
 MAX_LINES = 100
 MAX_LINE_CENTS = 1_000_000_00

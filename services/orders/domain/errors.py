@@ -12,7 +12,7 @@ DomainError
     └── AmountOutOfRange       order.amount_out_of_range
 """
 
-from shared.domain.errors import DomainError
+from shared.domain import DomainError
 
 
 class OrderError(DomainError):

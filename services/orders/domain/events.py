@@ -1,7 +1,6 @@
 """The events of an order. Each carries what the policies need, because policies keep no state."""
 
-from shared.domain.message import Event, Part
-from shared.domain.times import Instant
+from shared.domain import Event, Instant, Part
 
 
 class Line(Part):

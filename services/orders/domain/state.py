@@ -15,8 +15,7 @@ from services.orders.domain.events import (
     OrderRejected,
     ReservationOverdue,
 )
-from shared.domain.state import State
-from shared.domain.times import Instant
+from shared.domain import Instant, State
 
 
 class Unplaced(State):

@@ -1,7 +1,6 @@
 """Orders as sales sees it: a confirmed order, and the sums that sales takes from it."""
 
-from shared.domain.message import Event, Part
-from shared.domain.times import Instant
+from shared.domain import Event, Instant, Part
 
 
 class Line(Part):

@@ -1,6 +1,6 @@
 """Figures over all of history that Spark writes for sales; every run writes them again."""
 
-from shared.domain.message import Event
+from shared.domain import Event
 
 Figures = dict[str, str | int | float]
 

@@ -1,8 +1,7 @@
 """Spark's figures, which sales serves unchanged."""
 
 from services.sales.domain.events import Figures
-from shared.domain.state import State
-from shared.domain.times import Instant
+from shared.domain import Instant, State
 
 
 class Insight(State):

@@ -2,8 +2,7 @@
 
 from typing import Self
 
-from shared.domain.state import State
-from shared.domain.times import Day
+from shared.domain import Day, State
 
 
 class Totals(State):

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, time, timedelta
 
 from services.sales.contracts.orders import OrderConfirmed
-from shared.domain.envelope import EventEnvelope
+from shared.domain import EventEnvelope
 
 GRACE = timedelta(days=3)
 

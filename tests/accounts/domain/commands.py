@@ -1,7 +1,6 @@
 """The commands of an account. An amount may be any 64-bit int here; `decide` refuses one that is out of range."""
 
-from shared.domain.message import Command, Int64
-from shared.domain.personal import Personal
+from shared.domain import Command, Int64, Personal
 
 
 class OpenAccount(Command):

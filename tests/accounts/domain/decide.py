@@ -2,7 +2,7 @@
 
 from typing import assert_never, get_args
 
-from shared.domain.decider import Decider
+from shared.domain import Decider
 from tests.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
 from tests.accounts.domain.errors import (
     AlreadyClosed,

@@ -1,6 +1,6 @@
 """Why an account refuses a command."""
 
-from shared.domain.errors import DomainError
+from shared.domain import DomainError
 
 
 class UnknownAccount(DomainError):

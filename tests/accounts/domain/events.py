@@ -1,7 +1,6 @@
 """The events of an account. Amounts are int cents, at least 1."""
 
-from shared.domain.message import Event
-from shared.domain.personal import Personal
+from shared.domain import Event, Personal
 
 
 class AccountOpened(Event):

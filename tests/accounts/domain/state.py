@@ -4,8 +4,7 @@ from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
 
-from shared.domain.personal import Personal
-from shared.domain.state import State
+from shared.domain import Personal, State
 from tests.accounts.domain.events import AccountCharged, AccountClosed, AccountEvent, AccountOpened, PaymentReceived
 
 

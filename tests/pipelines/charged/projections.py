@@ -4,9 +4,8 @@ from typing import Any
 
 from services.accounts.domain.events import AccountCharged
 from services.accounts.domain.upcasters import UPCASTERS
-from shared.domain.envelope import EventEnvelope
-from shared.domain.state import State
-from shared.topology.projection import ReadModel
+from shared.domain import EventEnvelope, State
+from shared.topology import ReadModel
 from tests.pipelines.charged.topology import TOTALS
 
 

@@ -1,6 +1,6 @@
 """A service with nothing but a view: charges by item, from copies under the item's key."""
 
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology import Table, Topic, Topology
 
 BY_ITEM = Topic("charged.by-item.v1")
 

@@ -30,8 +30,7 @@ from services.accounts.domain.events import (
     PaymentReceived,
 )
 from services.accounts.domain.state import INITIAL, Account, Closed, Open, Unopened, evolve
-from shared.domain.decider import fold
-from shared.domain.row import Row
+from shared.domain import Row, fold
 from shared.testing.scenario import history
 
 small = st.integers(min_value=-1, max_value=5)

@@ -2,7 +2,7 @@
 
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from services.accounts.sinks import SINKS
-from shared.domain.row import Row
+from shared.domain import Row
 from shared.sinks.sink import Changed, Values
 
 

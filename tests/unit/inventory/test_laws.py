@@ -25,8 +25,7 @@ from services.inventory.domain.events import (
     StockShipped,
 )
 from services.inventory.domain.state import INITIAL, Item, Listed, Unlisted, evolve
-from shared.domain.decider import fold
-from shared.domain.row import Row
+from shared.domain import Row, fold
 from shared.testing.scenario import history
 
 quantities = st.integers(min_value=-1, max_value=5) | st.integers(min_value=-(2**63), max_value=2**63 - 1)

@@ -29,8 +29,7 @@ from services.orders.domain.events import (
     ReservationOverdue,
 )
 from services.orders.domain.state import INITIAL, Order, Placed, Unplaced, evolve
-from shared.domain.decider import fold
-from shared.domain.row import Row
+from shared.domain import Row, fold
 from shared.testing.scenario import history
 
 AT = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)

@@ -47,8 +47,9 @@ from services.orders.policies import (
     record_inventory,
 )
 from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS
-from shared.domain.envelope import E, EventEnvelope
-from shared.topology.policy import Send
+from shared.domain import EventEnvelope
+from shared.domain.envelope import E
+from shared.topology import Send
 
 AT = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 ABBA = Line(sku="abba", quantity=2, amount_cents=2000)

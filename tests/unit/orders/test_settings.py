@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.orders.settings import OrdersSettings
-from shared.runtime.settings import SettingsError, read_settings
+from shared.runtime.settings import SettingsError
+from shared.service import read_settings
 
 
 @pytest.fixture(autouse=True)

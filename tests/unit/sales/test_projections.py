@@ -12,7 +12,7 @@ from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import GRACE
 from services.sales.projections import READ_MODELS, by_customer, by_day, by_hour, by_sku
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
-from shared.domain.envelope import EventEnvelope
+from shared.domain import EventEnvelope
 from shared.testing.scenario import ViewScenario, happened
 
 sku, day, hour, customer, insight = (
