@@ -1,13 +1,13 @@
 """Personal fields: text about a person, which messages, rows and archives hold only encrypted.
 
 `shared.privacy.sealing` encrypts them before a command is appended and decrypts what the API shows. Between the two,
-`decide`, `evolve` and Spark pass them on as they are; they can't look inside.
+`decide`, `evolve`, views and Spark pass them on as they are: types refuse what looks inside.
 """
 
 from collections.abc import Iterable, Iterator
 from functools import cache
 from inspect import isclass
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
@@ -27,7 +27,17 @@ class _Mark:
 
 _MARK = _Mark()
 
-Personal = Annotated[str, _MARK] | None
+if TYPE_CHECKING:
+
+    class Encrypted:
+        """Text that nobody without its person's key can read: it is passed on, not looked into. Tests make it."""
+
+        def __init__(self, text: str) -> None: ...
+
+else:
+    Encrypted = str
+
+Personal = Annotated[Encrypted, _MARK] | None
 """Text about the person that the aggregate's id stands for; None if it was not given, and once they are forgotten.
 
 Give it no length, pattern or validator: they would see the encrypted text.

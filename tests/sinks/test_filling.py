@@ -206,7 +206,8 @@ def stands_at(url: str, sink: Sink, offset: int) -> bool:
 def test_personal_text_stays_sealed_unless_the_sink_may_open_it(url: str, bootstrap: str, tmp_path: Path) -> None:
     topology, table, _ = own_topology(bootstrap)
     sealer = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'keys.sqlite3'}"))
-    command = asyncio.run(sealer.sealed(OpenAccount(holder="Ann Example"), "accounts:ann"))
+    asked = OpenAccount.model_validate({"holder": "Ann Example"})
+    command = asyncio.run(sealer.sealed(asked, "accounts:ann"))
     changelog = topology.changelog(table).name
     Log(bootstrap, topology).put(changelog, "ann", row_of(Open(holder=command.holder), 1))
     sealed, opened = accounts_sink(table=table), accounts_sink(2, table=table, opens=True)

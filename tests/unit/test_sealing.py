@@ -7,6 +7,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread, current_thread, main_thread
+from typing import Any
 
 import pytest
 import structlog
@@ -30,6 +31,11 @@ class Register(Command):
     note: str = ""
 
 
+def register(**body: Any) -> Register:
+    """As a request's body has it: not encrypted."""
+    return Register(**body)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -46,46 +52,46 @@ def sealer(url: str) -> Sealer:
 
 
 async def test_only_personal_fields_are_encrypted_and_come_back_in_any_process(sealer: Sealer, url: str) -> None:
-    sealed = await sealer.sealed(Register(name="Zoë", note="by post"), "customers:c-1")
+    sealed = await sealer.sealed(register(name="Zoë", note="by post"), "customers:c-1")
     assert sealed.note == "by post"
     assert "Zoë" not in sealed.model_dump_json()
     assert await Sealer(PersonKeys(url)).unsealed([sealed, Register()]) == [
-        Register(name="Zoë", note="by post"),
+        register(name="Zoë", note="by post"),
         Register(),
     ]
 
 
 async def test_a_repeat_is_the_same_command_and_another_person_s_text_another(sealer: Sealer) -> None:
-    ann, again, bob = [await sealer.sealed(Register(name="Kim"), f"customers:{each}") for each in ("ann", "ann", "bob")]
+    ann, again, bob = [await sealer.sealed(register(name="Kim"), f"customers:{each}") for each in ("ann", "ann", "bob")]
     assert ann == again != bob
 
 
 async def test_a_text_that_looks_encrypted_is_encrypted_so_nobody_reads_another_s_by_it(sealer: Sealer) -> None:
-    secret = (await sealer.sealed(Register(name="Ann"), "customers:ann")).name
-    stolen = await sealer.sealed(Register(name=secret), "customers:thief")
-    assert await sealer.unsealed([stolen]) == [Register(name=secret)]
+    secret = (await sealer.sealed(register(name="Ann"), "customers:ann")).name
+    stolen = await sealer.sealed(register(name=secret), "customers:thief")
+    assert await sealer.unsealed([stolen]) == [register(name=secret)]
 
 
 async def test_a_forgotten_person_is_unreadable_at_once_in_a_new_process_and_stays_so(sealer: Sealer, url: str) -> None:
-    sealed = await sealer.sealed(Register(name="Ann", note="kept"), "customers:ann")
+    sealed = await sealer.sealed(register(name="Ann", note="kept"), "customers:ann")
     keys = PersonKeys(url)
     assert (keys.forget("customers:ann"), keys.forget("customers:ann")) == (True, False)
-    assert await Sealer(keys).unsealed([sealed]) == [Register(name=None, note="kept")]
+    assert await Sealer(keys).unsealed([sealed]) == [register(name=None, note="kept")]
     with pytest.raises(Forgotten, match="customers:ann was forgotten"):
-        await sealer.sealed(Register(name="Ann"), "customers:ann")
+        await sealer.sealed(register(name="Ann"), "customers:ann")
 
 
 async def test_who_was_never_known_can_be_forgotten_before_the_first_text_arrives(sealer: Sealer, url: str) -> None:
     assert not PersonKeys(url).forget("customers:late")
     with pytest.raises(Forgotten):
-        await sealer.sealed(Register(name="Lee"), "customers:late")
+        await sealer.sealed(register(name="Lee"), "customers:late")
 
 
 async def test_a_running_process_forgets_within_seconds(
     sealer: Sealer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
-    assert await sealer.unsealed([sealed]) == [Register(name="Ann")]
+    sealed = await sealer.sealed(register(name="Ann"), "customers:ann")
+    assert await sealer.unsealed([sealed]) == [register(name="Ann")]
     PersonKeys(url).forget("customers:ann")
     monkeypatch.setattr("shared.privacy.sealing.KEPT_S", 0)
     assert await sealer.unsealed([sealed]) == [Register()]
@@ -104,7 +110,7 @@ def test_keys_of_more_than_a_query_can_name_are_found(url: str) -> None:
 
 
 async def test_many_texts_are_decrypted_beside_the_event_loop(sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
-    sealed = [await sealer.sealed(Register(name=each), f"customers:{each}") for each in ("ann", "bob", "cid")]
+    sealed = [await sealer.sealed(register(name=each), f"customers:{each}") for each in ("ann", "bob", "cid")]
     monkeypatch.setattr("shared.privacy.sealing.MANY", 2)
     threads: list[Thread] = []
     decrypt = _Secret.text
@@ -114,15 +120,16 @@ async def test_many_texts_are_decrypted_beside_the_event_loop(sealer: Sealer, mo
         return decrypt(secret, key)
 
     monkeypatch.setattr(_Secret, "text", text)
-    assert [each.name for each in await sealer.unsealed(sealed)] == ["ann", "bob", "cid"]
-    assert [each.name for each in await sealer.unsealed(sealed[:2])] == ["ann", "bob"]
+    plain = [register(name=each) for each in ("ann", "bob", "cid")]
+    assert await sealer.unsealed(sealed) == plain
+    assert await sealer.unsealed(sealed[:2]) == plain[:2]
     assert [each is main_thread() for each in threads] == [False, False, False, True, True]
 
 
 async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why(
     sealer: Sealer, tmp_path: Path
 ) -> None:
-    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
+    sealed = await sealer.sealed(register(name="Ann"), "customers:ann")
     other = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'other.sqlite3'}"))
     with structlog.testing.capture_logs() as lines:
         assert await other.unsealed([sealed]) == [Register()]
@@ -130,19 +137,19 @@ async def test_texts_whose_keys_are_elsewhere_are_not_shown_and_the_log_says_why
 
 
 async def test_a_database_that_does_not_answer_is_a_reason_to_try_again(tmp_path: Path, sealer: Sealer) -> None:
-    sealed = await sealer.sealed(Register(name="Ann"), "customers:ann")
+    sealed = await sealer.sealed(register(name="Ann"), "customers:ann")
     (tmp_path / "broken.sqlite3").write_bytes(b"not a database" * 100)
     broken = Sealer(PersonKeys(f"sqlite:///{tmp_path / 'broken.sqlite3'}"))
     with pytest.raises(NotReady, match="the database of personal keys does not answer"):
         await broken.unsealed([sealed])
     with pytest.raises(NotReady):
-        await broken.sealed(Register(name="Ann"), "customers:ann")
+        await broken.sealed(register(name="Ann"), "customers:ann")
 
 
 async def test_a_database_that_hangs_takes_no_thread_of_anything_else(
     sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sealed, hangs = await sealer.sealed(Register(name="Ann"), "customers:ann"), Event()
+    sealed, hangs = await sealer.sealed(register(name="Ann"), "customers:ann"), Event()
     monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 0.1)
     monkeypatch.setattr(PersonKeys, "of", lambda *_: {"customers:ann": None} if hangs.wait(9) else {})
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
@@ -159,7 +166,7 @@ async def test_a_database_that_hangs_takes_no_thread_of_anything_else(
 
 async def test_a_text_too_long_is_refused_by_name(sealer: Sealer) -> None:
     with pytest.raises(ValueError, match="name: a personal text has at most 1000 characters, this one 1001"):
-        await sealer.sealed(Register(name="x" * (MAX_CHARS + 1)), "customers:ann")
+        await sealer.sealed(register(name="x" * (MAX_CHARS + 1)), "customers:ann")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The commands of an account. An amount may be any 64-bit int here; `decide` refuses one that is out of range."""
+"""The commands of an account. An amount may be any 64-bit int here; `decide` refuses one that is out of range.
+
+A holder's name is encrypted before any of this sees it: it is passed on from the command to the event and to the row.
+"""
 
 from shared.domain import Command, Int64, Personal, Reference
 

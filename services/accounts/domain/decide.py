@@ -50,7 +50,10 @@ MAX_HELD = 1_200  # orders: two states, with ids of any kind, have to fit into a
 
 
 def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
-    """The events that follow from `command`; an empty list means that nothing changes. Raises AccountError."""
+    """The events that follow from `command`; an empty list means that nothing changes. Raises AccountError.
+
+    The holder's name is `Encrypted` here: no rule can depend on what it says.
+    """
     name = type(command).__name__
     match command, account:
         case ChargeOrder() | RefundOrder() | SettleOrder(), _:

@@ -3,6 +3,7 @@
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from services.accounts.sinks import SINKS
 from shared.domain import Row
+from shared.domain.personal import Encrypted
 from shared.sinks.sink import Changed, Values
 
 
@@ -13,7 +14,7 @@ def written(state: Account | None) -> Values | None:
 
 
 def test_an_open_account_shows_what_is_owed_and_held() -> None:
-    state = Open(holder="Ann", balance_cents=5, held={"order-1": 7})
+    state = Open(holder=Encrypted("sealed:1:YQ==:YQ=="), balance_cents=5, held={"order-1": 7})
     assert written(state) == ("ann", "open", 5, 7, 3)
 
 
