@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from dataclasses import replace
 from importlib import import_module
 
 from shared.dev.worker import faust_command
@@ -14,7 +15,7 @@ def command(service: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    module = import_module(f"services.{sys.argv[1]}.topology")
-    module.TOPOLOGY = module.TOPOLOGY.next_version  # type: ignore[attr-defined]
+    module = import_module(f"services.{sys.argv[1]}.service")
+    module.SERVICE = replace(module.SERVICE, topology=module.SERVICE.topology.next_version)  # type: ignore[attr-defined]
     _, _, name, *sys.argv[1:] = faust_command(sys.argv[1])
     runpy.run_module(name, run_name="__main__", alter_sys=True)

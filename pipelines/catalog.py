@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,6 +10,7 @@ from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
 from shared.domain.row import RowCodec
 from shared.runtime.checkout import declared, found_services
+from shared.topology.declaration import Service
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table, Topic, Topology
@@ -21,8 +21,8 @@ Pure = Decider[Any, Any, Any] | ReadModel[Any, Any]
 class UnknownTable(OnefoldError):
     """No service declares the table, or nothing says how it is computed.
 
-    Operator action: name a table that `topology.py` of a service declares, and give it a Decider, named DECIDER in
-    `domain/decide.py`, or a ReadModel, in READ_MODELS of `projections.py`.
+    Operator action: name a table that `topology.py` of a service declares, and give SERVICE in its `service.py` the
+    decider or the projection that fills it.
     """
 
 
@@ -72,11 +72,9 @@ def tables(service: str) -> tuple[FoldedTable, ...]:
 
 @cache
 def tables_in(package: str) -> tuple[FoldedTable, ...]:
-    """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable."""
-    topology: Topology = declared(package, "topology", "TOPOLOGY")
-    read_models: Iterable[ReadModel[Any, Any]] = _declared(package, "projections", "READ_MODELS") or ()
-    models = {model.table.name: model for model in read_models}
-    return tuple(_folded(package, topology, table, models.get(table.name)) for table in topology.tables)
+    """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable, Undeclared."""
+    service = service_in(package)
+    return tuple(_folded(package, service, table) for table in service.topology.tables)
 
 
 def table_of(service: str, name: str) -> FoldedTable:
@@ -94,35 +92,25 @@ def table_in(package: str, name: str) -> FoldedTable:
 
 def reactions_in(package: str) -> tuple[Reaction, ...]:
     """The policies that `package` declares."""
-    return tuple(_declared(package, "policies", "REACTIONS") or ())
+    return tuple(service_in(package).policies)
 
 
-def _folded(package: str, topology: Topology, table: Table, model: ReadModel[Any, Any] | None) -> FoldedTable:
-    if model is not None:
-        return FoldedTable(package, topology, table, table.source, model)
-    if table.source.kind != "commands":
-        fix = "add its ReadModel to READ_MODELS in projections.py"
-        raise UnknownTable(f"{package} has no read model of its table {table.name}; fix: {fix}")
-    decider: Decider[Any, Any, Any] | None = _declared(package, "domain.decide", "DECIDER")
-    if decider is None:
-        fix = "add its Decider as DECIDER to domain/decide.py"
-        raise UnknownTable(f"{package} has no decider of its table {table.name}; fix: {fix}")
-    return FoldedTable(package, topology, table, _own_events(topology), decider)
+def service_in(package: str) -> Service:
+    """What `package` declares. Raises Undeclared."""
+    service: Service = declared(package, "service", "SERVICE")
+    return service
 
 
-def _declared(package: str, module: str, name: str) -> Any:
-    """None if there is no such module. Raises Undeclared if there is, without the name."""
-    path = f"{package}.{module}"
-    try:
-        return declared(package, module, name)
-    except ModuleNotFoundError as error:
-        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
-            raise
-        return None
+def _folded(package: str, service: Service, table: Table) -> FoldedTable:
+    for model in service.projections:
+        if model.table.name == table.name:
+            return FoldedTable(package, service.topology, table, table.source, model)
+    if not table.is_of_commands:
+        raise _unfolded(package, table, "projection")
+    if service.decider is None:
+        raise _unfolded(package, table, "decider")
+    return FoldedTable(package, service.topology, table, service.events, service.decider)
 
 
-def _own_events(topology: Topology) -> Topic:
-    found = [topic for topic in topology.topics if topic.name.startswith(f"{topology.service}.events.")]
-    if len(found) != 1:
-        raise UnknownTable(f"{topology.service} declares {len(found)} topics of events, not one")
-    return found[0]
+def _unfolded(package: str, table: Table, what: str) -> UnknownTable:
+    return UnknownTable(f"{package} has no {what} of its table {table.name}; fix: give it to SERVICE in service.py")

@@ -2,12 +2,8 @@
 
 Beside the pure names of shared.domain and shared.topology, a service imports from here:
 
-service_app    the worker, which `faust -A` runs
+service_app    the worker of a Service, which `faust -A` runs
 read_settings  settings of the service's own, from the environment
-Processor      what a worker does with the records of one topic; each of these is one:
-Aggregate      runs a decider: commands in, events and rows out
-Projection     keeps the rows of a ReadModel
-Policy         sends the commands of a Reaction
 Rekey          copies events to topics under other keys
 Delay          passes timers on when they are old enough
 Resource       a table over HTTP, declared: list, rows, changes, commands
@@ -29,7 +25,8 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shared.engine.processors import Aggregate, Delay, Policy, Processor, Projection, Rekey
+from shared.engine.processors import Delay, Processor, Rekey
+from shared.engine.wiring import processors_of
 from shared.group.app import WorkerApp
 from shared.group.node import WorkerNode
 from shared.http.api import Routes, create_api, together
@@ -42,18 +39,14 @@ from shared.http.server import HttpServer
 from shared.runtime import failpoints
 from shared.runtime.logs import configure_logging
 from shared.runtime.settings import load_settings, read_settings
-from shared.topology.topics import Topology
+from shared.topology.declaration import Service
 
 __all__ = [
     "UNESCAPED",
-    "Aggregate",
     "Delay",
     "Node",
     "PathId",
     "Peers",
-    "Policy",
-    "Processor",
-    "Projection",
     "Queries",
     "Reading",
     "Rekey",
@@ -67,8 +60,11 @@ OPEN_FILES = 65_536
 """As many as the system lets a process ask for: a store has up to 64, and there is one of each partition of a table."""
 
 
-def service_app(topology: Topology, processors: Sequence[Processor], routes: Routes) -> WorkerApp:
-    """The Faust app of one worker, with the settings from this process's environment."""
+def service_app(service: Service, routes: Routes, also: Sequence[Processor] = ()) -> WorkerApp:
+    """The Faust app of one worker, with the settings from this process's environment.
+
+    also: what handles records and is in no Service: a Rekey, a Delay.
+    """
     settings = load_settings()
     configure_logging(settings)
     failpoints.arm(settings.failpoint)
@@ -85,7 +81,7 @@ def service_app(topology: Topology, processors: Sequence[Processor], routes: Rou
             settings.max_connections,
         )
 
-    return WorkerApp(topology, processors, settings, http)
+    return WorkerApp(service.topology, processors_of(service, also), settings, http)
 
 
 def _raise_limit_of_open_files() -> None:

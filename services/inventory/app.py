@@ -4,8 +4,7 @@ faust -A services.inventory.app worker
 """
 
 from services.inventory.api import routes
-from services.inventory.processors import PROCESSORS
-from services.inventory.topology import TOPOLOGY
+from services.inventory.service import SERVICE
 from shared.service import service_app
 
-app = service_app(TOPOLOGY, PROCESSORS, routes)
+app = service_app(SERVICE, routes)

@@ -4,9 +4,9 @@ faust -A services.orders.app worker
 """
 
 from services.orders.api import routes
-from services.orders.processors import processors
+from services.orders.processors import timers
+from services.orders.service import SERVICE
 from services.orders.settings import OrdersSettings
-from services.orders.topology import TOPOLOGY
 from shared.service import read_settings, service_app
 
-app = service_app(TOPOLOGY, processors(read_settings(OrdersSettings).deadline_s), routes)
+app = service_app(SERVICE, routes, [timers(read_settings(OrdersSettings).deadline_s)])

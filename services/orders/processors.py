@@ -1,15 +1,9 @@
-"""The pure parts of orders bound to their topics."""
+"""What else handles records of orders: its timers."""
 
-from services.orders.domain.decide import DECIDER
-from services.orders.policies import REACTIONS
-from services.orders.topology import COMMANDS, EVENTS, ORDERS, TIMERS
-from shared.service import Aggregate, Delay, Policy, Processor
+from services.orders.topology import COMMANDS, TIMERS
+from shared.service import Delay
 
 
-def processors(deadline_s: float) -> list[Processor]:
+def timers(deadline_s: float) -> Delay:
     """deadline_s: how long an order waits for its answers before it asks again."""
-    return [
-        Aggregate(DECIDER, table=ORDERS, events=EVENTS),
-        *map(Policy, REACTIONS),
-        Delay(source=TIMERS, target=COMMANDS, delay_s=deadline_s),
-    ]
+    return Delay(source=TIMERS, target=COMMANDS, delay_s=deadline_s)

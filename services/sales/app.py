@@ -4,8 +4,8 @@ faust -A services.sales.app worker
 """
 
 from services.sales.api import routes
-from services.sales.processors import PROCESSORS
-from services.sales.topology import TOPOLOGY
+from services.sales.processors import COPIES
+from services.sales.service import SERVICE
 from shared.service import service_app
 
-app = service_app(TOPOLOGY, PROCESSORS, routes)
+app = service_app(SERVICE, routes, [COPIES])

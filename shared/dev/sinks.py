@@ -70,7 +70,7 @@ def _declared(service: str) -> tuple[Topology, Sequence[Sink]]:
     if service not in (having := found_services(having="sinks.py")):
         raise StageFailed(f"{service} has no sinks", f"name one of: {', '.join(having) or 'none has'}")
     package = f"services.{service}"
-    return declared(package, "topology", "TOPOLOGY"), declared(package, "sinks", "SINKS")
+    return declared(package, "service", "SERVICE").topology, declared(package, "sinks", "SINKS")
 
 
 def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) -> str:

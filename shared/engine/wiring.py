@@ -10,10 +10,18 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
-from shared.engine.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor
+from shared.engine.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor, Projection
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import kinds
+from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
+
+
+def processors_of(service: Service, also: Sequence[Processor] = ()) -> list[Processor]:
+    """What its workers run. also: what is in no Service: a Rekey, a Delay."""
+    decider = service.decider
+    aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
+    return [*aggregates, *map(Policy, service.policies), *map(Projection, service.projections), *also]
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
@@ -68,7 +76,8 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
     for table in topology.tables:
         if table not in filled:
             raise ValueError(
-                f"{topology.service}: no processor fills the table {table.name}; fix: add one to its processors.py"
+                f"{topology.service}: nothing fills the table {table.name}; fix: give its Service the decider or the "
+                f"projection that does"
             )
     for table in filled:
         if table not in topology.tables:
@@ -79,8 +88,8 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
     for timers in (topic for topic in topology.topics if topic.kind == "timers"):
         if all(each.source != timers for each in processors):
             raise ValueError(
-                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: add a Delay to its "
-                f"processors.py"
+                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: give service_app a "
+                f"Delay for it"
             )
 
 

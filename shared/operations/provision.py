@@ -28,6 +28,7 @@ from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.runtime.checkout import declared, found_services
 from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
+from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
 
 log = structlog.get_logger(__name__)
@@ -141,12 +142,13 @@ def setting_command(topic: str, setting: str, value: str) -> str:
 
 
 def load_topologies() -> list[Topology]:
-    """The TOPOLOGY of every folder of `services` that has a topology.py, sorted by folder.
+    """The topology of every service, sorted by folder.
 
     Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
     """
     folders = found_services(having="topology.py")
-    topologies: list[Topology] = [declared(f"services.{each}", "topology", "TOPOLOGY") for each in folders]
+    services: list[Service] = [declared(f"services.{each}", "service", "SERVICE") for each in folders]
+    topologies = [service.topology for service in services]
     owners = {topic.name: topology for topology in topologies for topic in topology.topics}
     for topology in topologies:
         for topic in neighbours_of(topology):

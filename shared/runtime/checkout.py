@@ -17,18 +17,21 @@ def found_services(checkout: Path = CHECKOUT, having: str = "app.py") -> list[st
 
 
 class Undeclared(OnefoldError):
-    """A module of a service lacks the name by which others find what it declares.
+    """A service lacks the module, or the module the name, by which others find what it declares.
 
-    Operator action: give the module that name.
+    Operator action: give it that module, and the module that name.
     """
 
 
 def declared(package: str, module: str, name: str) -> Any:
-    """What a module of a service's package calls `name`: TOPOLOGY, DECIDER, … Raises Undeclared."""
-    found = import_module(f"{package}.{module}")
+    """What a module of a service's package calls `name`, as SERVICE in `service.py`. Raises Undeclared."""
+    path = f"{package}.{module}"
+    try:
+        found = import_module(path)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
+            raise
+        raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
     if not hasattr(found, name):
-        file = f"{module.replace('.', '/')}.py"
-        raise Undeclared(
-            f"{package}.{module} has no {name}; fix: call it so in {file}, or delete the file if it has none"
-        )
+        raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
     return getattr(found, name)

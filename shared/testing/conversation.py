@@ -1,6 +1,6 @@
 """Services that talk over topics, in memory: what a key is told comes in order, whose turn it is a test chooses.
 
-talk = Conversation([Aggregate(DECIDER, table=ORDERS, events=EVENTS), *map(Policy, REACTIONS)])
+talk = Conversation(processors_of(SERVICE))
 talk.say(COMMANDS, "o-1", codec.encode(codec.wrap(PlaceOrder(…), …)))
 talk.run(random.choice)
 """

@@ -4,6 +4,7 @@ Enters: the domain.
 
 A service imports from here:
 
+Service    all of these and the decider in one value, which worker, Spark and tests are given
 Topic      a keyed topic, its own or a neighbour's
 Table      rows by key, fed by one topic
 Topology   the topics and tables that a service owns, and their number of partitions
@@ -12,8 +13,9 @@ Reaction   a policy: which commands follow from an event
 Send       a command of a policy, and whom it is for
 """
 
+from shared.topology.declaration import Service
 from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table, Topic, Topology
 
-__all__ = ["Reaction", "ReadModel", "Send", "Table", "Topic", "Topology"]
+__all__ = ["Reaction", "ReadModel", "Send", "Service", "Table", "Topic", "Topology"]

@@ -5,7 +5,6 @@ faust -A tests.accounts.app worker
 
 from shared.service import service_app
 from tests.accounts.api import routes
-from tests.accounts.processors import PROCESSORS
-from tests.accounts.topology import TOPOLOGY
+from tests.accounts.service import SERVICE
 
-app = service_app(TOPOLOGY, PROCESSORS, routes)
+app = service_app(SERVICE, routes)

@@ -24,6 +24,7 @@ PLANTED = [
     ("pure-rest", "services.neighbour.topology", "shared.runtime.settings"),
     ("pure-rest", "services.newcomer.policies", "random"),
     ("pure-rest", "services.newcomer.projections", "confluent_kafka"),
+    ("pure-rest", "services.newcomer.service", "shared.service"),
     ("kafka", "shared.engine.planted", "confluent_kafka"),
     ("sql", "shared.http.planted", "sqlalchemy"),
     ("sql", "services.newcomer.api", "psycopg"),

@@ -21,7 +21,8 @@ from shared.dev.console_process import url_at
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
 from shared.dev.worker import free_port
-from tests.accounts.processors import PROCESSORS
+from shared.engine.wiring import processors_of
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import TOPOLOGY
 from tests.console.browser import DESK, FOUND, Page, Screen, browser
 from tests.waiting import eventually
@@ -72,7 +73,7 @@ def controls(stack: Stack) -> Controls:
 def served(stack: Stack, controls: Controls) -> FastAPI:
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
-        [declared_in(described(TOPOLOGY, PROCESSORS), TOPOLOGY)],
+        [declared_in(described(TOPOLOGY, processors_of(SERVICE)), TOPOLOGY)],
         lambda: workers,
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
         tail_of([TOPOLOGY], stack.bootstrap),

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from shared.engine.processors import Aggregate, Rekey
+from shared.engine.processors import Rekey
 from shared.service import service_app
 from shared.topology.topics import Topic
-from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
-from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
+from tests.accounts.service import SERVICE
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 
 COPIED = Topic("accounts.copies.v1")
 WITH_COPIES = replace(TOPOLOGY, topics=(COMMANDS, EVENTS, COPIED), partitions=2, history=None)
 COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
 
-app = service_app(WITH_COPIES, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), COPIER], lambda *_: [])
+app = service_app(replace(SERVICE, topology=WITH_COPIES), lambda *_: [], [COPIER])

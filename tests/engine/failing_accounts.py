@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from shared.engine.processors import Aggregate
 from shared.service import service_app
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import AccountCommand, Charge
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountEvent
 from tests.accounts.domain.state import Account
-from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from tests.accounts.service import SERVICE
 
 UNLUCKY_CENTS = 13
 
@@ -20,4 +19,4 @@ def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:
     return list(DECIDER.decide(command, account))
 
 
-app = service_app(TOPOLOGY, [Aggregate(replace(DECIDER, decide=decide), table=ACCOUNTS, events=EVENTS)], routes)
+app = service_app(replace(SERVICE, decider=replace(DECIDER, decide=decide)), routes)

@@ -1,14 +1,15 @@
 """The worker of accounts with a state that grows without a bound: a charge of N cents adds N characters."""
 
+from dataclasses import replace
+
 from shared.domain.decider import Decider
 from shared.domain.state import State
-from shared.engine.processors import Aggregate
 from shared.service import service_app
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import AccountCommand, Charge
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
-from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from tests.accounts.service import SERVICE
 
 
 class Growing(State):
@@ -37,4 +38,4 @@ GROWING: Decider[AccountCommand, AccountEvent, Growing] = Decider(
     upcasters=DECIDER.upcasters,
 )
 
-app = service_app(TOPOLOGY, [Aggregate(GROWING, table=ACCOUNTS, events=EVENTS)], routes)
+app = service_app(replace(SERVICE, decider=GROWING), routes)

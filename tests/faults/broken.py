@@ -33,7 +33,6 @@ from shared.engine.batch import Batch
 from shared.engine.committer import Committer
 from shared.engine.engine import Engine
 from shared.engine.guards import GapGuard
-from shared.engine.processors import Projection
 from shared.group import internals
 from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
@@ -44,7 +43,7 @@ from shared.tables import store
 from shared.tables.replicas import Replica, Replicas
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table
-from tests.accounts import processors, topology
+from tests.accounts import service
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 
@@ -67,13 +66,12 @@ def keeps_totals() -> None:
     model: ReadModel[Any, int] = ReadModel(
         TOTALS, lambda total, *_: total + 1, initial=0, events=(AccountOpened,), state=int
     )
-    topology.TOPOLOGY = WITH_TOTALS
-    processors.PROCESSORS = (*processors.PROCESSORS, Projection(model))  # type: ignore[assignment]
+    service.SERVICE = replace(service.SERVICE, topology=WITH_TOTALS, projections=[model])
 
 
 def has_one_partition() -> None:
     """So a second worker is one too many."""
-    topology.TOPOLOGY = WITH_ONE_PARTITION
+    service.SERVICE = replace(service.SERVICE, topology=WITH_ONE_PARTITION)
 
 
 def assigns_before_it_knows_changelogs() -> None:

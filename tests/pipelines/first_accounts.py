@@ -12,6 +12,7 @@ from shared.engine.batch import Batch
 from shared.engine.processors import Aggregate
 from shared.service import service_app
 from shared.tables.rows import Rows
+from shared.topology import Service
 from shared.topology.records import SourceRecord
 
 
@@ -30,4 +31,4 @@ def as_first(event: bytes | None) -> bytes:
     return json.dumps(fields).encode()
 
 
-app = service_app(TOPOLOGY, [FirstAccounts(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)
+app = service_app(Service(TOPOLOGY), routes, [FirstAccounts(DECIDER, table=ACCOUNTS, events=EVENTS)])

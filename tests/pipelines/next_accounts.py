@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from services.accounts.api import routes
-from services.accounts.domain.decide import DECIDER
-from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from shared.engine.processors import Aggregate
+from services.accounts.service import SERVICE
 from shared.service import service_app
 
-NEXT = replace(TOPOLOGY, version=2)
+NEXT = replace(SERVICE, topology=SERVICE.topology.next_version)
 
-app = service_app(NEXT, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)
+app = service_app(NEXT, routes)

@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from services.accounts import topology as accounts
-from services.accounts.processors import PROCESSORS as ACCOUNTS
+from services.accounts.service import SERVICE as ACCOUNTS
 from services.inventory import topology as inventory
-from services.inventory.processors import PROCESSORS as INVENTORY
+from services.inventory.service import SERVICE as INVENTORY
 from services.orders import topology as orders
-from services.orders.processors import processors as orders_processors
+from services.orders.processors import timers
+from services.orders.service import SERVICE as ORDERS
 from services.sales import topology as sales
-from services.sales.processors import PROCESSORS as SALES
+from services.sales.processors import COPIES
+from services.sales.service import SERVICE as SALES
 from shared.engine.processors import Processor
+from shared.engine.wiring import processors_of
 from shared.testing.conversation import Said, replayed
 from shared.topology.topics import Table, Topology
 from tests.faults.log import Records, read_all
@@ -23,10 +26,9 @@ from tests.shop.market import said_by_topic
 from tests.waiting import eventually
 
 PROCESSORS: list[tuple[Topology, Processor]] = [
-    *((accounts.TOPOLOGY, processor) for processor in ACCOUNTS),
-    *((inventory.TOPOLOGY, processor) for processor in INVENTORY),
-    *((orders.TOPOLOGY, processor) for processor in orders_processors(deadline_s=1.0)),
-    *((sales.TOPOLOGY, processor) for processor in SALES),
+    (service.topology, processor)
+    for service, also in ((ACCOUNTS, ()), (INVENTORY, ()), (ORDERS, [timers(deadline_s=1.0)]), (SALES, [COPIES]))
+    for processor in processors_of(service, also)
 ]
 TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY)
 TABLES = [(topology, processor) for topology, processor in PROCESSORS if processor.table]

@@ -20,11 +20,13 @@ from services.inventory.topology import EVENTS as ITEM_EVENTS
 from services.inventory.topology import ITEMS
 from services.orders.domain.commands import LineWish, PlaceOrder
 from services.orders.domain.decide import DECIDER as ORDER
-from services.orders.processors import processors as orders_processors
+from services.orders.processors import timers
+from services.orders.service import SERVICE
 from services.orders.topology import COMMANDS, TIMERS
 from shared.domain.envelope import CommandCodec
 from shared.domain.ids import callers_id
 from shared.engine.processors import Aggregate
+from shared.engine.wiring import processors_of
 from shared.testing.conversation import Conversation
 from tests.shop.market import Market, story_of
 from tests.waiting import eventually
@@ -56,7 +58,7 @@ def _foreseen(sku: str, customer: str, order: str) -> dict[str, str]:
         [
             Aggregate(ITEM, table=ITEMS, events=ITEM_EVENTS),
             Aggregate(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS),
-            *orders_processors(deadline_s=1.0),
+            *processors_of(SERVICE, [timers(deadline_s=1.0)]),
         ]
     )
     placed = PlaceOrder(

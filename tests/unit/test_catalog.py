@@ -10,76 +10,67 @@ import pytest
 from pipelines.catalog import UnknownTable, reactions_in, tables_in
 from shared.runtime.checkout import Undeclared
 
-TOPOLOGY = """
-from shared.topology.topics import Table, Topic, Topology
+DECLARED = """
+from services.accounts.domain.decide import DECIDER
+from shared.topology import ReadModel, Service, Table, Topic, Topology
 
 COMMANDS, EVENTS = Topic("shop.commands.v1"), Topic("shop.events.v1")
-TABLES = (Table("shops", source=COMMANDS), Table("levels", source=EVENTS))
-TOPOLOGY = Topology("shop", topics=(COMMANDS, EVENTS), tables=TABLES)
-"""
-DECIDE = "from services.accounts.domain.decide import DECIDER"
-LEVELS = """
-from types import SimpleNamespace
-
-READ_MODELS = [SimpleNamespace(table=SimpleNamespace(name="levels"))]
+LEVELS = Table("levels", source=EVENTS)
+TOPOLOGY = Topology("shop", topics=(COMMANDS, EVENTS), tables=(Table("shops", source=COMMANDS), LEVELS))
+MODELS = [ReadModel(LEVELS, lambda view, *_: view, initial=0, events=DECIDER.events[:1], state=int)]
 """
 
 _PACKAGES = count(1)
 
 
+@pytest.fixture(autouse=True)
+def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+
+
 def package(folder: Path, **modules: str) -> str:
-    """A new service with these modules, and an aggregate and a view of its events in its topology."""
+    """A new package with these modules."""
     root = folder / f"shop{next(_PACKAGES)}"
-    for name, text in {"topology": TOPOLOGY, **modules}.items():
-        module = root.joinpath(*name.split("__")).with_suffix(".py")
-        module.parent.mkdir(parents=True, exist_ok=True)
-        module.write_text(text)
+    root.mkdir()
+    for name, text in modules.items():
+        (root / f"{name}.py").write_text(text)
     return root.name
 
 
-@pytest.mark.parametrize("projections", [{}, {"projections": "READ_MODELS = ()"}])
-def test_a_view_without_a_read_model_is_refused(
-    projections: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not folded with the aggregate's decider."""
-    monkeypatch.syspath_prepend(tmp_path)
-    fix = r"fix: add its ReadModel to READ_MODELS in projections\.py"
-    with pytest.raises(UnknownTable, match=rf"no read model of its table levels; {fix}"):
-        tables_in(package(tmp_path, domain__decide=DECIDE, **projections))
+def declaring(folder: Path, parts: str) -> str:
+    """A service with an aggregate and a view of its events in its topology, and these parts."""
+    return package(folder, service=f"{DECLARED}\nSERVICE = Service(TOPOLOGY, {parts})")
 
 
-@pytest.mark.parametrize("domain", [{}, {"domain__events": ""}])
-def test_an_aggregate_without_a_decider_is_refused(
-    domain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    fix = r"fix: add its Decider as DECIDER to domain/decide\.py"
-    with pytest.raises(UnknownTable, match=rf"no decider of its table shops; {fix}"):
-        tables_in(package(tmp_path, projections=LEVELS, **domain))
+def test_each_table_is_folded_by_what_is_declared_for_it(tmp_path: Path) -> None:
+    shops, levels = tables_in(declaring(tmp_path, "decider=DECIDER, projections=MODELS"))
+    assert (shops.is_view, shops.events.name) == (False, "shop.events.v1")
+    assert (levels.is_view, levels.initial) == (True, 0)
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
+    ("parts", "lacks"),
+    [("decider=DECIDER", "projection of its table levels"), ("projections=MODELS", "decider of its table shops")],
+)
+def test_a_table_of_which_nothing_says_how_it_is_computed_is_refused(parts: str, lacks: str, tmp_path: Path) -> None:
+    """A view is not folded with the aggregate's decider."""
+    with pytest.raises(UnknownTable, match=rf"no {lacks}; fix: give it to SERVICE in service\.py"):
+        tables_in(declaring(tmp_path, parts))
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
     [
-        ("topology", "TOPOLOGY"),
-        ("projections", "READ_MODELS"),
-        ("policies", "REACTIONS"),
-        ("domain.decide", "DECIDER"),
+        ({}, r"there is no shop\d+\.service; fix: write service\.py, with SERVICE in it"),
+        ({"service": DECLARED}, r"service has no SERVICE; fix: call it so in service\.py"),
     ],
 )
-def test_a_module_without_what_it_should_declare_is_an_error(
-    module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rebuild that finds no reaction for a typing error would send nothing."""
-    monkeypatch.syspath_prepend(tmp_path)
-    modules = {"projections": LEVELS, "domain__decide": DECIDE, module.replace(".", "__"): ""}
-    shop = package(tmp_path, **modules)
-    file = module.replace(".", "/")
-    with pytest.raises(Undeclared, match=rf"{module} has no {name}; fix: call it so in {file}\.py"):
-        (tables_in(shop), reactions_in(shop))
+def test_a_service_that_is_not_declared_is_an_error(modules: dict[str, str], says: str, tmp_path: Path) -> None:
+    """A rebuild that finds no policy for a typing error would send nothing."""
+    with pytest.raises(Undeclared, match=says):
+        reactions_in(package(tmp_path, **modules))
 
 
-def test_a_module_that_a_decider_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_module_that_a_declaration_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match="No module named 'shopp'"):
-        tables_in(package(tmp_path, domain__decide="from shopp import DECIDER", projections=LEVELS))
+        tables_in(package(tmp_path, service="from shopp import SERVICE"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -10,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from shared.domain.envelope import EventEnvelope
 from shared.domain.personal import Personal
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Delay, Projection
-from shared.engine.wiring import wired
+from shared.engine.processors import Aggregate, Delay, Projection, Rekey
+from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
+from shared.topology.declaration import Service
+from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
@@ -23,7 +27,7 @@ from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 
 
 def test_a_table_that_no_processor_fills_is_refused_at_start_up() -> None:
-    with pytest.raises(ValueError, match=r"^accounts: no processor fills the table accounts; fix: add one to its"):
+    with pytest.raises(ValueError, match=r"^accounts: nothing fills the table accounts; fix: give its Service the"):
         wired(TOPOLOGY, [])
 
 
@@ -48,18 +52,41 @@ def test_timers_that_are_called_something_else_are_refused_at_start_up() -> None
 
 def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
     topology = Topology("accounts", (Topic("accounts.timers.v1"),))
-    with pytest.raises(ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: add a Delay to its"):
+    with pytest.raises(ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: give service_app"):
         wired(topology, [])
 
 
-def test_every_reaction_of_a_service_has_its_policy() -> None:
-    """Without it, nobody would notice that nothing is sent."""
-    for service in found_services():
-        if (CHECKOUT / "services" / service / "policies.py").exists():
-            reactions = importlib.import_module(f"services.{service}.policies").REACTIONS
-            running = {each.name for each in importlib.import_module(f"services.{service}.app").app.processors}
-            forgotten = {reaction.parked_under for reaction in reactions} - running
-            assert not forgotten, f"fix: add *map(Policy, REACTIONS) to services/{service}/processors.py"
+@pytest.mark.parametrize("service", found_services())
+@pytest.mark.parametrize(("module", "part"), [("policies", Reaction), ("projections", ReadModel)])
+def test_what_a_service_says_of_events_is_in_its_declaration(service: str, module: str, part: type) -> None:
+    """Without it, nobody would notice that nothing is sent, or that a view stays empty."""
+    if not (CHECKOUT / "services" / service / f"{module}.py").exists():
+        return
+    named = vars(importlib.import_module(f"services.{service}.{module}")).values()
+    made = [each for value in named for each in (value if isinstance(value, list | tuple) else [value])]
+    declared = getattr(importlib.import_module(f"services.{service}.service").SERVICE, module)
+    forgotten = [each for each in made if isinstance(each, part) and each not in declared]
+    assert not forgotten, f"fix: {module}=… in services/{service}/service.py"
+
+
+def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
+    lacking = replace(TOPOLOGY, tables=(), history=None), replace(TOPOLOGY, topics=(COMMANDS,), history=None)
+    for topology, what in zip(lacking, ("tables of commands", "topics of events"), strict=True):
+        with pytest.raises(ValueError, match=rf"^accounts has a decider, and 0 {what}: none; fix: declare one in"):
+            Service(topology, decider=DECIDER)
+
+
+def test_a_service_runs_all_that_it_declares_and_what_else_it_is_given() -> None:
+    copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
+    answer = Reaction(_nothing, source=EVENTS, events=[AccountOpened], commands={})
+    model = view_in(Table("baskets", source=EVENTS)).model
+    declared = Service(TOPOLOGY, decider=DECIDER, policies=[answer], projections=[model])
+    found = processors_of(declared, [copies])
+    assert [each.name for each in found] == ["accounts", "policy._nothing", "baskets", "rekey.accounts.events.v1"]
+
+
+def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:
+    return ()
 
 
 def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:

@@ -16,13 +16,14 @@ import pytest
 
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
-from services.accounts.processors import PROCESSORS
+from services.accounts.service import SERVICE
 from services.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from shared.dev.asyncapi import described, document_of
 from shared.domain.envelope import EventEnvelope
 from shared.domain.ids import derived_id
 from shared.domain.message import Command
 from shared.engine.processors import Policy
+from shared.engine.wiring import processors_of
 from shared.runtime.checkout import found_services
 from shared.topology.policy import Reaction, Send
 from shared.topology.topics import Topic
@@ -93,7 +94,7 @@ def test_commands_of_two_services_may_have_the_same_class_name() -> None:
 
     other = Topic("other.commands.v1")
     policy = Policy(Reaction(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]}))
-    messages = described(TOPOLOGY, [*PROCESSORS, policy])["components"]["messages"]
+    messages = described(TOPOLOGY, processors_of(SERVICE, [policy]))["components"]["messages"]
     assert messages["other.open"]["title"] == messages["account.open"]["title"] == "OpenAccount"
     assert messages["other.open"]["payload"] != messages["account.open"]["payload"]
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from shared.domain.errors import NotReady
 from shared.domain.row import Row
+from shared.engine.wiring import processors_of
 from shared.http.api import create_api
 from shared.http.changes import change_routes
 from shared.http.lists import ListQuery, Lists
@@ -25,7 +26,7 @@ from shared.runtime.settings import Settings, SettingsError
 from shared.testing.node import MemoryNode
 from tests.accounts.api import AccountView, account_view, routes
 from tests.accounts.domain.state import Account, Open
-from tests.accounts.processors import PROCESSORS
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import ACCOUNTS, TOPOLOGY
 from tests.unit.http.services import client_of
 from tests.unit.http.test_protection import PROD
@@ -37,7 +38,7 @@ NAME = "Zoë Ångström"
 
 @pytest.fixture
 def node(tmp_path: Path) -> MemoryNode:
-    return MemoryNode(TOPOLOGY, PROCESSORS, Settings(data_dir=tmp_path))
+    return MemoryNode(TOPOLOGY, processors_of(SERVICE), Settings(data_dir=tmp_path))
 
 
 @pytest.fixture

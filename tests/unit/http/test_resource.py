@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from shared.domain.message import Command
 from shared.domain.row import Row
+from shared.engine.wiring import processors_of
 from shared.http import commands, history, lists
 from shared.http.api import Routes, create_api, together
 from shared.http.changes import change_routes
@@ -30,7 +31,7 @@ from tests.accounts.api import AccountView, account_view, routes
 from tests.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.state import Account
-from tests.accounts.processors import PROCESSORS
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 
 
@@ -86,7 +87,7 @@ def by_hand(node: Node, peers: Peers) -> list[APIRouter]:
 
 
 def promised(made: Routes, topology: Topology = TOPOLOGY) -> dict[str, Any]:
-    return create_api(MemoryNode(topology, PROCESSORS), made).openapi()
+    return create_api(MemoryNode(topology, processors_of(SERVICE)), made).openapi()
 
 
 def test_declared_routes_promise_what_the_same_routes_promise_by_hand() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.sales import topology as sales
+from services.sales import service as sales
 from shared.operations.provision import ProvisionError, load_topologies
 
 
@@ -12,7 +12,8 @@ from shared.operations.provision import ProvisionError, load_topologies
 def test_a_service_has_as_many_partitions_as_the_services_it_reads(
     monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    monkeypatch.setattr(sales, "TOPOLOGY", replace(sales.TOPOLOGY, partitions=partitions))
+    topology = replace(sales.SERVICE.topology, partitions=partitions)
+    monkeypatch.setattr(sales, "SERVICE", replace(sales.SERVICE, topology=topology))
     with pytest.raises(
         ProvisionError, match=rf"sales has {partitions} .* reads orders\.events\.v1, which has 8; fix: "
     ):

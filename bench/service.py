@@ -1,0 +1,12 @@
+"""The bench's fold as a service would declare it, for Spark's workers to find."""
+
+from __future__ import annotations
+
+from bench.domain import Sales, Sold, project
+from bench.topology import TOPOLOGY
+from shared.topology import ReadModel, Service
+
+SERVICE = Service(
+    TOPOLOGY,
+    projections=[ReadModel(TOPOLOGY.tables[0], project, initial=Sales(), events=(Sold,), state=Sales)],
+)

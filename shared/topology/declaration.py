@@ -1,0 +1,58 @@
+"""All that a service declares, in one value: the worker, Spark, the tools and the tests are given it."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from shared.domain.decider import Decider
+from shared.topology.policy import Reaction
+from shared.topology.projection import ReadModel
+from shared.topology.topics import Table, Topic, Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """What a service is, but for its routes and its settings: SERVICE in its `service.py`.
+
+    decider: of its aggregates, whose commands its topology feeds to a table, and whose events have a topic there.
+    policies, projections: all that it has. What is left out here does not run, neither in a worker nor in Spark.
+
+    Raises ValueError for a decider without that table or that topic.
+    """
+
+    topology: Topology
+    _: KW_ONLY
+    decider: Decider[Any, Any, Any] | None = None
+    policies: Sequence[Reaction] = ()
+    projections: Sequence[ReadModel[Any, Any]] = ()
+
+    def __post_init__(self) -> None:
+        if self.decider is not None:
+            self._one("tables of commands", [table.name for table in self._kept])
+            self._one("topics of events", [topic.name for topic in self._written])
+
+    @property
+    def aggregates(self) -> Table:
+        """The table that the decider's commands fill."""
+        return self._kept[0]
+
+    @property
+    def events(self) -> Topic:
+        """The topic of the decider's events."""
+        return self._written[0]
+
+    @property
+    def _kept(self) -> Sequence[Table]:
+        return [table for table in self.topology.tables if table.is_of_commands]
+
+    @property
+    def _written(self) -> Sequence[Topic]:
+        prefix = f"{self.topology.service}.events."
+        return [topic for topic in self.topology.topics if topic.name.startswith(prefix)]
+
+    def _one(self, what: str, found: Sequence[str]) -> None:
+        if len(found) != 1:
+            raise ValueError(
+                f"{self.topology.service} has a decider, and {len(found)} {what}: {', '.join(found) or 'none'}; "
+                f"fix: declare one in topology.py"
+            )
