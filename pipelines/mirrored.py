@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, reactions_in
+from pipelines.catalog import FoldedTable, reactions_in, service_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
@@ -29,7 +29,6 @@ from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
 from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
 from shared.kafka.transactions import Record
-from shared.operations.provision import topics_named_in
 from shared.parking.parked import Wish
 from shared.topology.topics import Topic
 
@@ -139,8 +138,8 @@ class MirroredRebuild(Rebuild):
         return events.then(partial(_answers, self._package, number), _SENT).frame
 
     def _exchanged(self) -> set[Topic]:
-        """The commands and events of the service, and of the neighbours that its topology names."""
-        return {each for each in (*self._new.topics, *topics_named_in(self._package)) if each.kind in _ID_IN}
+        """The commands and events of the service, and those that it exchanges with its neighbours."""
+        return {each for each in (*self._new.topics, *service_in(self._package).neighbours) if each.kind in _ID_IN}
 
     def _all(self, topic: str) -> DataFrame:
         """With what only an archive has of its own events."""

@@ -4,7 +4,6 @@ Beside the pure names of shared.domain and shared.topology, a service imports fr
 
 service_app    the worker of a Service, which `faust -A` runs
 read_settings  settings of the service's own, from the environment
-Rekey          copies events to topics under other keys
 Delay          passes timers on when they are old enough
 Resource       a table over HTTP, declared: list, rows, changes, commands
 together       the routes of several parts
@@ -25,7 +24,7 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shared.engine.processors import Delay, Processor, Rekey
+from shared.engine.processors import Delay, Processor
 from shared.engine.wiring import processors_of
 from shared.group.app import WorkerApp
 from shared.group.node import WorkerNode
@@ -49,7 +48,6 @@ __all__ = [
     "Peers",
     "Queries",
     "Reading",
-    "Rekey",
     "Resource",
     "read_settings",
     "service_app",
@@ -63,7 +61,7 @@ OPEN_FILES = 65_536
 def service_app(service: Service, routes: Routes, also: Sequence[Processor] = ()) -> WorkerApp:
     """The Faust app of one worker, with the settings from this process's environment.
 
-    also: what handles records and is in no Service: a Rekey, a Delay.
+    also: what handles records and is in no Service, because it depends on settings: a Delay.
     """
     settings = load_settings()
     configure_logging(settings)

@@ -4,8 +4,7 @@ faust -A services.sales.app worker
 """
 
 from services.sales.api import routes
-from services.sales.processors import COPIES
 from services.sales.service import SERVICE
 from shared.service import service_app
 
-app = service_app(SERVICE, routes, [COPIES])
+app = service_app(SERVICE, routes)

@@ -1,4 +1,4 @@
-"""How one more confirmed order changes each view, and how Spark's figures are kept."""
+"""Under which keys a confirmed order counts, how it changes each view, and how Spark's figures are kept."""
 
 from typing import Any
 
@@ -7,9 +7,20 @@ from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
+from services.sales.topology import (
+    BY_CUSTOMER,
+    BY_DAY,
+    BY_HOUR,
+    BY_SKU,
+    CUSTOMERS,
+    DAYS,
+    HOURS,
+    INSIGHTS,
+    ORDERS_EVENTS,
+    SKUS,
+)
 from shared.domain import EventEnvelope
-from shared.topology import ReadModel
+from shared.topology import ReadModel, Rekey
 
 Confirmed = EventEnvelope[OrderConfirmed]
 
@@ -63,6 +74,12 @@ def customer_profile(view: Customer | None, event: Confirmed, _customer_id: str)
 def latest(_view: Insight | None, event: EventEnvelope[Counted], _insight: str) -> Insight:
     return Insight(kind=event.data.kind, figures=event.data.figures, counted_at=event.occurred_at)
 
+
+REKEY = Rekey(
+    {BY_SKU: by_sku, BY_DAY: by_day, BY_HOUR: by_hour, BY_CUSTOMER: by_customer},
+    source=ORDERS_EVENTS,
+    events=(OrderConfirmed,),
+)
 
 READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
     ReadModel(SKUS, sku_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),

@@ -43,6 +43,7 @@ from shared.operations.provision import (
     declared_topics,
     differences,
     found_topics,
+    load_services,
     load_topologies,
     provision,
 )
@@ -208,11 +209,12 @@ def grant_(
         Path | None, typer.Option(help="A folder with a password file for each service: create its principal, too.")
     ] = None,
 ) -> None:
-    """Allow the principal named after each service what it needs on the brokers, by rules made from its topology."""
-    topologies, bootstrap = load_topologies(), load_settings().bootstrap
+    """Allow the principal named after each service what it needs on the brokers, by rules from what it declares."""
+    services, bootstrap = load_services(), load_settings().bootstrap
     if passwords:
-        create_principals({each.service: _password(passwords / each.service) for each in topologies}, bootstrap)
-    print(f"{grant(topologies, bootstrap)} rules are in force")
+        names = [each.topology.service for each in services]
+        create_principals({name: _password(passwords / name) for name in names}, bootstrap)
+    print(f"{grant(services, bootstrap)} rules are in force")
 
 
 def _password(file: Path) -> str:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 
 from shared.domain.chapters import Chapter, continued, key_of, number_of
 from shared.domain.decider import Decider
-from shared.domain.envelope import CommandEnvelope, EventCodec, EventEnvelope
+from shared.domain.envelope import CommandEnvelope
 from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
-from shared.domain.ids import CALLERS, check_aggregate_id
-from shared.domain.message import Event
+from shared.domain.ids import CALLERS
 from shared.domain.outcomes import key_of as outcome_key
 from shared.domain.outcomes import known, moved, row_of
 from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row, RowCodec
 from shared.domain.step import Step, failed, fingerprint, step
-from shared.domain.upcasting import Upcasters
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.parking.parked import Failure
 from shared.parking.parking import Parking
@@ -26,6 +24,7 @@ from shared.tables.rows import Rows
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, outcomes_of
 
 log = structlog.get_logger(__name__)
@@ -348,50 +347,20 @@ class Policy(Listener):
             batch.write(sent.topic, sent.key, sent.body)
 
 
-class Rekey(Listener):
-    """Events in; the same bytes out under other keys, on the service's own topics, partitioned by those keys."""
+class Copier(Listener):
+    """Events in; the same bytes out under other keys."""
 
     repeatable = True
 
-    def __init__(
-        self,
-        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
-        *,
-        source: Topic,
-        events: Sequence[type[Event]],
-        upcasters: Upcasters | None = None,
-    ) -> None:
-        """keys: by target topic, the function that gives the keys of an event's copies there: legal aggregate ids."""
-        self.name = f"rekey.{source.name}"
-        self.source = source
-        self.copies = self.writes = tuple(keys)
-        self._keys = {target.name: keys_of for target, keys_of in keys.items()}
-        self._decode = EventCodec(events, upcasters).decode
+    def __init__(self, rekey: Rekey) -> None:
+        self.name = f"rekey.{rekey.source.name}"
+        self.source = rekey.source
+        self.copies = self.writes = rekey.targets
+        self._rekey = rekey
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        event = self._decode(record.value)
-        copies = [
-            (target, _legal(target, key)) for target, keys_of in self._keys.items() for key in _several(keys_of(event))
-        ]
-        for target, key in copies:
+        for target, key in self._rekey.copies(record.value):
             batch.write(target, key, record.value or b"")
-
-
-def _several(keys: Sequence[str]) -> Sequence[str]:
-    if isinstance(keys, str):  # its characters would be taken for keys
-        raise TypeError(
-            f"the function of a Rekey gives a sequence of keys, not the text {keys!r}; fix: give [{keys!r}]"
-        )
-    return keys
-
-
-def _legal(target: str, key: str) -> bytes:
-    try:
-        return check_aggregate_id(key).encode()
-    except (AttributeError, ValueError) as error:  # it may be no text at all
-        raise ValueError(
-            f"a key for {target}: {error}; fix: leave it out, or give the field the type AggregateId in the command"
-        ) from None
 
 
 class Delay(Processor):

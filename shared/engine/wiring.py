@@ -10,7 +10,7 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
-from shared.engine.processors import Aggregate, Chronicle, Delay, Listener, Policy, Processor, Projection
+from shared.engine.processors import Aggregate, Chronicle, Copier, Delay, Listener, Policy, Processor, Projection
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import kinds
 from shared.topology.declaration import Service
@@ -18,10 +18,11 @@ from shared.topology.topics import Topic, Topology
 
 
 def processors_of(service: Service, also: Sequence[Processor] = ()) -> list[Processor]:
-    """What its workers run. also: what is in no Service: a Rekey, a Delay."""
+    """What its workers run. also: what is in no Service, a Delay."""
     decider = service.decider
     aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
-    return [*aggregates, *map(Policy, service.policies), *map(Projection, service.projections), *also]
+    copiers = map(Copier, service.rekeys)
+    return [*aggregates, *copiers, *map(Policy, service.policies), *map(Projection, service.projections), *also]
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:

@@ -21,15 +21,16 @@ from confluent_kafka.admin import (
 
 from shared.kafka.access import client_config
 from shared.kafka.transactions import producer_id
-from shared.operations.provision import ProvisionError, neighbours_of
+from shared.operations.provision import ProvisionError
+from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
 
 _ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a random password
 
 
-def grant(topologies: Iterable[Topology], bootstrap: str) -> int:
+def grant(services: Iterable[Service], bootstrap: str) -> int:
     """Creates the ACLs of each service's principal, which has its name; returns how many. Raises ProvisionError."""
-    rules = [rule for topology in topologies for rule in rules_of(topology, neighbours_of(topology))]
+    rules = [rule for service in services for rule in rules_of(service.topology, service.neighbours)]
     admin = AdminClient(client_config(bootstrap))  # a variable, else it is collected before its answers arrive
     try:
         for answer in admin.create_acls(rules).values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Set
@@ -29,7 +28,7 @@ from shared.runtime.checkout import declared, found_services
 from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
-from shared.topology.topics import Topic, Topology
+from shared.topology.topics import Topology
 
 log = structlog.get_logger(__name__)
 
@@ -142,35 +141,28 @@ def setting_command(topic: str, setting: str, value: str) -> str:
 
 
 def load_topologies() -> list[Topology]:
-    """The topology of every service, sorted by folder.
+    """The topology of every service. Raises as `load_services`."""
+    return [service.topology for service in load_services()]
+
+
+def load_services() -> list[Service]:
+    """What every folder of `services` with a topology.py declares, sorted by folder.
 
     Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
     """
     folders = found_services(having="topology.py")
     services: list[Service] = [declared(f"services.{each}", "service", "SERVICE") for each in folders]
-    topologies = [service.topology for service in services]
-    owners = {topic.name: topology for topology in topologies for topic in topology.topics}
-    for topology in topologies:
-        for topic in neighbours_of(topology):
+    owners = {topic.name: service.topology for service in services for topic in service.topology.topics}
+    for service in services:
+        topology = service.topology
+        for topic in service.neighbours:
             owner = owners.get(topic.name, topology)
             if topic.kind != "commands" and owner.partitions != topology.partitions:
                 raise ProvisionError(
                     f"{topology.service} has {topology.partitions} partitions and reads {topic.name}, which has "
                     f"{owner.partitions}; fix: give the newer service the `partitions` of the other"
                 )
-    return topologies
-
-
-def neighbours_of(topology: Topology) -> list[Topic]:
-    """The other services' topics that its topology.py names: facts to read, commands to write."""
-    own = topology.all_topics()
-    return [topic for topic in topics_named_in(f"services.{topology.service}") if topic not in own]
-
-
-def topics_named_in(package: str) -> list[Topic]:
-    """All topics that the topology.py of a service's package names: its own and its neighbours'."""
-    named = vars(importlib.import_module(f"{package}.topology")).values()
-    return [each for each in named if isinstance(each, Topic)]
+    return services
 
 
 def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[str, TopicSpec]:

@@ -10,12 +10,14 @@ Table      rows by key, fed by one topic
 Topology   the topics and tables that a service owns, and their number of partitions
 ReadModel  a projection: how events change the rows of a table
 Reaction   a policy: which commands follow from an event
+Rekey      copies of events under other keys, to count them by something but their aggregate
 Send       a command of a policy, and whom it is for
 """
 
 from shared.topology.declaration import Service
 from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
 
-__all__ = ["Reaction", "ReadModel", "Send", "Service", "Table", "Topic", "Topology"]
+__all__ = ["Reaction", "ReadModel", "Rekey", "Send", "Service", "Table", "Topic", "Topology"]

@@ -7,6 +7,7 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
 
 
@@ -15,7 +16,8 @@ class Service:
     """What a service is, but for its routes and its settings: SERVICE in its `service.py`.
 
     decider: of its aggregates, whose commands its topology feeds to a table, and whose events have a topic there.
-    policies, projections: all that it has. What is left out here does not run, neither in a worker nor in Spark.
+    rekeys, policies, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
+    reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it.
 
     Raises ValueError for a decider without that table or that topic.
     """
@@ -23,8 +25,10 @@ class Service:
     topology: Topology
     _: KW_ONLY
     decider: Decider[Any, Any, Any] | None = None
+    rekeys: Sequence[Rekey] = ()
     policies: Sequence[Reaction] = ()
     projections: Sequence[ReadModel[Any, Any]] = ()
+    reads: Sequence[Topic] = ()
 
     def __post_init__(self) -> None:
         if self.decider is not None:
@@ -40,6 +44,15 @@ class Service:
     def events(self) -> Topic:
         """The topic of the decider's events."""
         return self._written[0]
+
+    @property
+    def neighbours(self) -> Sequence[Topic]:
+        """Other services' topics: facts that it reads, commands that it sends."""
+        folded = [table.source for table in self.topology.tables]
+        copied = [rekey.source for rekey in self.rekeys]
+        answered = [topic for policy in self.policies for topic in (policy.source, *policy.commands)]
+        own = self.topology.all_topics()
+        return [each for each in dict.fromkeys([*folded, *copied, *answered, *self.reads]) if each not in own]
 
     @property
     def _kept(self) -> Sequence[Table]:

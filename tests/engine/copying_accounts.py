@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from shared.engine.processors import Rekey
+from shared.engine.processors import Copier
 from shared.service import service_app
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Topic
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.service import SERVICE
@@ -11,6 +12,6 @@ from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 
 COPIED = Topic("accounts.copies.v1")
 WITH_COPIES = replace(TOPOLOGY, topics=(COMMANDS, EVENTS, COPIED), partitions=2, history=None)
-COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
+COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
 
 app = service_app(replace(SERVICE, topology=WITH_COPIES), lambda *_: [], [COPIER])

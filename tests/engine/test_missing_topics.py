@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from shared.dev.stack import Stack
-from shared.engine.processors import Aggregate, Rekey
+from shared.engine.processors import Aggregate, Copier
 from shared.group.app import WorkerApp
 from shared.operations.provision import TopicsMissing
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_worker_that_would_write_to_a_missing_topic_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    sends = Rekey({Topic("archive.commands.v1"): lambda _: ()}, source=COMMANDS, events=(AccountOpened,))
+    sends = Copier(Rekey({Topic("archive.commands.v1"): lambda _: ()}, source=COMMANDS, events=(AccountOpened,)))
     processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), sends]
     settings = stack.settings.model_copy(update={"data_dir": tmp_path})
     worker = WorkerApp(TOPOLOGY, processors, settings, cast(Any, None))

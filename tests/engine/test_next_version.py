@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from shared.domain.row import Row
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate, Delay, Processor, Projection, Rekey
+from shared.engine.processors import Aggregate, Copier, Delay, Processor, Projection
 from shared.engine.versions import (
     MixedReleases,
     NotRebuilt,
@@ -31,6 +31,7 @@ from shared.engine.wiring import wired
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
 from shared.topology.projection import ReadModel
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
@@ -66,14 +67,14 @@ DECLARED = (
 )
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
-COPIER = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
+COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
 SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
 DECIDES = wired(NEXT, [AGGREGATE])
 VIEW_MODEL: ReadModel[Any, int] = ReadModel(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
 )
 VIEW = Projection(VIEW_MODEL)
-COPIES = Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened])
+COPIES = Copier(Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened]))
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
 

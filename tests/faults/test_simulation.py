@@ -47,7 +47,7 @@ from shared.engine.guards import GapGuard
 from shared.engine.holdings import Holdings
 from shared.engine.lease import Lease
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate, Delay, Rekey
+from shared.engine.processors import Aggregate, Copier, Delay
 from shared.engine.reading import Reading
 from shared.engine.sources import Source, SourceGone
 from shared.engine.take_over import TakeOver
@@ -60,6 +60,7 @@ from shared.runtime.clock import BrokersClock
 from shared.runtime.positions import Partition
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Topic, Topology, outcomes_of
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
@@ -123,11 +124,13 @@ COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
 SIMULATED = Topology("accounts", (COMMANDS, EVENTS, COPIES, TIMERS, RINGS), (ACCOUNTS,), PARTITIONS)
 PROCESSORS = (
     Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),
-    Rekey(
-        {COPIES: lambda event: [event.aggregate_id], TIMERS: lambda event: [f"timer-of-{event.aggregate_id}"]},
-        source=EVENTS,
-        events=COPIED,
-        upcasters=UPCASTERS,
+    Copier(
+        Rekey(
+            {COPIES: lambda event: [event.aggregate_id], TIMERS: lambda event: [f"timer-of-{event.aggregate_id}"]},
+            source=EVENTS,
+            events=COPIED,
+            upcasters=UPCASTERS,
+        )
     ),
     Delay(source=TIMERS, target=RINGS, delay_s=DELAY_S),
 )

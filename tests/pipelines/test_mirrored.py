@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -179,7 +180,7 @@ def test_timers_go_on_after_the_last_one_that_arrived_here_or_at_a_neighbour(
     mine = ledger.table.topology
     timers = Topic(f"{mine.service}.timers.v1")
     neighbours = Topology("mail", (Topic("mail.commands.v1"),), partitions=PARTITIONS)
-    monkeypatch.setattr(mirrored, "topics_named_in", lambda _: neighbours.topics)
+    monkeypatch.setattr(mirrored, "service_in", lambda _: SimpleNamespace(neighbours=neighbours.topics))
     table = replace(ledger.table, topology=replace(mine, topics=(*mine.topics, timers)))
     provision([table.topology, neighbours], Settings(bootstrap=ledger.bootstrap))
     ledger.decide(("ann", OpenAccount()))

@@ -13,7 +13,7 @@ from shared.dev.authority import Authority
 from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import free_port
 from shared.operations.acls import create_principals, grant
-from shared.operations.provision import load_topologies, provision
+from shared.operations.provision import load_services, load_topologies, provision
 from shared.runtime.settings import SCRAM, Principal, Settings
 
 HOST = "127.0.0.1"
@@ -81,7 +81,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with SecuredKafka(root, listeners) as kafka:
         topologies = load_topologies()
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
-        grant(topologies, kafka.bootstrap)
+        grant(load_services(), kafka.bootstrap)
         create_principals({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
         yield Secured(
             kafka.address("SECURE"), kafka.bootstrap, kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem"

@@ -32,7 +32,7 @@ from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
 from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
 from shared.operations.acls import grant
-from shared.operations.provision import load_topologies
+from shared.operations.provision import load_services, load_topologies
 from shared.runtime.checkout import CHECKOUT
 from shared.runtime.settings import Principal, Settings
 from tests.secure.conftest import Secured, password_of
@@ -170,7 +170,7 @@ def test_a_worker_that_may_not_look_up_what_it_needs_stops_and_says_what_to_do(
             worker.start(TIMEOUT_S)
         assert worker.exit_code
     finally:
-        grant(SERVICES.values(), secured.operators)
+        grant(load_services(), secured.operators)
         worker.stop()
 
 

@@ -15,7 +15,6 @@ from services.orders import topology as orders
 from services.orders.processors import timers
 from services.orders.service import SERVICE as ORDERS
 from services.sales import topology as sales
-from services.sales.processors import COPIES
 from services.sales.service import SERVICE as SALES
 from shared.engine.processors import Processor
 from shared.engine.wiring import processors_of
@@ -27,7 +26,7 @@ from tests.waiting import eventually
 
 PROCESSORS: list[tuple[Topology, Processor]] = [
     (service.topology, processor)
-    for service, also in ((ACCOUNTS, ()), (INVENTORY, ()), (ORDERS, [timers(deadline_s=1.0)]), (SALES, [COPIES]))
+    for service, also in ((ACCOUNTS, ()), (INVENTORY, ()), (ORDERS, [timers(deadline_s=1.0)]), (SALES, ()))
     for processor in processors_of(service, also)
 ]
 TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY)

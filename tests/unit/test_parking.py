@@ -18,7 +18,7 @@ from shared.domain.message import Command, Event
 from shared.domain.row import Row
 from shared.engine import processors
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Policy, Processor, Projection, Rekey
+from shared.engine.processors import Aggregate, Copier, Policy, Processor, Projection
 from shared.engine.wiring import by_source
 from shared.parking import parking as parking_module
 from shared.parking.parked import PARKED_CODEC, Failure, Parked
@@ -29,6 +29,7 @@ from shared.testing.conversation import Said
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
 
 FACTS = Topic("shop.events.v1")
@@ -213,13 +214,13 @@ DECIDER: Decider[Any, Any, Any] = Decider(
 OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
 
-def listeners() -> list[Policy | Projection | Rekey]:
+def listeners() -> list[Policy | Projection | Copier]:
     """Each handles `Placed` only."""
     view = Table("view", source=FACTS)
     return [
         Policy(Reaction(lambda _: (), source=FACTS, events=(Placed,), commands={})),
         Projection(ReadModel(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
-        Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,)),
+        Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,))),
     ]
 
 
@@ -240,11 +241,11 @@ def test_a_view_or_a_copier_of_no_events_is_refused() -> None:
     with pytest.raises(ValueError, match="no message types"):
         ReadModel(Table("view", source=FACTS), lambda seen, *_: seen, initial=0, events=(), state=int)
     with pytest.raises(ValueError, match="no message types"):
-        Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=())
+        Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=()))
 
 
 def test_a_copier_wants_several_keys_not_one_text() -> None:
-    copier = Rekey({Topic("shop.by-day.v1"): lambda _: "monday"}, source=FACTS, events=(Placed,))
+    copier = Copier(Rekey({Topic("shop.by-day.v1"): lambda _: "monday"}, source=FACTS, events=(Placed,)))
     failure = heard(copier, Placed())
     assert failure is not None
     assert "fix: give ['monday']" in failure.reason
@@ -253,7 +254,7 @@ def test_a_copier_wants_several_keys_not_one_text() -> None:
 @pytest.mark.parametrize("key", ["", "x" * 129, "a\n", ".", None, 5])
 def test_a_copier_parks_an_event_of_which_a_key_is_no_aggregate_id(key: Any) -> None:
     """Nobody would read the copy."""
-    copier = Rekey({Topic("shop.by-day.v1"): lambda _: ["monday", key]}, source=FACTS, events=(Placed,))
+    copier = Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ["monday", key]}, source=FACTS, events=(Placed,)))
     failure = heard(copier, Placed())
     assert failure is not None
     assert failure.code == "processor.failed"

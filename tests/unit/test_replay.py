@@ -2,9 +2,10 @@
 
 import pytest
 
-from shared.engine.processors import Aggregate, Policy, Projection, Rekey
+from shared.engine.processors import Aggregate, Copier, Policy, Projection
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
+from shared.topology.rekey import Rekey
 from shared.topology.replay import NotReplayable, Replay, replay_of
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
@@ -25,7 +26,7 @@ RESULTS, COPIES = Topic("trends.results.v1"), (Topic("trends.by-day.v1"), Topic(
 DAYS, SKUS = (Table(name, source=copies) for name, copies in zip(("days", "skus"), COPIES, strict=True))
 FIGURES, OPENED = Table("figures", source=RESULTS), Table("opened", source=FACTS)
 TRENDS = Topology("trends", topics=(*COPIES, RESULTS), tables=(DAYS, SKUS, FIGURES))
-REKEY = Rekey(dict.fromkeys(COPIES, lambda _: ()), source=FACTS, events=[AccountOpened])
+REKEY = Copier(Rekey(dict.fromkeys(COPIES, lambda _: ()), source=FACTS, events=[AccountOpened]))
 COPYING = [REKEY, *map(view, TRENDS.tables)]
 BESIDE = Topology("trends", topics=COPIES, tables=(OPENED,))
 

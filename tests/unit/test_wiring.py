@@ -14,13 +14,15 @@ import pytest
 from shared.domain.envelope import EventEnvelope
 from shared.domain.personal import Personal
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Delay, Projection, Rekey
+from shared.engine.processors import Aggregate, Delay, Projection
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
 from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
+from shared.topology.rekey import Rekey
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
+from tests.accounts.domain.commands import OpenAccount
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
@@ -57,16 +59,19 @@ def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
 
 
 @pytest.mark.parametrize("service", found_services())
-@pytest.mark.parametrize(("module", "part"), [("policies", Reaction), ("projections", ReadModel)])
-def test_what_a_service_says_of_events_is_in_its_declaration(service: str, module: str, part: type) -> None:
+@pytest.mark.parametrize(
+    ("module", "part", "field"),
+    [("policies", Reaction, "policies"), ("projections", ReadModel, "projections"), ("projections", Rekey, "rekeys")],
+)
+def test_what_a_service_says_of_events_is_in_its_declaration(service: str, module: str, part: type, field: str) -> None:
     """Without it, nobody would notice that nothing is sent, or that a view stays empty."""
     if not (CHECKOUT / "services" / service / f"{module}.py").exists():
         return
     named = vars(importlib.import_module(f"services.{service}.{module}")).values()
     made = [each for value in named for each in (value if isinstance(value, list | tuple) else [value])]
-    declared = getattr(importlib.import_module(f"services.{service}.service").SERVICE, module)
+    declared = getattr(importlib.import_module(f"services.{service}.service").SERVICE, field)
     forgotten = [each for each in made if isinstance(each, part) and each not in declared]
-    assert not forgotten, f"fix: {module}=… in services/{service}/service.py"
+    assert not forgotten, f"fix: {field}=… in services/{service}/service.py"
 
 
 def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
@@ -80,9 +85,25 @@ def test_a_service_runs_all_that_it_declares_and_what_else_it_is_given() -> None
     copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
     answer = Reaction(_nothing, source=EVENTS, events=[AccountOpened], commands={})
     model = view_in(Table("baskets", source=EVENTS)).model
-    declared = Service(TOPOLOGY, decider=DECIDER, policies=[answer], projections=[model])
-    found = processors_of(declared, [copies])
-    assert [each.name for each in found] == ["accounts", "policy._nothing", "baskets", "rekey.accounts.events.v1"]
+    waits = Delay(source=Topic("accounts.timers.v1"), target=COMMANDS, delay_s=1.0)
+    declared = Service(TOPOLOGY, decider=DECIDER, rekeys=[copies], policies=[answer], projections=[model])
+    found = [each.name for each in processors_of(declared, [waits])]
+    assert found[:2] == ["accounts", "rekey.accounts.events.v1"]
+    assert found[2:] == ["policy._nothing", "baskets", "delay.accounts.timers.v1"]
+
+
+def test_a_service_has_the_neighbours_whose_topics_it_reads_or_writes() -> None:
+    """Brokers let it, and `provision` compares the numbers of partitions."""
+    facts, theirs, found, kept = (Topic(f"{each}.v1") for each in ("a.events", "b.events", "c.events", "d.events"))
+    asks = Topic("b.commands.v1")
+    service = Service(
+        replace(TOPOLOGY, tables=(ACCOUNTS, Table("baskets", source=found))),
+        decider=DECIDER,
+        rekeys=[Rekey({EVENTS: lambda _: ()}, source=facts, events=[AccountOpened])],
+        policies=[Reaction(_nothing, source=theirs, events=[AccountOpened], commands={asks: [OpenAccount]})],
+        reads=[kept, EVENTS],
+    )
+    assert service.neighbours == [found, facts, theirs, asks, kept]
 
 
 def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:

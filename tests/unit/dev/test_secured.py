@@ -24,6 +24,7 @@ from shared.dev.stages import StageFailed
 from shared.operations.acls import rules_of
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.settings import load_settings
+from shared.topology.declaration import Service
 
 
 def test_existing_secrets_stay_and_a_new_service_gets_its_own_password(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: dict[str, str] = {}
-    monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])
+    monkeypatch.setattr(cli, "load_services", lambda: [Service(TOPOLOGY)])
     monkeypatch.setattr(cli, "create_principals", lambda passwords, _: made.update(passwords))
     monkeypatch.setattr(cli, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service

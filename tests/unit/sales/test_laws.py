@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.sales.contracts.orders import Line, OrderConfirmed
-from services.sales.processors import COPIES
 from services.sales.projections import READ_MODELS
 from services.sales.service import SERVICE
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, ORDERS_EVENTS, SKUS, TOPOLOGY
@@ -49,7 +48,7 @@ def happened(number: int, order: OrderConfirmed, delay: timedelta) -> bytes:
 
 def told(history: History, random: Random) -> Conversation:
     """All of `history`, re-keyed and projected in an order that only respects the order of each key."""
-    talk = Conversation(processors_of(SERVICE, [COPIES]))
+    talk = Conversation(processors_of(SERVICE))
     for number, (order, delay) in enumerate(history):
         talk.say(ORDERS_EVENTS, f"o-{number}", happened(number, order, delay))
     talk.run(random.choice)
@@ -68,7 +67,7 @@ def states(talk: Conversation) -> dict[str, dict[str, str]]:
 def test_the_same_orders_give_the_same_bytes_in_any_order(history: History, one: int, other: int) -> None:
     first = told(history, Random(one))
     shuffled = Random(other).sample(list(enumerate(history)), len(history))
-    second = Conversation(processors_of(SERVICE, [COPIES]))
+    second = Conversation(processors_of(SERVICE))
     for number, (order, delay) in shuffled:
         second.say(ORDERS_EVENTS, f"o-{number}", happened(number, order, delay))
     second.run(Random(other).choice)
@@ -78,7 +77,7 @@ def test_the_same_orders_give_the_same_bytes_in_any_order(history: History, one:
 @given(histories, st.integers())
 def test_a_replay_of_the_re_keyed_topics_gives_the_same_rows_byte_by_byte(history: History, seed: int) -> None:
     first = told(history, Random(seed))
-    again = Conversation(processors_of(SERVICE, [COPIES]))
+    again = Conversation(processors_of(SERVICE))
     for table in TOPOLOGY.tables:
         for said in first.log[table.source.name]:
             again.say(said.topic, said.key.decode(), said.value)

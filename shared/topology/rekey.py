@@ -1,0 +1,62 @@
+"""Events under other keys: which copies of an event a service needs, to count it by something but its aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shared.domain.envelope import EventCodec, EventEnvelope
+from shared.domain.ids import check_aggregate_id
+from shared.domain.message import Event
+from shared.domain.upcasting import Upcasters
+from shared.topology.topics import Topic
+
+
+class Rekey:
+    """Copies of events on topics of the service's own, unchanged but for their keys, and partitioned by those.
+
+    keys: by target topic, the function that gives the keys of an event's copies there: legal aggregate ids.
+    events: the types that it copies.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
+        *,
+        source: Topic,
+        events: Sequence[type[Event]],
+        upcasters: Upcasters | None = None,
+    ) -> None:
+        self.source = source
+        self.targets = tuple(keys)
+        self._keys = {target.name: keys_of for target, keys_of in keys.items()}
+        self._decode = EventCodec(events, upcasters).decode
+
+    def copies(self, event: bytes | None) -> list[tuple[str, bytes]]:
+        """The topic and the key of each copy of `event`.
+
+        Raises BadMessage, UnknownType for an event that is not copied, or TypeError or ValueError for illegal keys.
+        """
+        envelope = self._decode(event)
+        return [
+            (target, _legal(target, key))
+            for target, keys_of in self._keys.items()
+            for key in _several(keys_of(envelope))
+        ]
+
+
+def _several(keys: Sequence[str]) -> Sequence[str]:
+    if isinstance(keys, str):  # its characters would be taken for keys
+        raise TypeError(
+            f"the function of a Rekey gives a sequence of keys, not the text {keys!r}; fix: give [{keys!r}]"
+        )
+    return keys
+
+
+def _legal(target: str, key: str) -> bytes:
+    try:
+        return check_aggregate_id(key).encode()
+    except (AttributeError, ValueError) as error:  # it may be no text at all
+        raise ValueError(
+            f"a key for {target}: {error}; fix: leave it out, or give the field the type AggregateId in the command"
+        ) from None
