@@ -12,7 +12,7 @@ from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
 from shared.engine.processors import Aggregate, Chronicle, Copier, Delay, Listener, Policy, Processor, Projection
 from shared.parking.parked import PARKED_CODEC
-from shared.tables.indexing import kinds
+from shared.tables.indexing import fields_of, kinds
 from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
 
@@ -134,7 +134,7 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
     for processor in processors:
         if processor.table is None or processor.codec is None:
             continue
-        for field in processor.table.indexes:
+        for field in {field: None for index in processor.table.indexes for field in fields_of(index)}:
             held = kinds(processor.codec.state_type, field)
             if not held:
                 raise ValueError(

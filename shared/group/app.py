@@ -44,7 +44,7 @@ class RowTable(faust.Table[bytes, bytes]):
     """A Faust table whose keys are the raw aggregate ids, so that key, partition and owner agree everywhere."""
 
     app: WorkerApp
-    indexes: tuple[str, ...] = ()
+    indexes: tuple[str | tuple[str, ...], ...] = ()
     state_type: Any = Any
     stored_ms: int = KEPT_FOR_EVER
 

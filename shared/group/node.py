@@ -101,9 +101,12 @@ class WorkerNode:
         return self._held.replicas.keys(table, partition, after)
 
     def keys_by(
-        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+        self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        return self._held.replicas.keys_by(table, partition, field, start, descending)
+        return self._held.replicas.keys_by(table, partition, index, start, descending)
+
+    def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
+        return self._held.replicas.has_entry(table, partition, entry)
 
     def changes(
         self, table: Table, after: Mapping[int, int | None], key: bytes | None = None

@@ -1,7 +1,7 @@
 """Lists over all partitions: every owner is asked, and the answer says which partitions it covers, and how fresh.
 
-Each partition walks one index (or the keys) in the list's order and stops at the limit, so neither memory nor time
-grows with the table. A cursor is a place in that order, not in a worker: it survives rebalances.
+Each worker reads its partitions in the list's order and stops at the limit, so neither memory nor time grows with the
+table. A cursor is a place in that order, not in a worker or an index: it survives rebalances and releases.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
 
 import structlog
@@ -25,22 +23,17 @@ from shared.http.auth import OwnRows, own_rows
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
+from shared.http.scans import Bounds, Place, Scan, Wanted
 from shared.runtime.positions import format_positions
-from shared.tables.indexing import NOT_NULL, entry_at, indexed, kinds, place_of, prefix, sortable
+from shared.tables.indexing import NOT_NULL, indexed, kinds, sortable
 from shared.topology.topics import Table
 
 log = structlog.get_logger(__name__)
 
 MAX_PAGE = 500
 MAX_CURSOR = 6000  # holds an indexed text of 4 KB; with `partitions`, a peer's request stays below MAX_TARGET_BYTES
-# Rows that a worker examines for one page, in all its partitions: within the time that a peer waits for it. If few of
-# them match, the page is short and its cursor goes on.
-EXAMINED = 20_000
-UNMET = 200  # rows that a list examines before it asks the indexes whether few rows can meet its filters
-FEW = 1_000  # then it reads only those
-
-Place = tuple[bytes, bytes]
-"""Where a row is in a list's order: its sortable value and its key."""
+PATIENCE_S = 1.0  # in which workers read on for a page that would be empty and not the last
+_WORSE = ("fresh", "stale", "missing")
 
 
 def encode_cursor(order: str, place: Place) -> str:
@@ -102,13 +95,25 @@ class ListQuery(BaseModel):
         return decode_cursor(self.cursor)[1] if self.cursor else None
 
 
+class Scanned(BaseModel):
+    """What was read for a page. by: the indexes, `id` for all rows by their ids, the fields of one with commas between.
+
+    entries: of the first index; the others were only looked up.
+    """
+
+    by: list[str]
+    entries: int
+    rows: int
+
+
 class Covered(BaseModel):
-    """One partition's part in a list."""
+    """One partition's part in a list. scanned: null if the caller sees only its own rows."""
 
     partition: int
     status: Literal["fresh", "stale", "missing"]
     lag: int | None = None
     position: str | None = None
+    scanned: Scanned | None = None
 
 
 class Page(BaseModel):
@@ -153,13 +158,6 @@ class _Held(NamedTuple):
     frontier: Place | None
 
 
-Bound = tuple[bytes | None, bytes | None]
-"""The lowest and the highest sortable value wanted; None: no bound."""
-
-Bounds = Mapping[str, Bound]
-"""By indexed field."""
-
-
 class Lists:
     """Lists of one table."""
 
@@ -189,10 +187,25 @@ class Lists:
     async def _page(self, request: Request, query: ListQuery) -> Response:
         query._own = own_rows(request)
         wanted = self._wanted(query)
-        parts = await self._owned(wanted, query)
         if is_hop(request):
+            parts = await self._owned(wanted, query)
             parts |= await self._stale(wanted - parts.keys(), query)
             return JSONResponse({"parts": [_packed(part) for part in parts.values()]})
+        deadline, covered = asyncio.get_running_loop().time() + PATIENCE_S, dict[int, Covered]()
+        while True:
+            parts = await self._parts(request, wanted, query)
+            found, place = _merged(parts.values(), query)
+            cursor = encode_cursor(query.order, place) if place else None
+            covered = _together(covered, {p: _covered(p, parts) for p in wanted})
+            if found or cursor is None or asyncio.get_running_loop().time() >= deadline:
+                break
+            query = query.model_copy(update={"cursor": cursor})
+        partitions = [covered[partition].model_dump() for partition in sorted(covered)]
+        return JSONResponse({"items": [each.body for each in found], "cursor": cursor, "partitions": partitions})
+
+    async def _parts(self, request: Request, wanted: set[int], query: ListQuery) -> Parts:
+        """Of all owners, or of standbys in their place. Raises NotReady for a list that has to be complete."""
+        parts = await self._owned(wanted, query)
         parts |= await self._from_owners(request, wanted - parts.keys(), query)
         if query.max_lag is not None:
             parts |= await self._stale(wanted - parts.keys(), query)
@@ -200,16 +213,7 @@ class Lists:
         missing = wanted - parts.keys()
         if missing and query.complete:
             raise NotReady(f"partitions {sorted(missing)} of {self._table.name} have no owner that answers")
-        found, cursor = _merged(parts.values(), query)
-        covered = {partition: part.covered for partition, part in parts.items()}
-        covered |= {partition: Covered(partition=partition, status="missing") for partition in missing}
-        return JSONResponse(
-            {
-                "items": [each.body for each in found],
-                "cursor": encode_cursor(query.order, cursor) if cursor else None,
-                "partitions": [covered[partition].model_dump() for partition in sorted(covered)],
-            }
-        )
+        return parts
 
     def _wanted(self, query: ListQuery) -> set[int]:
         every = set(range(self._node.topology.partitions))
@@ -285,90 +289,19 @@ class Lists:
         return await asyncio.to_thread(_as_parts, held, shown)
 
     def _held(self, partitions: Collection[Covered], query: ListQuery) -> list[_Held]:
-        held: list[_Held] = []
-        share = max(query.limit, EXAMINED // max(1, len(partitions)))  # a list without filters has full pages
-        for covered in partitions:
-            with suppress(NotReady):
-                held.append(_Held(covered, *self._found(covered.partition, query, share)))
-        return held
-
-    def _found(self, partition: int, query: ListQuery, most: int) -> tuple[list[tuple[Place, BaseModel]], Place | None]:
-        """The matching rows of the first `most` as views, and where the next page goes on, unless this is the last."""
-        found: list[tuple[Place, BaseModel]] = []
-        bounds = _bounds(query, self._table.indexes)
-        for examined, place in enumerate(self._places(partition, query, bounds), 1):
-            view = self._matching(partition, place[1], query, bounds)
-            if view is not None:
-                found.append((place, view))
-            if len(found) == query.limit or examined == most:
-                return found, place
-        return found, None
-
-    def _places(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
-        """Places in the list's order, from the cursor on; when many did not match, only of rows that can."""
-        for number, place in enumerate(self._walked(partition, query, bounds), 1):
-            yield place
-            if number == UNMET and (few := self._few(partition, query, bounds, place)) is not None:
-                yield from few
-                return
-
-    def _few(self, partition: int, query: ListQuery, bounds: Bounds, after: Place) -> list[Place] | None:
-        """The places behind `after` of all rows within one of the bounds, if there are few."""
-        descending = query.order.startswith("-")
-        for field, bound in _narrowing(query, bounds, self._table.indexes):
-            within = self._between(partition, field, bound, prefix(field) + (bound[0] or b""))
-            keys = [key for _, key in islice(within, FEW + 1)]
-            if len(keys) <= FEW:
-                places = [place for key in keys if (place := self._place(partition, key, query)) is not None]
-                return sorted((p for p in places if (p < after if descending else p > after)), reverse=descending)
-        return None
-
-    def _place(self, partition: int, key: bytes, query: ListQuery) -> Place | None:
-        """Where the row is in the list's order; None if it is deleted."""
-        if query.order == "id":
-            return b"", key
-        row = self._node.read(self._table, partition, key)
-        field = query.order.removeprefix("-")
-        return None if row is None else (sortable(indexed(to_jsonable_python(row.state), field)), key)
-
-    def _walked(self, partition: int, query: ListQuery, bounds: Bounds) -> Iterator[Place]:
-        """Places in the list's order, from the cursor on, as far as the order's own bounds reach."""
-        after = query.after
-        if query.order == "id":
-            for key in self._keys(partition, query, bounds, after[1] if after else b""):
-                yield b"", key
-            return
-        field, descending = query.order.removeprefix("-"), query.order.startswith("-")
-        low, high = bounds.get(field, (None, None))
-        first = high if descending else low
-        start = b""
-        if after is not None:
-            start = entry_at(field, *after)
-        elif first is not None:  # after all entries of the bound's value, or before them
-            start = prefix(field) + first + (b"\x00\xff" if descending else b"")
-        yield from self._between(partition, field, (low, high), start, descending)
-
-    def _between(
-        self, partition: int, field: str, bound: Bound, start: bytes, descending: bool = False
-    ) -> Iterator[Place]:
-        """Places by the index of `field`, from behind `start` to the bound at the other end."""
-        low, high = bound
-        for entry in self._node.keys_by(self._table, partition, field, start, descending):
-            value, key = place_of(entry, field)
-            beyond = (low is not None and value < low) if descending else (high is not None and value > high)
-            if beyond:
-                return
-            yield value, key
-
-    def _keys(self, partition: int, query: ListQuery, bounds: Bounds, after: bytes) -> Iterator[bytes]:
-        """Keys in order; of an index that has the one value asked for, only those: under a value, it sorts by key."""
-        equal = _equal(query, bounds, self._table.indexes)
-        if equal is None:
-            yield from self._node.keys(self._table, partition, after)
-            return
-        field, wanted = equal
-        start = entry_at(field, wanted, after)
-        yield from (key for _, key in self._between(partition, field, (wanted, wanted), start))
+        bounds = _bounds(query, self._table)
+        scan = Scan(
+            self._node, self._table, {part.partition for part in partitions}, _wanted(query, bounds, self._table)
+        )
+        hits, frontier = scan.run(query.limit, lambda partition, key: self._matching(partition, key, query, bounds))
+        found: dict[int, list[tuple[Place, BaseModel]]] = defaultdict(list)
+        for place, partition, view in hits:
+            found[partition].append((place, view))
+        return [
+            _Held(_told(part, scan, query), found[part.partition], frontier)
+            for part in partitions
+            if part.partition not in scan.lost
+        ]
 
     def _matching(self, partition: int, key: bytes, query: ListQuery, bounds: Bounds) -> BaseModel | None:
         row = self._node.read(self._table, partition, key)
@@ -435,7 +368,7 @@ def _parameter(name: str, query: type[ListQuery]) -> str:
     return alias if isinstance(alias, str) else name
 
 
-def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
+def _bounds(query: ListQuery, table: Table) -> Bounds:
     # as JSON: a day is text in an index
     asked = query.model_dump(mode="json", by_alias=False, exclude_none=True, exclude=set(ListQuery.model_fields))
 
@@ -443,22 +376,47 @@ def _bounds(query: ListQuery, fields: Iterable[str]) -> Bounds:
         value = asked.get(field, asked.get(f"{field}_{which}"))
         return None if value is None else sortable(value)
 
-    ends = {field: (end(field, "min"), end(field, "max")) for field in fields}
+    ends = {field: (end(field, "min"), end(field, "max")) for field in table.indexes if isinstance(field, str)}
     # null sorts before every value, and is neither below a bound nor above one
     return {field: (low or NOT_NULL, high) for field, (low, high) in ends.items() if low or high}
 
 
-def _equal(query: ListQuery, bounds: Bounds, indexes: Collection[str]) -> tuple[str, bytes] | None:
-    """An indexed field, and the one sortable value of it that all rows of the list have."""
-    narrowing = _narrowing(query, bounds, indexes)
-    return next(((field, low) for field, (low, high) in narrowing if low is not None and low == high), None)
-
-
-def _narrowing(query: ListQuery, bounds: Bounds, indexes: Collection[str]) -> list[tuple[str, Bound]]:
-    """The bounds, behind that of the rows to which the caller is confined, if an index has those."""
+def _wanted(query: ListQuery, bounds: Bounds, table: Table) -> Wanted:
+    """Bounded by the rows to which the caller is confined, too, if an index has those."""
+    order = None if query.order == "id" else query.order.removeprefix("-")
     own = query._own
-    confined = [(own.field, (sortable(own.owner),) * 2)] if own is not None and own.field in indexes else []
-    return [*confined, *bounds.items()]
+    if own is not None and own.field in table.indexes:
+        low, high = bounds.get(own.field, (None, None))
+        its = sortable(own.owner)
+        bounds = {**bounds, own.field: (max(low or its, its), min(high or its, its))}
+    return Wanted(order, query.order.startswith("-"), query.after, bounds)
+
+
+def _told(part: Covered, scan: Scan, query: ListQuery) -> Covered:
+    """With what was read for it, unless the caller may not know how many rows others have."""
+    if query._own is not None:
+        return part
+    read = scan.read_of(part.partition)
+    return part.model_copy(update={"scanned": Scanned(by=read.by, entries=read.entries, rows=read.rows)})
+
+
+def _covered(partition: int, parts: Parts) -> Covered:
+    return parts[partition].covered if partition in parts else Covered(partition=partition, status="missing")
+
+
+def _together(before: Mapping[int, Covered], after: Mapping[int, Covered]) -> dict[int, Covered]:
+    """What is covered by two readings of which one goes on where the other ended: at each partition, the worse."""
+    return {p: _worse(before[p], part) if p in before else part for p, part in after.items()}
+
+
+def _worse(before: Covered, after: Covered) -> Covered:
+    worse = max(before, after, key=lambda each: (_WORSE.index(each.status), each.lag or 0))
+    read = [each.scanned for each in (before, after) if each.scanned is not None]
+    if not read:
+        return worse
+    by = dict.fromkeys(name for each in read for name in each.by)
+    entries, rows = sum(each.entries for each in read), sum(each.rows for each in read)
+    return worse.model_copy(update={"scanned": Scanned(by=[*by], entries=entries, rows=rows)})
 
 
 def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:

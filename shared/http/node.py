@@ -97,9 +97,12 @@ class Node(Protocol):
         """The keys of committed rows of a partition held here, in order, starting after `after`."""
 
     def keys_by(
-        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+        self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        """Index entries (shared.tables.indexing) of a partition held here, in order, starting after `start`."""
+        """Entries of an index (shared.tables.indexing) of a partition held here, in order, starting after `start`."""
+
+    def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
+        """Whether an index of a partition held here has this entry."""
 
     def changes(
         self, table: Table, after: Mapping[int, int | None], key: bytes | None = None

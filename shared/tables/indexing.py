@@ -1,6 +1,7 @@
 """Secondary indexes of a table: keys in the store that sort as the values of a field do.
 
-An entry is `\\x01 field \\x00 value \\x00 key`; aggregate ids have no control characters, so no row has such a key.
+An entry is `\\x01 field \\x00 value \\x00 key`, or `\\x01 field \\x01 field \\x00 value \\x00 value \\x00 key`;
+aggregate ids have no control characters, so no row has such a key.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shared.domain.row import json_reader
 
 Value = None | bool | int | float | str
 
+_JOINT = "\x01"
 _NUMBER_BYTES = 8
 _INT_END = 2**63
 _SIGN = 2**63
@@ -32,9 +34,23 @@ NOT_NULL = b"1"
 """Not greater than any sortable value but null's."""
 
 
-def prefix(field: str) -> bytes:
-    """The prefix of all entries of a field."""
-    return b"\x01" + field.encode() + b"\x00"
+def fields_of(index: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of an index as a table declares it, in the order in which it sorts by them."""
+    return (index,) if isinstance(index, str) else index
+
+
+def name_of(fields: Sequence[str]) -> str:
+    """What an index is called in a store."""
+    return _JOINT.join(fields)
+
+
+def shown_name(name: str) -> str:
+    return name.replace(_JOINT, ",")
+
+
+def prefix(index: str) -> bytes:
+    """The prefix of all entries of an index, by its name."""
+    return b"\x01" + index.encode() + b"\x00"
 
 
 def sortable(value: Value) -> bytes:
@@ -66,51 +82,36 @@ def indexed(state: Any, field: str) -> Value:
 
 
 def entry(field: str, value: Value, key: bytes) -> bytes:
-    return entry_at(field, sortable(value), key)
+    return prefix(field) + sortable(value) + b"\x00" + key
 
 
-def entry_at(field: str, value: bytes, key: bytes) -> bytes:
-    """value: from `sortable`."""
-    return prefix(field) + value + b"\x00" + key
-
-
-def key_of(entry: bytes, field: str) -> bytes:
-    """The row's key, from an entry of `field`."""
-    rest = entry[len(prefix(field)) :]
-    match rest[:1]:
-        case b"1":
-            return rest[3:]
-        case b"2" | b"4":
-            return rest[_NUMBER_BYTES + 2 :]
-        case _:
-            return rest[rest.index(b"\x00") + 1 :]
-
-
-def place_of(entry: bytes, field: str) -> tuple[bytes, bytes]:
-    """The sortable value and the row's key, from an entry of `field`."""
-    key = key_of(entry, field)
-    return entry[len(prefix(field)) : -len(key) - 1], key
+def key_of(entry: bytes) -> bytes:
+    """The row's key, from an entry of any index."""
+    return entry[entry.rindex(b"\x00") + 1 :]
 
 
 class Indexes:
-    """What gives rows their entries: the values of `fields` as a read finds them, of which an older row may lack some.
+    """What gives rows their entries: the values of fields as a read finds them, of which an older row may lack some.
 
     declared: of what the entries are made, besides the rows; it differs where a release would make others.
     """
 
-    def __init__(self, fields: Sequence[str], state_type: Any = Any) -> None:
-        self._fields = fields
-        self._read = json_reader({"state": state_type if fields else Any})  # not every state is pydantic's
-        whole = _schema(state_type) if fields else {}
-        self.declared = to_json({each: _without_prose(_shapes(whole, each)) for each in fields}) if fields else b""
+    def __init__(self, indexes: Sequence[str | tuple[str, ...]], state_type: Any = Any) -> None:
+        """indexes: as a table declares them."""
+        self._indexes = {name_of(fields): fields for fields in map(fields_of, indexes)}
+        self._read = json_reader({"state": state_type if indexes else Any})  # not every state is pydantic's
+        whole = _schema(state_type) if indexes else {}
+        shapes = {name: [_shapes(whole, field) for field in fields] for name, fields in self._indexes.items()}
+        declared = {name: _without_prose(some if len(some) > 1 else some[0]) for name, some in shapes.items()}
+        self.declared = to_json(declared) if indexes else b""
 
     def entries(self, key: bytes, row: bytes | None) -> Iterator[bytes]:
         """The entries of an encoded row; none for a deleted one."""
-        if row is None or not self._fields:
+        if row is None or not self._indexes:
             return
         state = self._state(row)
-        for field in self._fields:
-            yield entry(field, indexed(state, field), key)
+        for name, fields in self._indexes.items():
+            yield prefix(name) + b"\x00".join([*(sortable(indexed(state, field)) for field in fields), key])
 
     def _state(self, row: bytes) -> Any:
         try:

@@ -170,11 +170,15 @@ class Replicas:
             yield from (key for key, _ in store.scan(partition, after))
 
     def keys_by(
-        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+        self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
         """Entries of an index in order, starting behind `start`."""
         with self._reading(table, partition) as store:
-            yield from store.keys_by(partition, field, start, descending)
+            yield from store.keys_by(partition, index, start, descending)
+
+    def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
+        with self._reading(table, partition) as store:
+            return store.has_entry(partition, entry)
 
     @contextmanager
     def _reading(self, table: Table, partition: int) -> Iterator[RowStore]:

@@ -72,7 +72,7 @@ class RowStore:
         self,
         path: Path,
         table_name: str,
-        indexes: Sequence[str] = (),
+        indexes: Sequence[str | tuple[str, ...]] = (),
         *,
         state_type: Any = Any,
         stored_ms: int = KEPT_FOR_EVER,
@@ -133,6 +133,9 @@ class RowStore:
     def get(self, partition: int, key: bytes) -> bytes | None:
         if key < FIRST_ROW:
             return None  # at most one of the store's own entries
+        return self._value(partition, key)
+
+    def _value(self, partition: int, key: bytes) -> bytes | None:
         try:
             value: bytes | None = self._dbs[partition].get(key)
         except (KeyError, DbClosedError) as error:
@@ -172,9 +175,13 @@ class RowStore:
         for cursor in self._walk(partition, max(after + b"\x00", FIRST_KEY)):
             yield cursor.key(), cursor.value()
 
-    def keys_by(self, partition: int, field: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:
-        """Index entries of `field` in their order, starting behind the entry `start`."""
-        prefix = indexing.prefix(field)
+    def has_entry(self, partition: int, entry: bytes) -> bool:
+        """Whether an index has this entry."""
+        return self._value(partition, entry) is not None
+
+    def keys_by(self, partition: int, index: str, start: bytes = b"", descending: bool = False) -> Iterator[bytes]:
+        """Entries of an index, by its name, in their order, starting behind the entry `start`."""
+        prefix = indexing.prefix(index)
         # \xff never occurs in UTF-8, so it sorts behind all entries of the prefix
         begin = start or (prefix + b"\xff" if descending else prefix)
         for cursor in self._walk(partition, begin, descending):

@@ -114,14 +114,20 @@ class MemoryNode:
         return (key for key in sorted(self._rows[table.name][partition]) if key > after)
 
     def keys_by(
-        self, table: Table, partition: int, field: str, start: bytes = b"", descending: bool = False
+        self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        rows = self._rows[table.name][partition].items()
-        indexes = indexing.Indexes((field,), self.state_type(table))
-        entries = {entry for key, value in rows for entry in indexes.entries(key, value)}
+        entries = (each for each in self._entries(table, partition) if each.startswith(indexing.prefix(index)))
         for entry in sorted(entries, reverse=descending):
             if not start or (entry < start if descending else entry > start):
                 yield entry
+
+    def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
+        return entry in self._entries(table, partition)
+
+    def _entries(self, table: Table, partition: int) -> set[bytes]:
+        indexes = indexing.Indexes(table.indexes, self.state_type(table))
+        rows = self._rows[table.name][partition].items()
+        return {entry for key, value in rows for entry in indexes.entries(key, value)}
 
     @asynccontextmanager
     async def changes(
@@ -257,6 +263,45 @@ class MemoryNode:
             aborts=0,
             waiting=self._waiting.for_rows,
         )
+
+
+class StoredNode(MemoryNode):
+    """A MemoryNode that reads a table's rows from a store on disk, as a worker does."""
+
+    def __init__(self, topology: Topology, processors: Sequence[Processor], table: Table, folder: Path) -> None:
+        super().__init__(topology, processors)
+        self._table = table
+        self._codec = self._codecs[table.name]
+        self._store = RowStore(folder, table.name, table.indexes, state_type=self._codec.state_type)
+        for partition in range(topology.partitions):
+            self._store.open(partition, "changelog-id")
+
+    def put(self, rows: Mapping[str, Row[Any]]) -> None:
+        """By key."""
+        homes: dict[int, dict[bytes, bytes | None]] = defaultdict(dict)
+        for key, row in zip(rows, self._codec.encode_checked([*rows.values()]), strict=True):
+            homes[self.partition(key.encode())][key.encode()] = row
+        for partition, theirs in homes.items():
+            self._store.apply(partition, theirs, None)
+
+    def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        assert table == self._table
+        value = self._store.get(partition, key)
+        return None if value is None else self._codec.decode(value)
+
+    def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
+        return (key for key, _ in self._store.scan(partition, after))
+
+    def keys_by(
+        self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
+    ) -> Iterator[bytes]:
+        return self._store.keys_by(partition, index, start, descending)
+
+    def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
+        return self._store.has_entry(partition, entry)
+
+    def close(self) -> None:
+        self._store.close_all()
 
 
 class _Store:

@@ -60,7 +60,9 @@ class Table:
     indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
     a date is text. A Decimal or a timedelta would sort as text, too: index whole cents or seconds instead. A query's
     field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a row
-    that is older than a field counts with the field's default.
+    that is older than a field counts with the field's default. Several fields, as in `("customer_id", "placed_at")`,
+    are one more index, for lists that are filtered by one value of each, or ordered by the last and filtered by one
+    value of the others. A worker whose indexes have changed restores the table once.
     keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
     kept_ms: how long a row counts after the record that it tells of; for ever by default. Only the engine's own tables
     lose rows by time, and not before twice as long.
@@ -68,7 +70,7 @@ class Table:
 
     name: str
     source: Topic
-    indexes: tuple[str, ...] = ()
+    indexes: tuple[str | tuple[str, ...], ...] = ()
     keyed_by_id: bool = True
     kept_ms: int = KEPT_FOR_EVER
 
@@ -84,6 +86,10 @@ class Table:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        for index in self.indexes:
+            if not isinstance(index, str) and not 1 < len(index) == len({*index}):
+                fix = "name two fields or more, each once, or one as text"
+                raise ValueError(f"{self.name}: {index!r} is no index; fix: {fix}")
 
 
 def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:

@@ -67,6 +67,19 @@ async def test_a_list_can_be_filtered_by_bounds_and_by_equality(listed: Stack) -
         assert len(await items(http, url, phase="open", order="-balance_cents", **OURS)) == len(ROWS)
 
 
+async def test_a_list_tells_what_all_workers_read_for_it(listed: Stack) -> None:
+    url = listed.urls("accounts")[1]
+    async with client() as http:
+        query: dict[str, Any] = {"phase": "open", "order": "-balance_cents", "limit": 5, **OURS}
+        page = (await http.get(f"{url}/accounts", params=query)).json()
+        empty = (await http.get(f"{url}/accounts", params={"phase": "closed", **OURS})).json()
+    scanned = [part["scanned"] for part in page["partitions"]]
+    assert [each["by"] for each in scanned] == [["balance_cents", "phase"]] * PARTITIONS
+    assert (len(page["items"]), sum(each["rows"] for each in scanned)) == (5, 5 * len(listed.workers))
+    assert (empty["items"], empty["cursor"]) == ([], None)
+    assert all("phase" in part["scanned"]["by"] for part in empty["partitions"])
+
+
 async def test_a_list_reports_every_partition_as_fresh_with_its_position(listed: Stack) -> None:
     async with client() as http:
         for url in listed.urls("accounts"):

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import to_json
 
 from services.accounts.domain.decide import DECIDER
 from shared.domain.state import State
 from shared.domain.times import Day
-from shared.tables.indexing import Indexes, Value, entry, key_of, kinds, place_of, sortable
+from shared.tables.indexing import Indexes, Value, entry, key_of, kinds, name_of, prefix, sortable
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
@@ -46,8 +47,32 @@ def test_entries_of_texts_sort_as_the_texts_do(one: str, other: str, key: bytes,
 
 @given(VALUES, KEYS)
 def test_an_entry_has_the_value_and_the_key_of_its_row(value: Value, key: bytes) -> None:
-    assert key_of(entry("field", value, key), "field") == key
-    assert place_of(entry("field", value, key), "field") == (sortable(value), key)
+    found = entry("field", value, key)
+    assert key_of(found) == key
+    assert found == prefix("field") + sortable(value) + b"\x00" + key
+
+
+SOME = some.none() | some.booleans() | INTEGERS | TEXTS
+
+
+@given(some.tuples(SOME, SOME, KEYS), some.tuples(SOME, SOME, KEYS))
+def test_entries_of_several_fields_sort_by_one_after_the_other(
+    one: tuple[Value, Value, bytes], other: tuple[Value, Value, bytes]
+) -> None:
+    indexes = Indexes((("name", "cents"),))
+    (first,), (second,) = (
+        list(indexes.entries(key, to_json({"state": {"name": name, "cents": cents}})))
+        for name, cents, key in (one, other)
+    )
+    assert first.startswith(prefix(name_of(("name", "cents"))))
+    places = [(sortable(name), sortable(cents), key) for name, cents, key in (one, other)]
+    assert (first < second) == (places[0] < places[1])
+
+
+def test_a_field_and_an_index_of_it_and_another_are_told_apart() -> None:
+    alone, both = prefix("name"), prefix(name_of(("name", "cents")))
+    assert not alone.startswith(both)
+    assert not both.startswith(alone)
 
 
 def test_a_row_has_an_entry_for_each_field() -> None:

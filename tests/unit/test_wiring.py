@@ -160,8 +160,9 @@ def test_timers_that_are_kept_longer_than_they_wait_are_accepted(kept_ms: int) -
     set_timers(kept_ms)
 
 
-def test_an_index_on_no_field_of_the_state_is_refused_at_start_up() -> None:
-    table = replace(ACCOUNTS, indexes=("phase", "balance"))
+@pytest.mark.parametrize("index", ["balance", ("phase", "balance")], ids=str)
+def test_an_index_on_no_field_of_the_state_is_refused_at_start_up(index: str | tuple[str, ...]) -> None:
+    table = replace(ACCOUNTS, indexes=("phase", index))
     aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
     with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
         wired(replace(TOPOLOGY, tables=(table,)), [aggregate])

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.accounts.processors import PROCESSORS
 
 from shared.dev.issuer import DevIssuer
 from shared.domain.personal import SEALED
@@ -18,7 +19,6 @@ from shared.parking.parked import PARKED_CODEC, Parked, Wish
 from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
-from tests.accounts.processors import PROCESSORS
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 

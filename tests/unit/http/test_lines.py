@@ -14,6 +14,7 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from tests.accounts.processors import PROCESSORS
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
@@ -24,7 +25,6 @@ from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic
 from tests.accounts.api import routes
-from tests.accounts.processors import PROCESSORS
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 from tests.waiting import Deadline

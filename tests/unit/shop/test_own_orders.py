@@ -15,9 +15,11 @@ from services.orders.api import routes
 from services.orders.domain.decide import DECIDER
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
+from shared.domain.row import Row
 from shared.engine.processors import Aggregate
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
+from shared.topology.topics import Table
 from tests.unit.http.services import client_of, issuer_settings
 from tests.unit.http.test_changes import Api
 
@@ -111,6 +113,25 @@ async def test_a_list_has_the_callers_orders_whatever_it_asks_for(http: httpx.As
         assert await listed(bob, order=order, customer_id="ann") == []
         assert await listed(nobody, order=order) == []
         assert sorted(await listed(bearer(issuer, "clerk", "orders:any"), order=order)) == ["ann-1", "bob-1"]
+
+
+@pytest.mark.parametrize("order", ["id", "phase", "customer_id"])
+async def test_a_list_reads_only_the_callers_orders_and_does_not_tell_how_many_others_there_are(
+    http: httpx.AsyncClient, issuer: DevIssuer, node: MemoryNode, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    looked_at, read = list[str](), node.read
+
+    def noted(table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        looked_at.append(key.decode())
+        return read(table, partition, key)
+
+    monkeypatch.setattr(node, "read", noted)
+    query = {"order": order, "phase": "reserving"}
+    own = (await http.get("/orders", params=query, headers=bearer(issuer, "bob"))).json()
+    assert looked_at == ["bob-1"]
+    every = (await http.get("/orders", params=query, headers=bearer(issuer, "clerk", "orders:any"))).json()
+    assert {part["scanned"] for part in own["partitions"]} == {None}
+    assert sum(part["scanned"]["rows"] for part in every["partitions"]) == 2
 
 
 async def test_an_outcome_is_its_callers_or_its_orders_owners(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
