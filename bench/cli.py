@@ -14,6 +14,7 @@ from bench.failover import failover
 from bench.history import spark
 from bench.http import http
 from bench.lab import Lab
+from bench.lists import lists
 from bench.load import load
 from bench.parts import parts
 from bench.plots import draw
@@ -35,9 +36,10 @@ BENCHMARKS = {
     "spark": spark,
     "failover": failover,
     "load": load,
+    "lists": lists,
     "sink": sink,
 }
-APART = ("spark", "failover", "load", "sink")  # these are only run when they are named
+APART = ("spark", "failover", "load", "lists", "sink")  # these are only run when they are named
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -60,9 +62,9 @@ def bench(
     json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
     plots: Annotated[Path | None, typer.Option(help="A folder for the figures as SVG.")] = None,
 ) -> None:
-    """Measure this checkout on this machine, beside its peers. Without WHAT: all but spark, failover, load and sink.
+    """Measure this checkout on this machine, beside its peers.
 
-    If one fails, the figures of those before it are kept.
+    Without WHAT: all but spark, failover, load, lists and sink. If one fails, the figures of those before it are kept.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
