@@ -18,6 +18,7 @@ from shared.console.picture import Declared
 from shared.console.watch import Watcher
 from shared.http import peers
 from shared.http.dead_letters import DeadLetter
+from shared.stories.tail import Newest
 from tests.waiting import eventually
 
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
@@ -67,7 +68,7 @@ async def serving(worker: Worker) -> AsyncIterator[Watcher]:
     try:
         await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
         worker.url = site.name
-        watcher = Watcher([DECLARED], lambda: {"accounts": [worker.url]}, dict)
+        watcher = Watcher([DECLARED], lambda: {"accounts": [worker.url]}, dict, Newest)
         yield watcher
         await watcher.close()
     finally:
@@ -124,7 +125,7 @@ def test_a_doctor_that_fails_says_why_and_is_not_asked_again_at_once() -> None:
         asked += 1
         raise ValueError("no such broker")
 
-    watcher = Watcher([], dict, diagnose)
+    watcher = Watcher([], dict, diagnose, Newest)
 
     def told() -> Any:
         return json.loads(asyncio.run(watcher.look()))["doctor"]
@@ -135,6 +136,6 @@ def test_a_doctor_that_fails_says_why_and_is_not_asked_again_at_once() -> None:
 
 def test_the_end_does_not_wait_for_the_doctor() -> None:
     """Who presses Ctrl-C while brokers are silent does not wait until it has asked each."""
-    page = "Watcher([], dict, threading.Event().wait).look()"
-    program = f"import asyncio, threading; from shared.console.watch import Watcher; asyncio.run({page})"
+    imports = "import asyncio, threading; from shared.console.watch import Newest, Watcher"
+    program = f"{imports}; asyncio.run(Watcher([], dict, threading.Event().wait, Newest).look())"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=20)

@@ -9,16 +9,17 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.accounts.processors import PROCESSORS
 
 from shared.dev.issuer import DevIssuer
 from shared.domain.personal import SEALED
 from shared.domain.row import Row
+from shared.engine.wiring import processors_of
 from shared.http.api import create_api
 from shared.parking.parked import PARKED_CODEC, Parked, Wish
 from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 
@@ -30,7 +31,7 @@ BECAUSE = {"reason": "the amount was sent as text", "by": "ann"}
 
 @pytest.fixture
 def node(tmp_path: Path) -> MemoryNode:
-    return MemoryNode(TOPOLOGY, PROCESSORS, Settings(data_dir=tmp_path))
+    return MemoryNode(TOPOLOGY, processors_of(SERVICE), Settings(data_dir=tmp_path))
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ async def test_personal_text_is_never_written_as_it_is_and_what_was_sealed_stays
 
 async def test_contents_are_for_whoever_may_see_anybodys_rows_and_the_token_says_who_asks(tmp_path: Path) -> None:
     issuer = DevIssuer(tmp_path)
-    node = MemoryNode(TOPOLOGY, PROCESSORS, issuer_settings(tmp_path, TOPOLOGY.service))
+    node = MemoryNode(TOPOLOGY, processors_of(SERVICE), issuer_settings(tmp_path, TOPOLOGY.service))
     letter = parked(node, command("account.charge", {"amount_cents": "12"}))
     correction = {"offset": 0, "data": {"amount_cents": 12}, **BECAUSE}
     rights = ["operations:read", "operations:write", "accounts:read", "accounts:write", "accounts:any"]

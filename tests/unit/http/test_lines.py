@@ -14,10 +14,10 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from tests.accounts.processors import PROCESSORS
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
+from shared.engine.wiring import processors_of
 from shared.http import lines as lines_module
 from shared.http.api import create_api
 from shared.kafka.producer import SendUncertain
@@ -25,6 +25,7 @@ from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic
 from tests.accounts.api import routes
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 from tests.waiting import Deadline
@@ -78,7 +79,7 @@ ALONE = [
 async def test_each_line_is_answered_as_if_it_were_posted_alone(http: httpx.AsyncClient) -> None:
     together = await post(http, *(sent for _, _, sent in ALONE))
     assert [each["status"] for each in together] == [201, 201, 409, 409, 422, 422, 409, 201, 412, 201]
-    async with client_of(create_api(MemoryNode(TOPOLOGY, PROCESSORS), routes)) as other:
+    async with client_of(create_api(MemoryNode(TOPOLOGY, processors_of(SERVICE)), routes)) as other:
         for (path, body, sent), answered in zip(ALONE, together, strict=True):
             wished = {
                 "Idempotency-Key": sent.get("idempotency_key"),
@@ -206,7 +207,7 @@ class Counted(MemoryNode):
 async def test_no_more_are_begun_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a client that takes no answers, or a worker that decides nothing, holds up little."""
     monkeypatch.setattr(lines_module, "IN_FLIGHT", 7)
-    node = Counted(TOPOLOGY, PROCESSORS)
+    node = Counted(TOPOLOGY, processors_of(SERVICE))
     async with client_of(create_api(node, routes)) as http:
         await post(http, *[line("open")] * 200)
     assert node.most == 7
@@ -247,7 +248,7 @@ class Part(MemoryNode):
     """A worker that owns every second partition, of which another owns the others."""
 
     def __init__(self, settings: Settings, first: int, other: str) -> None:
-        super().__init__(TOPOLOGY, PROCESSORS, settings)
+        super().__init__(TOPOLOGY, processors_of(SERVICE), settings)
         self.refuses = set(range(first, TOPOLOGY.partitions, 2))
         self._other = other
 
