@@ -113,6 +113,10 @@ class _Codec(Generic[Envelope, M]):
             raise _refused(error)(upcast_from + first_problem(error, "data")) from None
         return envelope
 
+    def knows(self, type_: str, version: int) -> bool:
+        """Whether it reads messages of this type in this version."""
+        return type_ in self._messages and version <= self._messages[type_][0]
+
     def encode(self, envelope: Envelope) -> bytes:
         """Compact JSON with the fields in their declared order."""
         return encode(envelope)

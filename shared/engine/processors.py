@@ -142,7 +142,7 @@ class Listener(Processor):
 
 
 class Overtaken(BadMessage):
-    """A parked command whose row does not say any more that it failed, so a repeat of it may have taken effect.
+    """A parked command of which so much time has passed that a repeat of it may have taken effect unknown.
 
     Operator action: discard it. If it never took effect, send it again under a new id.
     """
@@ -190,12 +190,13 @@ class Aggregate(Processor):
         at = max(record.timestamp, asked_ms)  # its repeats are known from now on, however old it is
         decided = self._known(command, rows, at)
         told = decided or row.outcome(command.command_id, by_policy=command.causation_id is not None)
-        if record.offset > row.offset:
-            self._decide(record, command, row, rows, batch, at)
-        elif told is None:
-            raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
-        elif told.failed:  # else a repeat of it was decided
-            self._decide(record, command, row.without(command.command_id), rows, batch, at)
+        if record.offset <= row.offset:
+            assert self.outcomes is not None
+            if told is None and at - record.timestamp > self.outcomes.kept_ms:  # else one that is sent later is known
+                raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
+            if told is not None and told.failed:  # else a repeat of it was decided
+                row = row.without(command.command_id)
+        self._decide(record, command, row, rows, batch, at)
 
     def _known(self, command: CommandEnvelope[Any], rows: Rows | None, at: int) -> Outcome | None:
         assert rows is not None

@@ -1,9 +1,10 @@
-"""What operators want done with parked records: handle them again, reading them from the log, or discard them."""
+"""What operators want done with parked records: handle them again, as they lie or corrected, or discard them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import structlog
@@ -57,6 +58,10 @@ class Wishes:
             return None  # done before
         if wish.action == "retry":
             await self._retry(wish.id, parking, parked, attempt, bury, at_most)
+        elif wish.action == "correct" and wish.offset == parked.offset and wish.value is not None:
+            told = {"id": wish.id, "offset": wish.offset, "reason": wish.reason, "by": wish.by}
+            log.warning("a parked command is corrected", **told)
+            await self._retry(wish.id, parking, parked, attempt, bury, at_most, wish.value.encode())
         elif wish.action == "discard" and wish.offset == parked.offset:
             return self._discard(wish, parked, parking)
         return None
@@ -75,9 +80,19 @@ class Wishes:
         return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic), "by": ""})
 
     async def _retry(
-        self, id_: str, parking: Parking, parked: Parked, attempt: Attempt, bury: Bury, at_most: int
+        self,
+        id_: str,
+        parking: Parking,
+        parked: Parked,
+        attempt: Attempt,
+        bury: Bury,
+        at_most: int,
+        corrected: bytes | None = None,
     ) -> None:
-        """Handle the parked records in order, up to the first that fails again and holds up those behind it."""
+        """Handle the parked records in order, up to the first that fails again and holds up those behind it.
+
+        corrected: the value that the first one has instead.
+        """
         source = self._source(parked)
         processors = source.processors if source else ()
         processor = next((each for each in processors if each.name == parked.processor), None)
@@ -94,6 +109,8 @@ class Wishes:
                 return NOT_REACHED_AGAIN
             if record is None:
                 return missing
+            if is_first and corrected is not None:
+                record = replace(record, value=corrected)
             failure = attempt(processor, record)
             if failure and not (is_first and failure.code == parked.code):  # else it has a dead letter already
                 bury(record, failure.code, failure.reason)

@@ -179,6 +179,14 @@ OUTCOME_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+def refused(code: str, outcome: Outcome, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer where the outcome has that code."""
+    if outcome.failed:
+        return problem(500, code, outcome.detail or HAD_NO_EFFECT, headers=headers)
+    status = 412 if code == SequenceMismatch.code else 409
+    return problem(status, code, outcome.detail or "", headers=headers)
+
+
 def _id_of(request: Request, key: str) -> str:
     caller = caller_of(request)
     return callers_id(caller.subject if caller else "", key)
@@ -363,11 +371,8 @@ class Commands:
                 "this Idempotency-Key was used with another body or If-Match before; that was decided, this was not",
                 headers=headers,
             )
-        if outcome.failed:
-            return problem(500, outcome.code or "", outcome.detail or HAD_NO_EFFECT, headers=headers)
         if outcome.code is not None:
-            status = 412 if outcome.code == SequenceMismatch.code else 409
-            return problem(status, outcome.code, outcome.detail or "", headers=headers)
+            return refused(outcome.code, outcome, headers)
         return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:

@@ -1,16 +1,19 @@
-"""A parked record as it lies in the log, and the command that an operator makes of it with other data."""
+"""A parked record as it lies in the log, and the same command with the data that an operator gives it."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import Request
+from msgspec import Raw
+from msgspec.json import Decoder
 from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
+from shared.domain.envelope import CommandEnvelope, encode
 from shared.domain.errors import BadMessage
-from shared.domain.ids import derived_id, reference
+from shared.domain.ids import reference
 from shared.domain.message import Command
 from shared.domain.personal import SEALED, personal_fields
 from shared.http.auth import caller_of
@@ -20,10 +23,8 @@ from shared.parking.parked import Parked
 from shared.privacy.sealing import sealer
 from shared.topology.topics import Topic
 
-_KEPT = ("type", "schema_version", "aggregate_id", "issued_at", "correlation_id")
-"""What the new command has in common with the one that was parked: it belongs to the same story, at the same time."""
-
-Fields = dict[str, Any]
+_envelope: Any = CommandEnvelope  # typing knows of none with data that nobody has read
+_read: Callable[[bytes], CommandEnvelope[Any]] = Decoder(_envelope[Raw]).decode
 
 
 def check_contents(request: Request, service: str, right: str) -> None:
@@ -39,54 +40,47 @@ class Corrections:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._sealer = sealer(node.settings)
-        self._topic = next((table.source for table in node.topology.tables if table.is_of_commands), None)
+        self._table = next((table for table in node.topology.tables if table.is_of_commands), None)
 
-    async def value(self, parked: Parked) -> bytes:
-        """The first record's. Raises LogBegins if retention has removed it."""
+    async def value(self, parked: Parked) -> bytes | None:
+        """The first record's; None if it has none. Raises LogBegins if retention has removed it."""
         (value,) = await self._node.records(Topic(parked.topic), parked.partition, [parked.offset])
         return value
 
-    def command_in(self, parked: Parked, value: bytes) -> Fields | None:
-        """The envelope, if the record is one of this service's commands, whatever its data are."""
-        if self._topic is None or parked.topic != self._topic.name:
+    def command_in(self, parked: Parked, value: bytes | None) -> CommandEnvelope[Any] | None:
+        """The command, with its data Raw, if they are an object, and all that this release lacks to decide it."""
+        of_commands = self._table and (self._table.name, self._table.source.name)
+        if value is None or self._node.decider is None or of_commands != (parked.processor, parked.topic):
             return None
-        with suppress(ValueError):
-            found = from_json(value)
-            if isinstance(found, dict) and {*_KEPT, "command_id"} <= found.keys() and type(found.get("data")) is dict:
-                return found
-        return None
+        try:
+            found = _read(value)
+        except (ValueError, RecursionError):
+            return None
+        is_known = self._node.decider.command_codec.knows(found.type, found.schema_version)
+        return found if is_known and bytes(found.data).startswith(b"{") else None
 
-    async def send(self, parked: Parked, before: Fields, data: Fields) -> str:
-        """Appends the corrected command, and returns its id, which is the same for each correction of this record.
+    async def corrected(self, parked: CommandEnvelope[Any], data: dict[str, Any]) -> CommandEnvelope[Command]:
+        """The same command with other data, and the personal ones among them encrypted.
 
         Raises RequestValidationError for data that no command of this type has, and Forgotten.
         """
-        assert self._topic is not None
         assert self._node.decider is not None
         codec = self._node.decider.command_codec
-        corrected = {
-            **{name: before[name] for name in _KEPT},
-            "command_id": derived_id("corrected", parked.topic, str(parked.partition), str(parked.offset)),
-            "causation_id": before["command_id"],
-            "data": data,
-        }
         try:
-            envelope = codec.decode(to_json(corrected))
-            sealed = replace(envelope, data=await self._sealed(envelope.data, before))
-        except (BadMessage, ValueError) as error:
+            envelope = codec.decode(encode(replace(parked, data=Raw(to_json(data)))))
+            sealed = replace(envelope, data=await self._sealed(envelope.data, parked))
+            return codec.decode(encode(sealed))
+        except (BadMessage, ValueError, RecursionError) as error:
             raise not_valid("body", "data", str(error)) from None
-        await self._node.append(self._topic, sealed.aggregate_id.encode(), codec.encode(sealed))
-        return sealed.command_id
 
-    async def _sealed(self, command: Command, before: Fields) -> Command:
+    async def _sealed(self, command: Command, parked: CommandEnvelope[Any]) -> Command:
         """With its personal fields encrypted; those that are as they were are so already. Raises ValueError."""
+        before = from_json(bytes(parked.data)).values()  # an upcaster may have renamed it
         kept = {
             name: text
             for name in personal_fields(type(command))
-            if (text := getattr(command, name)) is not None
-            and text.startswith(SEALED)
-            and text == before["data"].get(name)
+            if (text := getattr(command, name)) is not None and text.startswith(SEALED) and text in before
         }
-        person = reference(self._node.topology.service, before["aggregate_id"])
+        person = reference(self._node.topology.service, parked.aggregate_id)
         sealed = await self._sealer.sealed(command.model_copy(update=dict.fromkeys(kept)), person)
         return sealed.model_copy(update=kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -10,8 +11,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.domain.chapters import LogBegins
-from shared.domain.row import Row
+from shared.domain.envelope import CommandEnvelope, encode
+from shared.domain.row import Outcome, Row
+from shared.domain.step import fingerprint
 from shared.http.auth import caller_of
+from shared.http.commands import OUTCOME_RESPONSES, Preferences, preferred_wait_s, refused
 from shared.http.corrections import Corrections, check_contents
 from shared.http.lists import RESPONSES, ListQuery, Lists, Page
 from shared.http.node import Node
@@ -25,8 +29,8 @@ NOT_DISCARDABLE: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "An event can't be left out of a history"}
 }
 REMOVED: dict[int | str, dict[str, Any]] = {410: {"model": Problem, "description": "Retention has removed the record"}}
-NOT_CORRECTABLE: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "It is no command of this service, or another record is first by now"}
+NOT_CORRECTED: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "It was refused, or can't be corrected; `code` says why"}
 }
 
 
@@ -47,14 +51,15 @@ class DeadLetter(BaseModel):
 class ParkedRecord(BaseModel):
     """The first record of a parked key. value: null if it has none, or bytes that are no text.
 
-    data: what a correction replaces; null unless the record can be read as a command of this service.
+    data: JSON, as it is written there, of what a correction replaces; null unless the record is a command of this
+    service, of a type and a version that this release knows.
     """
 
     topic: str
     partition: int
     offset: int
     value: str | None
-    data: Any
+    data: str | None
 
 
 class Retry(BaseModel):
@@ -74,15 +79,19 @@ class Discard(Retry):
 
 
 class Correction(Discard):
-    """data: of the new command, in the version of the schema in which the parked one was."""
+    """data: what the command should have said, in the version of the schema that it names."""
 
     data: dict[str, Any]
 
 
 class Corrected(BaseModel):
-    """command_id: of the new command, whose outcome is at `…/commands/{command_id}` of its aggregate."""
+    """command_id: of the command, as it was. sequence: the aggregate's after it; null while it is not decided yet."""
 
     command_id: str
+    sequence: int | None
+
+
+LATER: dict[int | str, dict[str, Any]] = {202: {"model": Corrected, "description": "Asked for, and not decided yet"}}
 
 
 def letter_view(key: str, row: Row[Parked]) -> DeadLetter:
@@ -119,7 +128,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
             return _removed(row.state)
         command = corrections.command_in(row.state, value)
         place = row.state.model_dump(include={"topic", "partition", "offset"})
-        shown = ParkedRecord(**place, value=_text(value), data=command and command["data"])
+        shown = ParkedRecord(**place, value=_text(value), data=command and bytes(command.data).decode())
         return JSONResponse(shown.model_dump())
 
     @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
@@ -137,55 +146,82 @@ def router(node: Node, peers: Peers) -> APIRouter:
 
     @routes.post(
         "/{letter_id}/correct",
-        status_code=202,
+        status_code=201,
         response_model=Corrected,
-        responses=UNKNOWN | REMOVED | NOT_CORRECTABLE,
+        responses=OUTCOME_RESPONSES | LATER | UNKNOWN | REMOVED | NOT_CORRECTED,
     )
-    async def correct(request: Request, letter_id: Segment, body: Correction) -> Response:
-        """Send the first record, a command, as a new one with these data, in the same story, and drop it.
+    async def correct(request: Request, letter_id: Segment, body: Correction, prefer: Preferences = ()) -> Response:
+        """Have the first record, a command, decided with these data in its place, and then those behind it.
 
-        Repeated, it is the same command. It also needs the service's scopes `:write` and `:any`.
+        It is the same command: whatever is retried or sent again beside it, it takes effect once. Once it is decided,
+        it is not parked any more, also if it was refused. It also needs the service's scopes `:write` and `:any`.
         """
         check_contents(request, service, "write")
-        row = await found(request, letter_id)
+        wait_s = preferred_wait_s(prefer)
+        row = await found(request, letter_id, wait_s)
         if isinstance(row, Response):
             return row
         if row.state.offset != body.offset:
             return problem(409, "letter.moved", f"the first record is the one at {row.state.offset} by now")
         try:
-            before = corrections.command_in(row.state, await corrections.value(row.state))
+            parked = corrections.command_in(row.state, await corrections.value(row.state))
         except LogBegins:
             return _removed(row.state)
-        if before is None:
-            return problem(409, "letter.no_command", f"{row.state.topic} has no command of {service} there")
-        command_id = await corrections.send(row.state, before, body.data)
-        told = body.model_copy(update={"reason": f"corrected by the command {command_id}: {body.reason}"})
-        await _wish(request, "discard", letter_id, told, offset=body.offset)
-        return JSONResponse(Corrected(command_id=command_id).model_dump(), 202)
+        if parked is None:
+            detail = f"{row.state.topic} has no command there that this release of {service} can decide with other data"
+            return problem(409, "letter.no_command", detail)
+        command = await corrections.corrected(parked, body.data)
+        decided = node.expect(command.aggregate_id, command.command_id)
+        try:
+            await _wish(request, "correct", letter_id, body, body.offset, encode(command).decode())
+            outcome, _ = await asyncio.wait_for(decided, wait_s)
+        except TimeoutError:
+            return _corrected(command, None)
+        finally:
+            decided.cancel()
+        return _corrected(command, outcome)
 
-    async def found(request: Request, letter_id: str) -> Row[Parked] | Response:
+    async def found(request: Request, letter_id: str, wait_s: float = 0.0) -> Row[Parked] | Response:
         """What is parked, or the answer that says why it is not here."""
         partition = _partition(letter_id, node)
         if partition is None:
             return _unknown(letter_id)
         if not node.serves(table, partition):
-            return await peers.forward(request, node.owner(table, partition))
+            return await peers.forward(request, node.owner(table, partition), wait_s)
         return node.read(table, partition, letter_id.encode()) or _unknown(letter_id)
 
     async def _wish(
-        request: Request, action: Literal["retry", "discard"], letter_id: str, asked: Retry, offset: int | None = None
+        request: Request,
+        action: Literal["retry", "discard", "correct"],
+        letter_id: str,
+        asked: Retry,
+        offset: int | None = None,
+        value: str | None = None,
     ) -> Response:
         partition = _partition(letter_id, node)
         if partition is None:
             return _unknown(letter_id)
         caller = caller_of(request)
         by = asked.by if caller is None else caller.subject
-        wish = Wish(action=action, id=letter_id, offset=offset, reason=asked.reason, by=by)
+        wish = Wish(action=action, id=letter_id, offset=offset, reason=asked.reason, by=by, value=value)
         await node.append(parking, *wish.record, partition)
         headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
-        return JSONResponse(wish.model_dump(), 202, headers=headers)
+        return JSONResponse(wish.model_dump(exclude={"value"}), 202, headers=headers)
 
     return routes
+
+
+def _corrected(command: CommandEnvelope[Any], outcome: Outcome | None) -> Response:
+    """The answer once the command, or another with its id, has that outcome."""
+    is_its = outcome is not None and outcome.is_of(fingerprint(command.data, command.expected_sequence))
+    if outcome is None or (outcome.failed and not is_its):  # a repeat was told that the parked one had failed
+        return JSONResponse(Corrected(command_id=command.command_id, sequence=None).model_dump(), 202)
+    if not is_its:
+        by = "a retry, a repeat by its sender, or another correction"
+        return problem(409, "letter.decided", f"{command.command_id} was decided with other data: by {by}")
+    if outcome.code is not None:
+        return refused(outcome.code, outcome)
+    return JSONResponse(Corrected(command_id=command.command_id, sequence=outcome.sequence).model_dump(), 201)
 
 
 def _partition(letter_id: str, node: Node) -> int | None:
@@ -205,7 +241,9 @@ def _removed(parked: Parked) -> Response:
     return problem(410, "record.removed", f"retention has removed {place}; fix: `discard` it")
 
 
-def _text(value: bytes) -> str | None:
+def _text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -131,8 +131,10 @@ PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)
 class Wish(BaseModel):
     """What an operator wants done with a parked key: try all its records again in order, or drop the first one.
 
-    offset: of the first record as the operator saw it; no other record is dropped in its place.
+    offset: of the first record as the operator saw it; no other record is dropped or corrected in its place.
     by: who asked for it; "" where nobody said. Releases without it do not read a wish that has one.
+    value: what the first record is read as by `correct`, which else is a `retry`. It holds the same command, with other
+    data, so whatever is asked or sent beside it, that takes effect once.
 
     The other actions are notes of what was done, which the engine skips; they share the topic so that wishes and notes
     have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records that
@@ -142,11 +144,12 @@ class Wish(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    action: Literal["retry", "discard", "dropped", "reprocess"]
+    action: Literal["retry", "discard", "correct", "dropped", "reprocess"]
     id: str
     offset: int | None = None
     reason: str = ""
     by: str = ""
+    value: str | None = None
 
     @field_validator("id")
     @classmethod
@@ -161,7 +164,8 @@ class Wish(BaseModel):
     @property
     def record(self) -> tuple[bytes, bytes]:
         """Key and value of its record, which belongs in the partition that the id names."""
-        return self.id.encode(), self.model_dump_json(exclude=None if self.by else {"by"}).encode()
+        unsaid = {name for name in ("by", "value") if not getattr(self, name)}
+        return self.id.encode(), self.model_dump_json(exclude=unsaid).encode()
 
 
 def noted_id(text: str, topic: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -74,6 +75,21 @@ def _kill_and_restart(stack: Stack) -> None:
     for worker in stack.workers[:2]:
         worker.await_ready()
     owners(stack)  # the first may have to take over again when the second joins
+
+
+def test_a_corrected_command_takes_effect_in_its_place_and_so_does_what_waits_behind_it(stack: Stack) -> None:
+    account = _account(stack)
+    wrong = command(account, f"charge-{account}", "account.charge", {"amount_cents": 12, "more": 1})
+    offset = send(stack.bootstrap, _partition(account), account.encode(), wrong)
+    _charge(stack, account, 2)
+    await_letter(stack, _id(account), offset=offset, code="message.unknown", behind=2)
+    url = f"{stack.workers[1].url}/dead-letters/{quote(_id(account), safe='')}/correct"
+    correction = {"offset": offset, "data": {"amount_cents": 12}, "reason": "it was a test"}
+    with ThreadPoolExecutor(2) as pool:  # asked for twice, carried out once
+        answers = list(pool.map(lambda _: httpx.post(url, json=correction, timeout=60), range(2)))
+    assert 201 in [answer.status_code for answer in answers], [answer.text for answer in answers]
+    await_letter(stack, _id(account))
+    assert _balance(stack, account) == 15
 
 
 def test_parked_records_outlive_their_workers_and_are_released_once(stack: Stack) -> None:

@@ -115,15 +115,29 @@ def service() -> Service:
     return Service()
 
 
-def test_a_retry_is_refused_once_its_row_has_forgotten_that_it_failed(service: Service) -> None:
+def test_a_retry_is_refused_once_nothing_says_any_more_what_became_of_it(service: Service) -> None:
     first = service.send("c0", -1)
     for number in range(1, FAILURES_KEPT + 1):
         service.send(f"c{number}", -1)
     service.decider = SOUND
-    failure = service.retry(first)
+    failure = service.retry(first, at_ms=25 * HOUR_MS)
     assert failure is not None
     assert failure.code == "command.overtaken"
     assert service.effects == []
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_a_retry_within_a_day_needs_no_failure_in_the_row_for_a_repeat_would_be_known(
+    service: Service, is_repeated: bool
+) -> None:
+    first = service.send("c0", -1)
+    for number in range(1, FAILURES_KEPT + 1):
+        service.send(f"c{number}", -1)
+    service.decider = SOUND
+    if is_repeated:
+        service.send("c0", -1, at_ms=HOUR_MS)
+    assert service.retry(first, at_ms=24 * HOUR_MS) is None
+    assert service.effects == ["c0"]
 
 
 class Broken:

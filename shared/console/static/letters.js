@@ -19,7 +19,7 @@ export function Letters({ services, operator, withToken, tell, openStory }) {
     ${chosen ? html`<${Letter} key=${`${chosen.service} ${chosen.letter.id}`} ...${{ ...chosen, operator, withToken, tell, openStory }} onClose=${() => setChosen(null)} />` : ""}</section>`;
 }
 
-const DONE = { retry: "is tried again", discard: "is discarded", correct: "is sent as a new command" };
+const DONE = { retry: "is tried again", discard: "is discarded", correct: "is to be decided with other data" };
 
 function Letter({ service, letter, operator, withToken, tell, openStory, onClose }) {
   const [record, setRecord] = useState(null), [why, setWhy] = useState(""), [draft, setDraft] = useState(null), [answer, setAnswer] = useState(null), [busy, setBusy] = useState(false);
@@ -34,10 +34,10 @@ function Letter({ service, letter, operator, withToken, tell, openStory, onClose
     setBusy(true);
     const { status, body } = await mend({ service, id: letter.id, action, reason: why.trim(), ...more });
     setBusy(false);
-    if (status !== 202) return setAnswer({ wrong: true, text: `${status || ""} ${body.detail}` });
+    if (status !== 201 && status !== 202) return setAnswer({ wrong: true, text: `${status || ""} ${body.detail}` });
     tell(`${service}: ${place} ${DONE[action]}`);
     setDraft(null);
-    setAnswer({ text: `Asked for: ${place} ${DONE[action]}.`, command: body.command_id });
+    setAnswer({ text: status === 201 ? `${place} has taken effect with other data.` : `Asked for: ${place} ${DONE[action]}.`, command: body.command_id });
   };
   const send = () => {
     try {
@@ -56,10 +56,10 @@ function Letter({ service, letter, operator, withToken, tell, openStory, onClose
         <p class="hints">${withToken ? "Recorded as done by the bearer of ONEFOLD_TOKEN." : `Recorded as done by ${operator}.`}</p>
         <div class="buttons"><button type="button" disabled=${busy} onClick=${() => act("retry")}>retry all of the key</button>
           <button type="button" disabled=${busy} onClick=${() => act("discard", { offset: letter.offset })}>discard this record</button>
-          ${record?.body.data && draft == null ? html`<button type="button" onClick=${() => setDraft(JSON.stringify(record.body.data, null, 2))}>edit it</button>` : ""}
+          ${record?.body.data && draft == null ? html`<button type="button" onClick=${() => setDraft(record.body.data)}>edit it</button>` : ""}
           <button type="button" onClick=${() => openStory(service, place)}>story</button></div>
         ${draft == null ? "" : html`<label class="draft">Its data <textarea name="data" rows="8" spellcheck=${false} value=${draft} onInput=${({ currentTarget }) => setDraft(currentTarget.value)}></textarea></label>
-          <div class="buttons"><button type="button" disabled=${busy} onClick=${send}>send as a new command, and discard this record</button> <button type="button" onClick=${() => setDraft(null)}>leave it</button></div>`}
+          <div class="buttons"><button type="button" disabled=${busy} onClick=${send}>decide it with these data</button> <button type="button" onClick=${() => setDraft(null)}>leave it</button></div>`}
       </form>`}
     <p role="status" class=${answer?.wrong ? "problem" : "fine"}>${answer?.text ?? ""}${answer?.command ? html` <button type="button" onClick=${() => openStory(service, answer.command)}>its story</button>` : ""}</p></${Dialog}>`;
 }
