@@ -4,6 +4,18 @@
 export const parsed = (text) => JSON.parse(text, (_, value, context) =>
   Number.isInteger(value) && !Number.isSafeInteger(value) && context && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
 
+/** The same JSON over several lines: each text and number as it is written, which JavaScript would not always keep. */
+export function indented(json) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(depth)}`;
+  return json.replace(/"(?:[^"\\]|\\.)*"|\s+|\[\s*\]|\{\s*\}|[[\]{},:]/g, (part) => {
+    if (part.trim() === "") return "";
+    if (part === "{" || part === "[") depth += 1;
+    if (part === "}" || part === "]") return (depth -= 1, line() + part);
+    return part + (part === ":" ? " " : "{[,".includes(part) ? line() : "");
+  });
+}
+
 /** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. */
 export async function get(service, target, signal) {
   try {
@@ -39,11 +51,12 @@ export async function listsOf(service) {
   });
 }
 
-/** {status, body} of what is to be done with a dead letter. */
-export async function mend(what) {
+/** {status, body} of what is to be done with a dead letter. data: JSON of what a correction says, sent as written. */
+export async function mend(what, data) {
+  const body = JSON.stringify(what).slice(0, -1) + (data === undefined ? "}" : `,"data":${data}}`);
   const headers = { "Content-Type": "application/json", "Onefold-Console": "1" };
   try {
-    const answer = await fetch("dead-letters", { method: "POST", headers, body: JSON.stringify(what) });
+    const answer = await fetch("dead-letters", { method: "POST", headers, body });
     return { status: answer.status, body: await answer.json() };
   } catch {
     return { status: 0, body: { detail: "the console does not answer" } };
