@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.console.feed import Feed
 from shared.console.watch import EVERY_S, NotPassed, Passed, Watcher
+from shared.http.waiting import while_connected
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).with_name("static")
@@ -105,12 +106,16 @@ def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAP
         return StreamingResponse(_events(feed), media_type="text/event-stream")
 
     @console.get("/ask/{service}/{target:path}")
-    async def ask(service: str, request: Request) -> Response:
-        """What a worker of the service answers to GET of the target, which is sent on as it came."""
+    async def ask(service: str, request: Request, onefold_console: Annotated[str, Header()]) -> Response:
+        """What a worker of the service answers to GET of the target, which is sent on as it came.
+
+        The header is as below: another page could read nothing, and yet take up the operator's turns. Nor does a worker
+        go on with what a viewer has given up.
+        """
         target = request.scope["raw_path"].split(b"/", 3)[3]
         if query := request.scope["query_string"]:
             target += b"?" + query
-        return await _answer(watcher.pass_on(service, f"/{target.decode('ascii')}"))
+        return await while_connected(request, _answer(watcher.pass_on(service, f"/{target.decode('ascii')}")))
 
     if controls is not None:
         _let_act(console, controls)

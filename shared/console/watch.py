@@ -150,7 +150,7 @@ class Watcher:
 
     async def _passed(self, url: URL, body: Mapping[str, Any] | None) -> Passed:
         method = "GET" if body is None else "POST"
-        timeout = aiohttp.ClientTimeout(total=_PASSED_S)
+        timeout = aiohttp.ClientTimeout(total=_PASSED_S, sock_connect=peers.CONNECT_S)
         async with self._session.request(
             method, url, json=body, allow_redirects=False, timeout=timeout, raise_for_status=False
         ) as answer:

@@ -1,5 +1,7 @@
 // What the page asks of workers, through the console's own server.
 
+const OURS = { "Onefold-Console": "1" }; // which no page of another origin may send
+
 /** What the JSON says, with whole numbers that JavaScript would round kept as they are written. */
 export const parsed = (text) => JSON.parse(text, (_, value, context) =>
   Number.isInteger(value) && !Number.isSafeInteger(value) && context && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
@@ -19,7 +21,7 @@ export function indented(json) {
 /** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. */
 export async function get(service, target, signal) {
   try {
-    const answer = await fetch(`ask/${encodeURIComponent(service)}${target}`, { signal });
+    const answer = await fetch(`ask/${encodeURIComponent(service)}${target}`, { signal, headers: OURS });
     return { status: answer.status, body: parsed(await answer.text()) };
   } catch (failure) {
     if (failure.name === "AbortError") return null;
@@ -54,7 +56,7 @@ export async function listsOf(service) {
 /** {status, body} of what is to be done with a dead letter. data: JSON of what a correction says, sent as written. */
 export async function mend(what, data) {
   const body = JSON.stringify(what).slice(0, -1) + (data === undefined ? "}" : `,"data":${data}}`);
-  const headers = { "Content-Type": "application/json", "Onefold-Console": "1" };
+  const headers = { ...OURS, "Content-Type": "application/json" };
   try {
     const answer = await fetch("dead-letters", { method: "POST", headers, body });
     return { status: answer.status, body: await answer.json() };

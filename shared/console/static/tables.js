@@ -92,8 +92,8 @@ function Entity({ service, url, path, history, news, withToken, openStory }) {
     if (at == null) return;
     const stop = new AbortController();
     const as = (sequence) => (sequence < 1 ? Promise.resolve({ status: 200, body: {} }) : get(service, `${path}?as_of=${sequence}`, stop.signal));
-    Promise.all([as(at), as(at - 1)]).then(([one, other]) => one && other && (setPast(one), setBefore(other)));
-    return () => stop.abort();
+    const rests = setTimeout(() => Promise.all([as(at), as(at - 1)]).then(([one, other]) => one && other && (setPast(one), setBefore(other))), 150);
+    return () => (clearTimeout(rests), stop.abort());
   }, [at]);
   if (!now) return html`<p class="empty">Asking for ${path}…</p>`;
   const last = now.body.sequence ?? 0, place = at ?? last, shown = at == null ? now : past ?? now;

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from shared.console import watch
 from shared.console.app import STATIC, create_console
 from shared.console.feed import Feed
 from shared.console.picture import Counts, Declared, Paces, counts_in, places_in, sources_in
@@ -26,6 +27,7 @@ A, B = "http://a:8000", "http://b:8000"
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
 VENDORED = {"preact-htm-3.1.1.js": "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7"}
 SCRIPT_BYTES = 100_000
+OF_THE_PAGE = {"Onefold-Console": "1"}
 
 
 def table(partition: int, active: str | None, to_restore: int | None, lag: int) -> dict[str, object]:
@@ -185,13 +187,77 @@ async def beside_a_worker(operator: str | None) -> AsyncIterator[Watcher]:
 def test_what_a_viewer_asks_goes_to_a_worker_as_it_came_and_only_json_comes_back() -> None:
     async def ask() -> None:
         async with beside_a_worker(None) as watcher:
-            passed = await asked(watcher, "GET", "/ask/accounts/accounts/a%2Fb?as_of=2&x=%C3%A9")
+            passed = await asked(watcher, "GET", "/ask/accounts/accounts/a%2Fb?as_of=2&x=%C3%A9", headers=OF_THE_PAGE)
             assert (passed.status_code, passed.json()["target"]) == (404, "/accounts/a%2Fb?as_of=2&x=%C3%A9")
             assert passed.json()["token"] == "Bearer a token"
-            page = await asked(watcher, "GET", "/ask/accounts/docs")
+            page = await asked(watcher, "GET", "/ask/accounts/docs", headers=OF_THE_PAGE)
             assert (page.status_code, "<script>" in page.text) == (502, False)
-            assert (await asked(watcher, "GET", "/ask/nobody/accounts")).status_code == 502
-            assert (await asked(watcher, "POST", "/ask/accounts/accounts/ann")).status_code == 405
+            assert (await asked(watcher, "GET", "/ask/nobody/accounts", headers=OF_THE_PAGE)).status_code == 502
+            assert (await asked(watcher, "POST", "/ask/accounts/accounts/ann", headers=OF_THE_PAGE)).status_code == 405
+
+    asyncio.run(ask())
+
+
+def test_no_other_page_has_the_console_ask_a_worker() -> None:
+    """It could not read the answer, but take up the operator's turns."""
+
+    async def ask() -> None:
+        async with beside_a_worker(None) as watcher:
+            assert (await asked(watcher, "GET", "/ask/accounts/stories/x")).status_code == 422
+
+    asyncio.run(ask())
+
+
+def test_what_a_viewer_has_given_up_no_worker_goes_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next question is one too many: all viewers are one client."""
+    monkeypatch.setattr(watch, "_PASSED_S", 600.0)
+
+    async def ask() -> None:
+        begun, gone = asyncio.Event(), asyncio.Event()
+
+        async def slowly(_: web.Request) -> web.Response:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                gone.set()
+            raise AssertionError("it waits for ever")
+
+        worker = web.Application()
+        worker.router.add_route("GET", "/{any:.*}", slowly)
+        async with TestServer(worker, handler_cancellation=True) as server:
+            url = str(server.make_url("")).rstrip("/")
+            watcher = Watcher([DECLARED], lambda: {"accounts": [url]}, dict, Newest)
+            watcher._known["accounts"].urls = [url]
+            console = create_console(watcher)
+
+            async def receive() -> dict[str, Any]:
+                if heard:
+                    await begun.wait()
+                    return {"type": "http.disconnect"}
+                heard.append(True)
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            async def send(_: object) -> None: ...
+
+            heard: list[bool] = []
+            path = "/ask/accounts/stories/x"
+            scope = {
+                "type": "http",
+                "http_version": "1.1",
+                "method": "GET",
+                "scheme": "http",
+                "path": path,
+                "raw_path": path.encode(),
+                "query_string": b"",
+                "root_path": "",
+                "client": None,
+                "server": None,
+                "headers": [(b"host", b"127.0.0.1"), (b"onefold-console", b"1")],
+            }
+            await asyncio.wait_for(console(scope, receive, send), 10)
+            await asyncio.wait_for(gone.wait(), 30)
+            await watcher.close()
 
     asyncio.run(ask())
 
