@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from pydantic import BaseModel
@@ -31,13 +31,14 @@ class Passed(BaseModel):
 
 
 class Newest(BaseModel):
-    """events: the last KEPT, by their time. missed: whether more came since the look before than one look reads.
+    """events: the last KEPT, by their time. seen: how many there were since the first look, shown or not.
 
+    Of what one look could not read, `seen` counts offsets, of which some hold no event.
     unread: topics that the brokers do not let us read. problem: why nothing new is known.
     """
 
     events: tuple[Passed, ...] = ()
-    missed: bool = False
+    seen: int = 0
     unread: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -51,6 +52,7 @@ class Tail:
         self._log: LogSearch | None = None
         self._next: dict[Partition, int] = {}
         self._newest: tuple[Passed, ...] = ()
+        self._seen = 0
 
     def look(self) -> Newest:
         """Raises BrokersUnavailable."""
@@ -58,26 +60,32 @@ class Tail:
             self._log = LogSearch(self._bootstrap)
         bounds = self._log.bounds(self._topics)
         spans = spans_of(bounds, self._next)
-        missed = any(span.start > self._next.get((span.topic, span.partition), span.start) for span in spans)
         if spans:
             found = [
                 _passed(each) for record in self._log.records_with(spans, [b""]) if record and (each := told(record))
             ]
             self._newest = tuple(sorted([*self._newest, *found], key=lambda each: each.at)[-KEPT:])
+            self._seen += len(found) + unread_in(spans, self._next)
         self._next = {partition: each.stable for partition, each in bounds.items()}
-        return Newest(events=self._newest, missed=missed, unread=tuple(sorted(self._log.refused)))
+        return Newest(events=self._newest, seen=self._seen, unread=tuple(sorted(self._log.refused)))
 
 
 def spans_of(bounds: Mapping[Partition, Bounds], after: Mapping[Partition, int]) -> list[Span]:
     """What to read: all since `after`, or the last of it; where nothing was read before, or a topic was made again,
-    the last.
+    the last. Partitions without news leave their share to the others.
     """
-    most = max(1, READ // max(1, len(bounds)))
     spans = []
     for (topic, partition), found in bounds.items():
-        last, begin = max(found.start, found.stable - most), after.get((topic, partition), 0)
-        spans.append(Span(topic, partition, max(last, begin) if begin <= found.stable else last, found.stable))
-    return [span for span in spans if span.start < span.end]
+        begin = after.get((topic, partition), 0)
+        spans.append(Span(topic, partition, max(found.start, begin if begin <= found.stable else 0), found.stable))
+    news = [span for span in spans if span.start < span.end]
+    most = max(1, READ // max(1, len(news)))
+    return [span._replace(start=max(span.start, span.end - most)) for span in news]
+
+
+def unread_in(spans: Sequence[Span], after: Mapping[Partition, int]) -> int:
+    """How many offsets since `after` are before the spans."""
+    return sum(max(0, span.start - after.get((span.topic, span.partition), span.start)) for span in spans)
 
 
 def _passed(each: Told) -> Passed:

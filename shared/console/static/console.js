@@ -6,11 +6,11 @@ import { Service } from "./grid.js";
 import { Letters } from "./letters.js";
 import { Command } from "./parts.js";
 import { Tables } from "./tables.js";
-import { count, pace, plural, ranges, span, sum, waits } from "./text.js";
+import { pace, plural, ranges, sum, waits } from "./text.js";
 
 const TREND_S = 120, MOVED_S = 6, NEWS = 6, EVENTS = 500;
 
-const state = { picture: null, live: "connecting", memories: new Map(), news: [], events: [] };
+const state = { picture: null, live: "connecting", memories: new Map(), news: [], events: [], seen: null, lost: 0 };
 
 function remember(picture) {
   for (const service of picture.services) {
@@ -43,6 +43,9 @@ function remember(picture) {
 function rememberEvents({ services, newest }) {
   const names = services.map((each) => each.declared.name), seen = new Set(state.events.map(placeOf));
   const more = newest.events.filter((each) => !seen.has(placeOf(each)));
+  if (newest.problem) return;
+  state.lost += Math.max(0, newest.seen - (state.seen ?? newest.seen) - more.length);
+  state.seen = newest.seen;
   if (!more.length) return;
   for (const each of more) each.service = names.find((name) => name === each.topic.split(".")[0]) ?? names[0];
   state.events = [...state.events, ...more].slice(-EVENTS);
@@ -96,7 +99,7 @@ function draw(live) {
 
 const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "no answer; trying again" };
 
-function Page({ picture, live, memories, news, events }) {
+function Page({ picture, live, memories, news, events, lost }) {
   const [story, setStory] = useState(null);
   const openStory = (service, id) => setStory({ service, id });
   const services = picture?.services ?? [], findings = picture?.doctor?.findings ?? [];
@@ -113,7 +116,7 @@ function Page({ picture, live, memories, news, events }) {
         <p class="legend"><i class="owner"></i>owner <i class="owner late"></i>owner, and so many records wait <i class="standby"></i>standby, and how far behind <i class="restoring"></i>restoring</p>
         <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div>
         <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
-        <${Tail} events=${events} newest=${picture.newest} openStory=${openStory} /></div>
+        <${Tail} events=${events} lost=${lost} newest=${picture.newest} openStory=${openStory} /></div>
       <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
       ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;

@@ -11,7 +11,8 @@ export const placeOf = ({ topic, partition, offset }) => `${topic}/${partition}@
 /** Each word has to be in it, wherever. */
 const has = (event, words) => words.every((word) => `${event.type} ${event.key} ${event.topic} ${event.correlation_id} ${event.id}`.toLowerCase().includes(word));
 
-export function Tail({ events, newest, openStory }) {
+/** lost: how many came too fast to be shown, at most. */
+export function Tail({ events, lost, newest, openStory }) {
   const [filter, setFilter] = useState(""), [held, setHeld] = useState(null);
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const found = (held ?? events).filter((each) => has(each, words)), shown = found.slice(-SHOWN).reverse();
@@ -20,7 +21,7 @@ export function Tail({ events, newest, openStory }) {
     <form class="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="wide"><span class="hidden">filter: words that are in type, key, topic or id</span><input type="search" name="filter" placeholder="words in type, key, topic or id" value=${filter} spellcheck=${false} autocapitalize="off" onInput=${({ currentTarget }) => setFilter(currentTarget.value)} /></label>
       <button type="button" aria-pressed=${held != null} onClick=${() => setHeld(held ? null : events)}>hold</button></form>
-    <p class="hints">${held ? `held, ${count(since)} more ${since === 1 ? "has" : "have"} come; ` : ""}${shown.length < found.length ? `the last ${count(shown.length)} of ${plural(found.length, "event")}` : plural(found.length, "event")}${words.length ? ` of ${count(events.length)}` : ""}${newest.missed ? "; more come than can be shown" : ""}</p>
+    <p class="hints">${held ? `held, ${count(since)} more ${since === 1 ? "has" : "have"} come; ` : ""}${shown.length < found.length ? `the last ${count(shown.length)} of ${plural(found.length, "event")}` : plural(found.length, "event")}${words.length ? ` of ${count(events.length)}` : ""}${lost ? `; up to ${count(lost)} more came too fast to be shown` : ""}</p>
     ${newest.problem ? html`<p class="problem">No new events: ${newest.problem}</p>` : ""}${newest.unread.length ? html`<p class="problem">Not read: ${newest.unread.join(", ")}</p>` : ""}
     ${shown.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Newest events"><table class="plain">
       <thead><tr><th scope="col">event</th><th scope="col">of</th><th scope="col">at</th><th scope="col">lies at</th></tr></thead>
