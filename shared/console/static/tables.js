@@ -1,7 +1,7 @@
 // Tables: a search that is the HTTP query, its rows, and one entity's row beside its events, now and in its past.
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm-3.1.1.js";
 import { curl, get, listsOf, segment } from "./ask.js";
-import { Command, Dialog, Fields, Value } from "./parts.js";
+import { Command, Fields, Value, written } from "./parts.js";
 import { count, moment, plural } from "./text.js";
 
 const PAGE = 50;
@@ -33,12 +33,14 @@ export function Tables({ services, withToken, news, openStory }) {
     search(target);
   };
   const change = (other) => {
+    asked.current += 1; // what was asked before is of another table
     setName(other);
     setTarget("");
     setFound(null);
     setEntity(null);
   };
   const choose = (each) => {
+    asked.current += 1;
     setTarget(`${each.path}?${FIRST}`);
     setEntity(null);
     setFound(null);
@@ -58,7 +60,7 @@ export function Tables({ services, withToken, news, openStory }) {
 }
 
 function next({ target, body }) {
-  const [path, query] = target.split("?"), parameters = new URLSearchParams(query);
+  const path = target.split("?", 1)[0], parameters = new URLSearchParams(target.slice(path.length));
   parameters.set("cursor", body.cursor);
   return `${path}?${parameters}`;
 }
@@ -73,8 +75,8 @@ function Found({ found, list, onMore, onOpen }) {
   return html`<p role="status">${plural(items.length, "row")}${body.cursor ? ", and more" : ""}${missing.map((each) => html` <span class="problem">partition ${each.partition} is ${each.status}</span>`)}</p>
     ${items.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Rows"><table class="plain rows">
       <thead><tr>${columns.map((each) => html`<th key=${each} scope="col">${each}</th>`)}</tr></thead>
-      <tbody>${items.map((item) => html`<tr key=${item[key]} data-key=${item[key]}>${columns.map((each) => each === key
-        ? html`<th scope="row"><button type="button" class="link" onClick=${() => onOpen({ id: String(item[key]), path: `${list?.path ?? found.target.split("?")[0]}/${segment(String(item[key]))}` })}>${item[key]}</button></th>`
+      <tbody>${items.map((item) => html`<tr key=${written(item[key])} data-key=${written(item[key])}>${columns.map((each) => each === key
+        ? html`<th scope="row"><button type="button" class="link" onClick=${() => onOpen({ id: written(item[key]), path: `${list?.path ?? found.target.split("?")[0]}/${segment(written(item[key]))}` })}>${written(item[key])}</button></th>`
         : html`<td><${Value} of=${item[each]} /></td>`)}</tr>`)}</tbody></table></div>` : ""}
     ${body.cursor ? html`<button type="button" onClick=${onMore}>more</button>` : ""}`;
 }
@@ -102,7 +104,7 @@ function Entity({ service, url, path, history, news, withToken, openStory }) {
   return html`<div class="entity" data-path=${path}>
     <h3>${path} <small>${at == null ? "now" : `after event ${at}`}</small></h3>
     ${history && last > 0 ? html`<${Slider} ...${{ service, path, place, last, go }} />` : html`<p class="empty">${last ? "Its past can't be asked for here." : ""}</p>`}
-    <${Command} text=${curl(url + target, withToken)} />
+    ${url ? html`<${Command} text=${curl(url + target, withToken)} />` : ""}
     <div class="beside">
       <div class="row" aria-live="polite">${shown.status === 200 ? html`<${Fields} of=${shown.body} changed=${at != null && before?.status === 200 ? before.body : null} />` : html`<p class="problem">${shown.status} ${shown.body.detail}</p>`}</div>
       ${history && last > 0 ? html`<${Events} ...${{ service, path, place, last, go, openStory }} />` : ""}
