@@ -117,7 +117,10 @@ def router(node: Node, peers: Peers) -> APIRouter:
 
     @routes.get("/{letter_id}/record", response_model=ParkedRecord, responses=UNKNOWN | REMOVED)
     async def get_record(request: Request, letter_id: Segment) -> Response:
-        """As it lies in the log; personal text is encrypted there. It needs the service's scopes `:read` and `:any`."""
+        """As it lies in the log; personal text is encrypted there.
+
+        It needs the scopes `:read` and `:any` of this service, also for another's event, which this one reads.
+        """
         check_contents(request, service, "read")
         row = await found(request, letter_id)
         if isinstance(row, Response):
