@@ -4,8 +4,8 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import reduce
 from itertools import islice
 from operator import or_
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ from shared.http.refusals import Forbidden
 
 MAX_LINES = 5_000
 IN_FLIGHT = 1_000  # commands of one request that wait to be decided here; more are begun as answers are taken
-_TURN = 50  # commands that are begun before others have a turn
+AT_ONCE = 20  # commands that are being begun; after as many, others have a turn
 
 _OF_A_LINE = {"idempotency-key": "idempotency_key", "if-match": "if_match", "occurred-at": "occurred_at"}
 _TOLD = {b"location": "location", b"onefold-position": "position", b"retry-after": "retry_after"}
@@ -181,33 +181,26 @@ class Lines:
     async def _here(
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
     ) -> AsyncGenerator[Sequence[bytes]]:
-        rest, flying = iter(lines), deque[asyncio.Future[bytes]]()
+        """Some are begun at once, because a personal field takes a while, and appended in the order of the lines."""
+        rest, beginning, flying = deque(lines), deque[asyncio.Future[Answering]](), deque[asyncio.Future[bytes]]()
         try:
-            while True:
-                async for begun in self._begun(request, own, islice(rest, IN_FLIGHT - len(flying)), wait_s):
-                    flying.append(begun)
-                if not flying:
-                    return
-                answers = [await flying.popleft()]
+            while rest or beginning or flying:
+                room = min(AT_ONCE, IN_FLIGHT - len(flying)) - len(beginning)
+                for line in (rest.popleft() for _ in range(min(room, len(rest)))):
+                    beginning.append(asyncio.ensure_future(self._begin(request, own, line, wait_s)))
+                first: list[asyncio.Future[Any]] = [*islice(beginning, 1), *islice(flying, 1)]
+                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                while beginning and beginning[0].done():
+                    flying.append(asyncio.ensure_future(_answered(request, beginning.popleft())))
+                answers = []
                 while flying and flying[0].done():
                     answers.append(flying.popleft().result())
                 yield answers
         finally:
-            for each in flying:
-                each.cancel()
-
-    async def _begun(
-        self, request: Request, own: OwnRows | None, lines: Iterator[bytes], wait_s: float
-    ) -> AsyncGenerator[asyncio.Future[bytes]]:
-        """One after another, so that records of one key are appended in the order of the lines."""
-        for number, line in enumerate(lines, 1):
-            try:
-                answering = await self._begin(request, own, line, wait_s)
-            except Exception as error:
-                answering = partial(answer_to, request, error)
-            yield asyncio.ensure_future(_answered(request, answering))
-            if number % _TURN == 0:
-                await asyncio.sleep(0)
+            for begun in beginning:
+                begun.cancel()
+            for answered in flying:
+                answered.cancel()
 
     async def _begin(self, request: Request, own: OwnRows | None, line: bytes, wait_s: float) -> Answering:
         sent = self._read(line)
@@ -257,9 +250,10 @@ def _line_of(command: type[Command]) -> type[CommandLine]:
     return create_model(f"{command.__name__}Line", __base__=CommandLine, **fields)
 
 
-async def _answered(request: Request, answering: Answering) -> bytes:
+async def _answered(request: Request, begun: asyncio.Future[Answering]) -> bytes:
+    """begun: done, so that the record is appended before this waits first."""
     try:
-        answer = await answering()
+        answer = await (await begun)()
     except Exception as error:
         answer = await answer_to(request, error)
     return _as_line(answer)

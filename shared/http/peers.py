@@ -27,6 +27,7 @@ from shared.domain.errors import NotReady
 from shared.http.auth import Authority, caller_of, own_rows
 from shared.http.limits import Buckets, framings, read_body, replayed, too_fast
 from shared.http.problems import MEDIA_TYPE, Problem, problem
+from shared.privacy import sealing
 from shared.runtime.clock import as_utc, brokers_clock
 from shared.runtime.settings import Settings, host_and_port
 
@@ -258,7 +259,8 @@ class Peers:
         self, request: Request, owner: str | None, body: bytes, wait_s: float
     ) -> AsyncGenerator[Sequence[bytes]]:
         """The lines with which the owner answers those of `body`, as they come; wait_s: for each. Raises NotReady."""
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=wait_s + ANSWER_S)
+        sealed_and_decided_s = sealing.ANSWER_S + wait_s  # of one line; the others are not waited for
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=sealed_and_decided_s + ANSWER_S)
         try:
             async with self._passed_on(request, owner, body, timeout) as answer:
                 if answer.status != HTTPStatus.OK or answer.content_type != LINES:

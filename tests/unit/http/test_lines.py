@@ -17,10 +17,12 @@ from fastapi import FastAPI
 
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
+from shared.domain.message import Command
 from shared.engine.wiring import processors_of
 from shared.http import lines as lines_module
 from shared.http.api import create_api
 from shared.kafka.producer import SendUncertain
+from shared.privacy.sealing import Sealer
 from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic
@@ -191,6 +193,27 @@ async def test_a_worker_that_is_being_stopped_begins_no_more(node: MemoryNode) -
     assert not any(node.logs.values())
 
 
+async def test_a_line_is_answered_before_the_last_is_begun(node: MemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the keys of persons take long; what each line waits for here comes once the first is answered."""
+    answered = asyncio.Event()
+
+    async def sealed(_: Sealer, command: Command, person: str) -> Command:
+        if not person.endswith("first"):
+            await answered.wait()
+        return command
+
+    monkeypatch.setattr(Sealer, "sealed", sealed)
+    sent = [line("open", "first"), *(line("open", f"a-{number}") for number in range(100))]
+    port = free_port()
+    async with asyncio.timeout(30), serving(create_api(node, routes), port), httpx.AsyncClient() as http:
+        url = f"http://127.0.0.1:{port}/accounts/commands"
+        async with http.stream("POST", url, content=body_of(sent), headers=NDJSON) as answer:
+            answers = answer.aiter_lines()
+            assert json.loads(await anext(answers))["status"] == 201
+            answered.set()
+            assert [json.loads(each)["status"] async for each in answers] == [201] * 100
+
+
 class Counted(MemoryNode):
     """Notes how many records were being appended at once, at most."""
 
@@ -306,6 +329,24 @@ async def test_lines_for_a_worker_of_an_earlier_release_or_one_that_is_gone_are_
             assert [each["status"] for each in answers][::2] == [503, 503]
             assert reason in answers[0]["detail"]
             assert answers[1]["status"] in (201, 409)
+
+
+async def test_an_owner_that_seals_slowly_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they take longer than a worker waits for another, each of them alone does not."""
+    turn = asyncio.Lock()
+
+    async def sealed(_: Sealer, command: Command, __: str) -> Command:
+        async with turn:
+            await asyncio.sleep(0.02)
+        return command
+
+    monkeypatch.setattr(Sealer, "sealed", sealed)
+    monkeypatch.setattr("shared.http.peers.ANSWER_S", 0.5)
+    monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 0.1)
+    async with two(tmp_path, Settings()) as (here, _, http):
+        theirs = [name for name in map(str, range(300)) if here.partition(name.encode()) in here.refuses][:75]
+        answers = await post(http, *(line("open", name) for name in theirs), Prefer="respond-async")
+    assert {each["status"] for each in answers} <= {201, 202}
 
 
 async def test_an_owner_that_dies_while_it_answers_leaves_503_for_the_rest(tmp_path: Path) -> None:
