@@ -33,6 +33,7 @@ R = TypeVar("R")
 KEPT_S = 5.0  # how long a process may go on showing what it has a key for, after a person was forgotten
 MANY = 100  # persons, whose texts take a millisecond: those of more are decrypted beside the event loop
 ANSWER_S = 3.0  # how long a request waits for the database
+PAUSE_S = 1.0  # how long nobody else does after that: each of many lines would, in turn
 MAX_CHARS = 1_000  # of a personal text
 
 
@@ -43,6 +44,7 @@ class Sealer:
         self._keys = keys
         self._kept: dict[str, bytes | None] = {}
         self._kept_since = 0.0
+        self._asked_again_at = 0.0
         # its own: if the database hangs, asyncio's are still there for everything else
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="person-keys")
 
@@ -71,11 +73,14 @@ class Sealer:
         return _shown(models, secrets, kept)
 
     async def _answered(self, ask: Callable[[A], R], asked: A) -> R:
-        """What the database answers. Raises NotReady if it takes too long."""
+        """What the database answers. Raises NotReady if it takes too long, or has just done so."""
+        if elapsed_s() < self._asked_again_at:
+            raise NotReady("the database of personal keys has not answered, and is asked again in a moment")
         answer = asyncio.get_running_loop().run_in_executor(self._threads, ask, asked)
         try:
             return await asyncio.wait_for(answer, ANSWER_S)
         except TimeoutError:
+            self._asked_again_at = elapsed_s() + PAUSE_S
             raise NotReady(f"the database of personal keys has not answered within {ANSWER_S:.0f} s") from None
 
     def _load(self, persons: set[str]) -> dict[str, bytes | None]:

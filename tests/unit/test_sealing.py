@@ -18,6 +18,7 @@ from shared.domain.message import Command
 from shared.domain.personal import Personal
 from shared.privacy.persons import Forgotten, PersonKeys, check_person_keys
 from shared.privacy.sealing import MAX_CHARS, Sealer, _Secret
+from shared.runtime.clock import elapsed_s
 from shared.runtime.settings import Settings, SettingsError
 from tests.unit.http.test_protection import PROD
 
@@ -160,6 +161,33 @@ async def test_a_database_that_hangs_takes_no_thread_of_anything_else(
             await asyncio.sleep(0)  # they have begun
             assert await asyncio.to_thread(lambda: "free") == "free"
             assert {*map(type, await answers)} == {NotReady}
+    finally:
+        hangs.set()
+
+
+async def test_a_database_that_has_not_answered_is_left_alone_for_a_moment(
+    sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it does not keep each of many waiting, one after another."""
+    hangs, asked = Event(), list[str]()
+
+    def of_or_new(_: PersonKeys, person: str) -> bytes:
+        asked.append(person)
+        hangs.wait(9)
+        return bytes(64)
+
+    monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 0.1)
+    monkeypatch.setattr("shared.privacy.sealing.PAUSE_S", 30.0)
+    monkeypatch.setattr(PersonKeys, "of_or_new", of_or_new)
+    try:
+        for person in ("ann", "bob", "cid"):
+            with pytest.raises(NotReady):
+                await sealer.sealed(register(name="x"), person)
+        assert asked == ["ann"]
+        now = elapsed_s()
+        monkeypatch.setattr("shared.privacy.sealing.elapsed_s", lambda: now + 31.0)
+        hangs.set()
+        await sealer.sealed(register(name="x"), "dan")
     finally:
         hangs.set()
 
