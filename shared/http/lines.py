@@ -89,6 +89,14 @@ class _Addressed(Struct):
 _address = Decoder(_Addressed).decode
 
 
+def _id_in(line: bytes) -> str | None:
+    """None if it can't be read."""
+    try:
+        return check_aggregate_id(_address(line).id)
+    except (ValueError, RecursionError):
+        return None
+
+
 class Lines:
     """Answers requests with commands of these types."""
 
@@ -171,23 +179,27 @@ class Lines:
 
     def _owner(self, request: Request, line: bytes) -> str | None:
         """URL of the worker that is to answer: this one for what it must not pass on, or can't read."""
-        if is_hop(request):
-            return self._intake.url
-        try:
-            return self._intake.owner(check_aggregate_id(_address(line).id))
-        except (ValueError, RecursionError):
-            return self._intake.url
+        aggregate_id = None if is_hop(request) else _id_in(line)
+        return self._intake.url if aggregate_id is None else self._intake.owner(aggregate_id)
 
     async def _here(
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
     ) -> AsyncGenerator[Sequence[bytes]]:
-        """Some are begun at once, because a personal field takes a while, and appended in the order of the lines."""
+        """Some are begun at once, because a personal field takes a while, and appended in the order of the lines.
+
+        Where a row tells whose it is, a line is begun once those for its row before it are answered.
+        """
         rest, beginning, flying = deque(lines), deque[asyncio.Future[Answering]](), deque[asyncio.Future[bytes]]()
+        by_row = own is not None and not self._owned_by_id
+        begun_ids = deque[str | None]()
         try:
             while rest or beginning or flying:
-                room = min(AT_ONCE, IN_FLIGHT - len(flying)) - len(beginning)
-                for line in (rest.popleft() for _ in range(min(room, len(rest)))):
-                    beginning.append(asyncio.ensure_future(self._begin(request, own, line, wait_s)))
+                while rest and len(beginning) < AT_ONCE and len(begun_ids) < IN_FLIGHT:
+                    aggregate_id = _id_in(rest[0]) if by_row else None
+                    if aggregate_id is not None and aggregate_id in begun_ids:
+                        break
+                    begun_ids.append(aggregate_id)
+                    beginning.append(asyncio.ensure_future(self._begin(request, own, rest.popleft(), wait_s)))
                 first: list[asyncio.Future[Any]] = [*islice(beginning, 1), *islice(flying, 1)]
                 await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
                 while beginning and beginning[0].done():
@@ -195,6 +207,7 @@ class Lines:
                 answers = []
                 while flying and flying[0].done():
                     answers.append(flying.popleft().result())
+                    begun_ids.popleft()
                 yield answers
         finally:
             for begun in beginning:

@@ -100,6 +100,20 @@ async def test_many_commands_at_once_are_the_callers_own_like_one(http: httpx.As
     assert [json.loads(each)["status"] for each in answer.text.splitlines()] == [201, 403, 403, 404, 201]
 
 
+async def test_a_line_finds_the_callers_row_that_an_earlier_one_has_opened(
+    http: httpx.AsyncClient, issuer: DevIssuer
+) -> None:
+    sent: list[dict[str, Any]] = [
+        {"type": "order.place", "id": "bob-2", "body": order_of("bob")},
+        {"type": "order.place", "id": "bob-3", "body": order_of("bob")},
+        {"type": "order.cancel", "id": "bob-2", "if_match": 1},
+        {"type": "order.cancel", "id": "bob-3", "if_match": 1},
+    ]
+    content = b"\n".join(json.dumps(each).encode() for each in sent)
+    answer = await http.post("/orders/commands", content=content, headers=bearer(issuer, "bob") | NDJSON)
+    assert [json.loads(each)["status"] for each in answer.text.splitlines()] == [201] * 4
+
+
 async def test_a_list_has_the_callers_orders_whatever_it_asks_for(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
     async def listed(headers: dict[str, str], **query: str) -> list[str]:
         answer = await http.get("/orders", params=query, headers=headers)
