@@ -385,7 +385,7 @@ async def test_a_caller_changes_its_own_account_by_any_worker_and_no_other(tmp_p
 
 
 async def test_a_line_counts_as_a_request(tmp_path: Path) -> None:
-    async with two(tmp_path, Settings(rate_limit=100)) as (_, _, http):
+    async with two(tmp_path, Settings(rate_limit=2)) as (_, _, http):  # the debt outlasts any machine's 1,000 commands
         first = await post(http, *(line("open", f"a-{number}") for number in range(1_000)))
         assert {each["status"] for each in first} == {201}
         refused = await http.post("/accounts/commands", content=body_of([line("open")]), headers=NDJSON)
@@ -400,4 +400,4 @@ async def test_a_persons_name_in_a_line_is_in_no_record(tmp_path: Path) -> None:
         assert (await http.get("/accounts/a-1")).json()["holder"] == "Grace Hopper"
     written = [record for node in (here, there) for log in node.logs.values() for record in log]
     assert len(written) >= 20
-    assert not [record for record in written if b"Zo" in record]
+    assert not [record for record in written if b"Grace" in record]
