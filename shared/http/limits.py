@@ -151,8 +151,12 @@ class Buckets:
     """Token buckets by client: `rate` requests a second, and bursts of up to twice as many."""
 
     def __init__(self, rate: int, clients: int = 10_000) -> None:
-        """rate: 0 means no limit. clients: how many are remembered; the one idle for longest is forgotten first."""
+        """rate: 0 means no limit. clients: how many are remembered; the one idle for longest is forgotten first.
+
+        One that is in debt stays, unless many are.
+        """
         self.rate = rate
+        self._full = 2.0 * rate
         self._clients = clients
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
 
@@ -160,27 +164,51 @@ class Buckets:
         """0 when the request may pass, else the seconds until one may."""
         if self.rate == 0:
             return 0.0
+        left, now = self._left_to(client)
+        self._count(client, left - 1 if left >= 1 else left, now)
+        return self._wait_s(left)
+
+    def owe(self, client: str, more: int) -> float:
+        """For one that has passed and is worth more than one: those after it wait until that is paid off.
+
+        The seconds until it may pass, if it came beside one that has run up a debt; it is not counted then.
+        """
+        if self.rate == 0 or more == 0:
+            return 0.0
+        left, now = self._left_to(client)
+        self._count(client, left if left < 0 else left - more, now)
+        return self._wait_s(left) if left < 0 else 0.0
+
+    def _left_to(self, client: str) -> tuple[float, float]:
+        """Its tokens, and now. The client counts as the one that came last."""
         now = time.monotonic()
-        full = 2.0 * self.rate
-        left, counted = self._left.pop(client, (full, now))
-        left = min(full, left + (now - counted) * self.rate)
-        self._left[client] = (left - 1 if left >= 1 else left, now)
+        left, counted = self._left.pop(client, (self._full, now))
+        return min(self._full, left + (now - counted) * self.rate), now
+
+    def _count(self, client: str, left: float, now: float) -> None:
+        self._left[client] = (left, now)
+        for _ in range(10):
+            if len(self._left) <= self._clients:
+                return
+            idle, (left, counted) = self._left.popitem(last=False)
+            if left + (now - counted) * self.rate < 0:
+                self._left[idle] = (left, counted)
         if len(self._left) > self._clients:
             self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self.rate
 
-    def owe(self, client: str, more: int) -> None:
-        """For one that has passed and was worth more than one: those after it wait until that is paid off."""
-        if self.rate:
-            left, counted = self._left.get(client, (2.0 * self.rate, time.monotonic()))
-            self._left[client] = (left - more, counted)
+    def _wait_s(self, left: float) -> float:
+        return 0.0 if left >= 1 else (1 - left) / self.rate
 
 
 def owe(request: Request, more: int) -> None:
-    """Counts a request as so many more by each that it is counted by, unless a peer has."""
+    """Counts a request as so many more by its client, unless a peer has. Raises TooMany.
+
+    Its address alone, which others may share, is not made to wait for what a token's bearer sends.
+    """
     if "onefold.peer" not in request.scope:
-        for client in {address_of(request.scope), client_of(request)}:
-            request.app.state.buckets.owe(client, more)
+        wait_s = request.app.state.buckets.owe(client_of(request), more)
+        if wait_s > 0:
+            raise TooMany(wait_s)
 
 
 class Turns:

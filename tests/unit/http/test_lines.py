@@ -393,6 +393,35 @@ async def test_a_line_counts_as_a_request(tmp_path: Path) -> None:
     assert int(refused.headers["retry-after"]) > 1
 
 
+async def test_a_debt_is_run_up_by_one_request_even_if_others_come_at_the_same_time() -> None:
+    """Whose head passes before the first one's body has told how much it is worth."""
+    node, passed = MemoryNode(TOPOLOGY, processors_of(SERVICE), Settings(rate_limit=2)), asyncio.Barrier(4)
+    sent = body_of([line("open", f"a-{number}") for number in range(100)])
+
+    async def held_back() -> AsyncIterator[bytes]:
+        await passed.wait()
+        yield sent
+
+    async with client_of(create_api(node, routes)) as http, asyncio.timeout(30):
+        posted = [http.post("/accounts/commands", content=held_back(), headers=NDJSON) for _ in range(4)]
+        answers = await asyncio.gather(*posted)
+    assert sorted(each.status_code for each in answers) == [200, 429, 429, 429]
+    assert sum(map(len, node.logs.values())) == 200  # commands, and their events
+
+
+async def test_a_debt_is_its_subjects_and_not_its_neighbours(tmp_path: Path) -> None:
+    settings = issuer_settings(tmp_path, "accounts").model_copy(update={"rate_limit": 2})
+    issuer = DevIssuer(tmp_path)
+    batch, other = (
+        {"Authorization": f"Bearer {issuer.token('accounts', ['accounts:write', 'accounts:any'], subject)}"}
+        for subject in ("batch", "other")
+    )
+    async with client_of(create_api(MemoryNode(TOPOLOGY, processors_of(SERVICE), settings), routes)) as http:
+        await post(http, *[line("open")] * 1_000, **batch)
+        assert (await http.post("/accounts/bob", headers=other)).status_code == 201
+        assert (await http.post("/accounts/bob", headers=batch)).status_code == 429
+
+
 async def test_a_persons_name_in_a_line_is_in_no_record(tmp_path: Path) -> None:
     async with two(tmp_path, Settings()) as (here, there, http):
         sent = [line("open", f"a-{number}", body={"holder": "Grace Hopper"}) for number in range(10)]

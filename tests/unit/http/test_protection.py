@@ -353,6 +353,23 @@ def test_the_number_of_remembered_clients_is_bounded_and_a_greedy_one_stays() ->
     assert buckets.take("greedy") > 0
 
 
+def test_a_debt_is_not_forgotten_for_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    buckets = Buckets(rate=1, clients=100)
+    assert buckets.take("batch") == 0
+    assert buckets.owe("batch", 100) == 0
+    for number in range(1_000):
+        buckets.take(f"client {number}")
+    assert len(buckets._left) == 100
+    assert buckets.take("batch") == pytest.approx(100)
+    now += 100
+    assert buckets.take("batch") == 0
+    for number in range(200):
+        buckets.owe(f"client {number}", 100)  # all of them owe, and no more are remembered for that
+    assert len(buckets._left) == 100
+
+
 def test_without_a_limit_no_client_is_remembered() -> None:
     buckets = Buckets(rate=0)
     assert buckets.take("a") == 0
