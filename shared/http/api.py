@@ -27,6 +27,7 @@ from shared.http.limits import (
     Turns,
     UnreadBodies,
 )
+from shared.http.lines import MAX_IN_FLIGHT
 from shared.http.metrics import Measured, RequestMetrics, StatusCollector
 from shared.http.node import Node
 from shared.http.paths import SentPath
@@ -89,6 +90,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams, settings.max_streams_per_caller)
     api.state.buckets, api.state.streams = buckets, streams
     api.state.turns = Turns(settings.max_readers)
+    api.state.lines = Turns(MAX_IN_FLIGHT, of="lines")
     api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)

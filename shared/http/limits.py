@@ -219,19 +219,19 @@ class Turns:
         self._of = Counter[str]()
 
     @contextmanager
-    def turn(self, request: Request) -> Iterator[None]:
-        """For one answer; one that a peer passed on has its turn there. Raises TooMany."""
+    def turn(self, request: Request, worth: int = 1) -> Iterator[None]:
+        """For one answer, or one that counts as more; one that a peer passed on has its turn there. Raises TooMany."""
         if "onefold.peer" in request.scope:
             yield
             return
         client = client_of(request)
-        if self._of.total() >= self._at_once or self._of[client] >= self._at_once / 2:
-            raise TooMany(1.0, f"{self._of.total()} {self._plural} are being read here, {self._of[client]} for you")
-        self._of[client] += 1
+        if self._of.total() + worth > self._at_once or self._of[client] + worth - 1 >= self._at_once / 2:
+            raise TooMany(1.0, f"{self._of.total()} {self._plural} are being answered here, {self._of[client]} to you")
+        self._of[client] += worth
         try:
             yield
         finally:
-            self._of[client] -= 1
+            self._of[client] -= worth
             self._of += Counter()  # forgets who has none
 
 

@@ -5,6 +5,7 @@
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -19,7 +20,7 @@ from msgspec.json import Decoder
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import to_json
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from shared.domain.errors import NotReady
 from shared.domain.ids import AggregateId, check_aggregate_id
@@ -42,6 +43,7 @@ from shared.http.refusals import Forbidden
 
 MAX_LINES = 5_000
 IN_FLIGHT = 1_000  # commands of one request that wait to be decided here; more are begun as answers are taken
+MAX_IN_FLIGHT = 16_000  # of all requests together, half of it for one client: some 100 MB while nothing is decided
 AT_ONCE = 20  # commands that are being begun; after as many, others have a turn
 
 _OF_A_LINE = {"idempotency-key": "idempotency_key", "if-match": "if_match", "occurred-at": "occurred_at"}
@@ -72,6 +74,13 @@ class AnsweredLine(BaseModel):
 
 class Ndjson(StreamingResponse):
     media_type = LINES
+
+    turn: AbstractContextManager[Any] = nullcontext()
+    """Left once the answer has ended."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.turn:
+            await super().__call__(scope, receive, send)
 
 
 class NdjsonRoute(APIRoute):
@@ -140,8 +149,12 @@ class Lines:
         lines = [line for line in (await request.body()).split(b"\n") if line.strip()]
         if len(lines) > MAX_LINES:
             return problem(413, "request.too_large", f"{len(lines)} lines; fix: send at most {MAX_LINES} at once")
-        owe(request, len(lines[1:]))
-        return Ndjson(self._answers(request, own_rows(request), lines, wait_s))
+        with ExitStack() as turn:
+            turn.enter_context(request.app.state.lines.turn(request, min(len(lines), IN_FLIGHT)))
+            owe(request, len(lines[1:]))
+            answer = Ndjson(self._answers(request, own_rows(request), lines, wait_s))
+            answer.turn = turn.pop_all()
+            return answer
 
     async def _answers(
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float

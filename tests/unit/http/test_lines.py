@@ -246,6 +246,28 @@ class Undecided(MemoryNode):
         return self.appended
 
 
+async def test_lines_that_wait_have_a_budget_of_which_one_client_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("shared.http.lines.IN_FLIGHT", 7), ("shared.http.api.MAX_IN_FLIGHT", 14)):
+        monkeypatch.setattr(name, limit)
+    node = Undecided(TOPOLOGY, [])
+    api = create_api(node, routes)
+
+    async def sent(http: httpx.AsyncClient) -> httpx.Response:
+        return await http.post("/accounts/commands", content=body_of([line("open")] * 50), headers=NDJSON)
+
+    async with client_of(api, "10.0.0.1") as one, client_of(api, "10.0.0.2") as other, client_of(api) as third:
+        waiting = asyncio.ensure_future(sent(one))
+        await holds(lambda: node.appended == 7)
+        refused = await sent(one)
+        assert (refused.status_code, "7 to you" in refused.json()["detail"]) == (429, True)
+        beside = asyncio.ensure_future(sent(other))
+        await holds(lambda: node.appended == 14)
+        assert (await sent(third)).status_code == 429
+        waiting.cancel(), beside.cancel()
+        await asyncio.wait((waiting, beside))
+        assert len(await post(one, line("open"), Prefer="respond-async")) == 1
+
+
 async def test_nothing_more_is_begun_for_a_client_that_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "IN_FLIGHT", 7)
     node, port = Undecided(TOPOLOGY, []), free_port()

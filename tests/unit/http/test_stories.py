@@ -42,7 +42,7 @@ async def test_a_few_searches_stop_no_other_and_end_with_the_worker(monkeypatch:
         for one_more in (ann, eve):
             refused = await one_more.get("/stories/x")
             assert refused.status_code == 429
-            assert "2 stories are being read here" in refused.json()["detail"]
+            assert "2 stories are being answered here" in refused.json()["detail"]
         assert all(each.name.startswith("stories") for each in search.threads)
         api.state.closing.set()
         assert [(await each).status_code for each in asked] == [503, 503]
