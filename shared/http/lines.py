@@ -84,7 +84,10 @@ class Ndjson(StreamingResponse):
 
 
 class NdjsonRoute(APIRoute):
-    """A route for bodies of lines; any other is for the aggregate whose id is the last segment of the path."""
+    """A route for bodies of lines; any other is for the aggregate whose id is the last segment of the path.
+
+    Such as text/plain, which a page in a browser may send anywhere, is never taken for lines.
+    """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         sent = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0]
@@ -119,8 +122,8 @@ class Lines:
         self._validate = TypeAdapter(one_of).validator.validate_json
         self._tags = {(each.TYPE,) for each in types}
 
-    def add_route(self, router: APIRouter, *, only: bool) -> None:
-        """`POST …/commands`. only: whether nothing else is posted there, as what opens an aggregate of that id."""
+    def add_route(self, router: APIRouter) -> None:
+        """`POST …/commands`."""
         line, answered = CommandLine.model_json_schema(), AnsweredLine.model_json_schema()
         line["properties"]["type"]["enum"] = sorted(type_ for (type_,) in self._tags)
         answered["anyOf"] = [{"$ref": f"#/components/schemas/{each.__name__}"} for each in (Accepted, Problem)]
@@ -138,7 +141,7 @@ class Lines:
                 200: {"description": "A line for each, in their order", "content": {LINES: {"schema": answered}}}
             },
             openapi_extra={"requestBody": {"required": True, "content": {LINES: {"schema": line}}}},
-            route_class_override=APIRoute if only else NdjsonRoute,
+            route_class_override=NdjsonRoute,
         )
 
     async def _answer(self, request: Request, wait_s: float) -> Response:

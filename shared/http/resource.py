@@ -175,7 +175,7 @@ class Resource(Generic[S]):
         intake.add_outcome_route(router, self._id)
         types = list(dict.fromkeys(self.commands.values()))
         many = OwnedRouter(owned_by=self.owner, **self._place) if self.owner else APIRouter(**self._place)
-        Lines(intake, peers, types, owned_by_id=self.owner == self._id).add_route(many, only="" not in self.commands)
+        Lines(intake, peers, types, owned_by_id=self.owner == self._id).add_route(many)
         return [many]
 
     def _add_post(self, router: APIRouter, path: str, command: type[Command], intake: Commands) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -27,6 +28,7 @@ from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic
 from tests.accounts.api import routes
+from tests.accounts.domain.commands import Charge
 from tests.accounts.service import SERVICE
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
@@ -131,6 +133,17 @@ async def test_lines_without_a_command_are_no_lines(http: httpx.AsyncClient) -> 
     answer = await http.post("/accounts/commands", content=sent, headers=NDJSON)
     assert [json.loads(each)["status"] for each in answer.text.splitlines()] == [201]
     assert (await http.post("/accounts/commands", content=b"", headers=NDJSON)).text == ""
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+async def test_a_body_of_another_type_is_not_taken_for_lines(node: MemoryNode, kind: str) -> None:
+    """A page in a browser may send text/plain anywhere."""
+    unopened = replace(routes, commands={"charges": Charge}, names={})
+    async with client_of(create_api(node, unopened)) as http:
+        refused = await http.post("/accounts/commands", content=body_of([charge(1)]), headers={"Content-Type": kind})
+        assert refused.status_code == 405
+        assert not any(node.logs.values())
+        assert (await post(http, charge(1)))[0]["status"] == 409
 
 
 async def test_an_account_may_be_called_commands(http: httpx.AsyncClient) -> None:

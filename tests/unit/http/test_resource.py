@@ -81,7 +81,7 @@ def by_hand(node: Node, peers: Peers) -> list[APIRouter]:
     intake.add_outcome_route(router, "account_id")
 
     many = OwnedRouter(owned_by="account_id", prefix="/accounts", tags=["accounts"])
-    Lines(intake, peers, (OpenAccount, Charge, Pay, CloseAccount), owned_by_id=True).add_route(many, only=False)
+    Lines(intake, peers, (OpenAccount, Charge, Pay, CloseAccount), owned_by_id=True).add_route(many)
 
     return [many, router, change_routes(node, ACCOUNTS, account_view, owned=True)]
 

@@ -29,7 +29,7 @@ from shared.http.api import create_api
 from shared.http.guard import OwnedRouter
 from shared.http.node import Node
 from shared.http.paths import PathId
-from shared.http.peers import Peers
+from shared.http.peers import LINES, Peers
 from shared.http.refusals import Unauthenticated
 from shared.runtime.clock import BrokersClock, elapsed_s
 from shared.runtime.settings import DEV_ISSUER, Settings
@@ -92,6 +92,8 @@ def target(route: Route, aggregate_id: str) -> str:
 
 async def asked(api: FastAPI, route: Route, token: str | None, aggregate_id: str = "ann") -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    if route.path.endswith("/commands"):
+        headers["Content-Type"] = LINES
     async with client_of(api) as http:
         return await http.request(route.method, target(route, aggregate_id), headers=headers)
 
