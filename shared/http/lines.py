@@ -121,6 +121,7 @@ class Lines:
         one_of: Any = Annotated[reduce(or_, lines), Field(discriminator="type")] if len(lines) > 1 else lines[0]
         self._validate = TypeAdapter(one_of).validator.validate_json
         self._tags = {(each.TYPE,) for each in types}
+        self._types = {each.TYPE: each for each in types}
 
     def add_route(self, router: APIRouter) -> None:
         """`POST …/commands`."""
@@ -240,7 +241,8 @@ class Lines:
                 raise Forbidden("owner.other", "the token's bearer does not own this aggregate")
             own = None
         headers = headers_of(sent.idempotency_key, sent.occurred_at, sent.if_match, wait_s)
-        return await self._intake.begin(request, own, sent.id, sent.body, headers)
+        command = self._types[sent.type]() if sent.body is None else sent.body
+        return await self._intake.begin(request, own, sent.id, command, headers)
 
     def _read(self, line: bytes) -> CommandLine:
         """Raises RequestValidationError, with the places of a command that is posted alone."""
@@ -274,7 +276,7 @@ def _next(answers: AsyncGenerator[Sequence[bytes]]) -> asyncio.Future[Sequence[b
 
 def _line_of(command: type[Command]) -> type[CommandLine]:
     needed = any(each.is_required() for each in command.model_fields.values())
-    body = (command, ... if needed else Field(default_factory=command))
+    body = (command, ...) if needed else (command | None, None)
     fields: dict[str, Any] = {"type": (Literal[command.TYPE], ...), "body": body}
     return create_model(f"{command.__name__}Line", __base__=CommandLine, **fields)
 

@@ -76,13 +76,14 @@ ALONE = [
     ("/closure", None, line("close", idempotency_key="5")),
     ("/payments", {"amount_cents": 5}, line("pay", body={"amount_cents": 5}, idempotency_key="6", if_match=2)),
     ("/closure", None, line("close", idempotency_key="7", if_match=2)),
+    ("/closure", None, line("close", idempotency_key="9", body=None, if_match=2)),
     ("/closure", None, line("close", idempotency_key="8", occurred_at="2026-11-20T10:00:00Z")),
 ]
 
 
 async def test_each_line_is_answered_as_if_it_were_posted_alone(http: httpx.AsyncClient) -> None:
     together = await post(http, *(sent for _, _, sent in ALONE))
-    assert [each["status"] for each in together] == [201, 201, 409, 409, 422, 422, 409, 201, 412, 201]
+    assert [each["status"] for each in together] == [201, 201, 409, 409, 422, 422, 409, 201, 412, 412, 201]
     async with client_of(create_api(MemoryNode(TOPOLOGY, processors_of(SERVICE)), routes)) as other:
         for (path, body, sent), answered in zip(ALONE, together, strict=True):
             wished = {
