@@ -59,7 +59,7 @@ class CommandLine(BaseModel):
     id: AggregateId
     body: Any = None
     idempotency_key: IdempotencyKey | None = None
-    if_match: Annotated[int, Field(strict=True, ge=0)] | None = None
+    if_match: Annotated[int, Field(strict=True, ge=0, lt=10**18)] | None = None
     occurred_at: Past | None = None
 
 

@@ -113,6 +113,7 @@ BAD = {
     b'{"type":"account.open","id":"ann","idempotency_key":"a b"}': ("idempotency_key", "string_pattern_mismatch"),
     b'{"type":"account.open","id":"ann","if_match":"1"}': ("if_match", "int_type"),
     b'{"type":"account.open","id":"ann","if_match":-1}': ("if_match", "greater_than_equal"),
+    b'{"type":"account.open","id":"ann","if_match":1000000000000000000}': ("if_match", "less_than"),
     b'{"type":"account.open","id":"ann","occurred_at":1700000000}': ("occurred_at", "value_error"),
     b'{"type":"account.open","id":"ann","ifmatch":1}': ("ifmatch", "extra_forbidden"),
     b'{"type":"account.open","id":"ann","body":[]}': ("body", "model_type"),
