@@ -264,8 +264,7 @@ class Peers:
         try:
             async with self._passed_on(request, owner, body, timeout) as answer:
                 if answer.status != HTTPStatus.OK or answer.content_type != LINES:
-                    found = f"{answer.status} {answer.content_type}"
-                    raise NotReady(f"the owner {owner} does not take our lines, but answers {found}")
+                    raise NotReady(f"the owner {owner} does not take our lines: {await _reason(answer)}")
                 rest = b""
                 async for part in answer.content.iter_any():
                     *whole, rest = (rest + part).split(b"\n")

@@ -22,6 +22,7 @@ from shared.domain.message import Command
 from shared.engine.wiring import processors_of
 from shared.http import lines as lines_module
 from shared.http.api import create_api
+from shared.http.problems import problem
 from shared.kafka.producer import SendUncertain
 from shared.privacy.sealing import Sealer
 from shared.runtime.settings import Settings
@@ -384,6 +385,23 @@ async def test_an_owner_that_seals_slowly_is_waited_for(tmp_path: Path, monkeypa
         theirs = [name for name in map(str, range(300)) if here.partition(name.encode()) in here.refuses][:75]
         answers = await post(http, *(line("open", name) for name in theirs), Prefer="respond-async")
     assert {each["status"] for each in answers} <= {201, 202}
+
+
+async def test_an_owner_that_does_not_accept_us_says_why(tmp_path: Path) -> None:
+    refusal = problem(401, "peer.clock", "fix: synchronise the clocks")
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        headers = b"".join(b"%b: %b\r\n" % header for header in refusal.raw_headers)
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\n%b\r\n%b" % (headers, bytes(refusal.body)))
+        await writer.drain()
+        writer.close()
+
+    async with two(tmp_path, Settings()) as (here, _, http), await asyncio.start_server(refuse, "127.0.0.1", 0) as them:
+        here._other = f"http://127.0.0.1:{them.sockets[0].getsockname()[1]}"
+        theirs = next(name for name in map(str, range(99)) if here.partition(name.encode()) in here.refuses)
+        (answer,) = await post(http, line("open", theirs))
+    assert (answer["status"], "fix: synchronise the clocks" in answer["detail"]) == (503, True)
 
 
 async def test_an_owner_that_dies_while_it_answers_leaves_503_for_the_rest(tmp_path: Path) -> None:
