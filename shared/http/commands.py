@@ -29,7 +29,7 @@ from shared.http.auth import OwnRows, caller_of, own_rows
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
-from shared.http.problems import Problem, problem
+from shared.http.problems import Problem, not_valid, problem
 from shared.http.refusals import Forbidden
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.privacy.persons import Forgotten, check_person_keys
@@ -187,6 +187,13 @@ def refused(code: str, outcome: Outcome, headers: Mapping[str, str] | None = Non
     return problem(status, code, outcome.detail or "", headers=headers)
 
 
+def _check_said_once(request: Request) -> None:
+    """FastAPI takes the first. Raises RequestValidationError."""
+    for name in ("idempotency-key", "if-match", "occurred-at"):
+        if len(request.headers.getlist(name)) > 1:
+            raise not_valid("header", name, "is there twice; fix: send one of them")
+
+
 def _id_of(request: Request, key: str) -> str:
     caller = caller_of(request)
     return callers_id(caller.subject if caller else "", key)
@@ -232,6 +239,7 @@ class Commands:
 
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
         """201 with the new sequence, 409 or 412 when refused, 500 when it met a bug, 202 when not decided in time."""
+        _check_said_once(request)
         own, owner = own_rows(request), self.owner(check_aggregate_id(aggregate_id))
         _check_command(own, command)
         if owner != self.url:

@@ -133,6 +133,16 @@ async def test_what_a_command_is_for_is_never_guessed(http: httpx.AsyncClient, n
     assert not any(node.logs.values())
 
 
+@pytest.mark.parametrize("name", ["If-Match", "Idempotency-Key", "Occurred-At"])
+async def test_a_header_that_is_sent_twice_is_not_half_heeded(
+    http: httpx.AsyncClient, node: MemoryNode, name: str
+) -> None:
+    values = {"If-Match": ('"0"', '"2"'), "Occurred-At": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")}
+    refused = await http.post("/accounts/ann", headers=[(name, each) for each in values.get(name, ("a", "b"))])
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, f"header.{name.lower()}")
+    assert not any(node.logs.values())
+
+
 async def test_a_key_is_known_after_any_number_of_later_commands(http: httpx.AsyncClient, node: MemoryNode) -> None:
     charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 1})
     await http.post("/accounts/ann")
