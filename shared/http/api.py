@@ -95,7 +95,8 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
     problems.install(api)
     openapi.install(api)
-    _protect(api, peer_tokens(service, settings), buckets, RequestMetrics(registry), settings)
+    api.state.metrics = metrics = RequestMetrics(registry)
+    _protect(api, peer_tokens(service, settings), buckets, metrics, settings)
     guard = Guard(tokens, buckets)
     for router in routes(node, peers):
         api.router.routes += guard.around(router, service)

@@ -267,7 +267,7 @@ class Lines:
                 yield answers
         except NotReady as error:
             reason = str(error)
-        yield [_as_line(not_ready(reason))] * missing
+        yield [_as_line(request, not_ready(reason)) for _ in range(missing)]
 
 
 def _next(answers: AsyncGenerator[Sequence[bytes]]) -> asyncio.Future[Sequence[bytes]]:
@@ -287,11 +287,12 @@ async def _answered(request: Request, begun: asyncio.Future[Answering]) -> bytes
         answer = await (await begun)()
     except Exception as error:
         answer = await answer_to(request, error)
-    return _as_line(answer)
+    return _as_line(request, answer)
 
 
-def _as_line(answer: Response) -> bytes:
-    """Its body with some of its headers put before; a problem's has the status already."""
+def _as_line(request: Request, answer: Response) -> bytes:
+    """Its body with some of its headers put before; a problem's has the status already. Counts it."""
+    request.app.state.metrics.lines(request.scope["route"].path, answer.status_code).inc()
     told: dict[str, Any] = {} if answer.status_code >= 400 else {"status": answer.status_code}
     told |= {_TOLD[name]: value.decode() for name, value in answer.raw_headers if name in _TOLD}
     before = b"%b," % to_json(told)[:-1] if told else b"{"

@@ -18,7 +18,7 @@ _NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory
 
 
 class RequestMetrics:
-    """Counts requests by route. Register it once."""
+    """Counts requests by route, and of those with many commands each line. Register it once."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("method", "route")
@@ -30,9 +30,13 @@ class RequestMetrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
+        lines = Counter(
+            "onefold_http_lines", "Commands answered that came on lines", ("route", "status"), registry=registry
+        )
         # no more entries than there are routes; `labels` itself builds strings and takes a lock each time
         self.requests = cache(requests.labels)
         self.seconds = cache(seconds.labels)
+        self.lines = cache(lines.labels)
         self.in_progress = Gauge("onefold_http_requests_in_progress", "Requests being answered", registry=registry)
 
 

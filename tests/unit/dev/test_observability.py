@@ -32,6 +32,7 @@ def told() -> dict[str, set[str]]:
     requests = RequestMetrics(registry)
     requests.requests("GET", "/", 200).inc()
     requests.seconds("GET", "/").observe(1)
+    requests.lines("/", 200).inc()
     registry.register(StatusCollector(lambda: status))
     lines = re.findall(r"^(onefold_\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
     return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines}

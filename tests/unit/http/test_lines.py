@@ -131,6 +131,13 @@ async def test_a_bad_line_says_what_is_wrong_and_stops_no_other(http: httpx.Asyn
     assert [each["status"] for each in answers] == [422] * len(BAD) + [201]
 
 
+async def test_metrics_count_lines_by_what_they_are_answered(http: httpx.AsyncClient) -> None:
+    await post(http, line("open"), line("open"), charge(5), b"{")
+    metrics = (await http.get("/metrics")).text
+    for status, number in ((201, 2), (409, 1), (422, 1)):
+        assert f'onefold_http_lines_total{{route="/accounts/commands",status="{status}"}} {number}.0' in metrics
+
+
 async def test_lines_without_a_command_are_no_lines(http: httpx.AsyncClient) -> None:
     sent = b"\n \r\n" + json.dumps(line("open")).encode() + b"\r\n\n"
     answer = await http.post("/accounts/commands", content=sent, headers=NDJSON)
