@@ -11,9 +11,10 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from rocksdict import (
@@ -37,6 +38,8 @@ from shared.topology.topics import KEPT_FOR_EVER
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 # Faust's defaults allow 2 GiB of cache and 192 MiB of write buffers for every partition.
 BLOCK_CACHE = Cache(64 * 2**20)  # this and the next are one for all partitions of the process
 MEMTABLES = Memtables()
@@ -50,7 +53,7 @@ ORIGIN_KEY = b"\x00indexes"  # earlier releases noted only these
 FIRST_ROW = b"\x02"  # behind the entries of indexes; rows before FIRST_KEY are read by their key only
 FIRST_KEY = b"\x20"
 
-RELEASE_S = 2.0  # a closed store stays in use until its reader asks for the next row
+RELEASE_S = 2.0  # a closed store stays in use while a reader is within RocksDB
 RELEASE_PAUSE_S = 0.005
 
 _TOO_MANY_FILES = os.strerror(errno.EMFILE)
@@ -63,6 +66,23 @@ class StoreFailed(Exception):
         super().__init__(f"{store.table_name}/{partition}: {error}")
         self.store = store
         self.partition = partition
+
+
+class _Reading:
+    """A place in a store that is read. RocksDB would go on in a store that was closed, which would stay in use."""
+
+    def __init__(self, cursor: RdictIter) -> None:
+        self._cursor: RdictIter | None = cursor
+
+    @property
+    def cursor(self) -> RdictIter:
+        """Not to be held from one entry to the next. Raises NotReady."""
+        if self._cursor is None:
+            raise NotReady("the partition is moving to another worker")
+        return self._cursor
+
+    def end(self) -> None:
+        self._cursor = None
 
 
 class RowStore:
@@ -89,6 +109,7 @@ class RowStore:
         self._access = None if stored_ms == KEPT_FOR_EVER else AccessType.with_ttl(stored_ms // 1000)
         self._origins: dict[int, bytes] = {}
         self._dbs: dict[int, Rdict] = {}
+        self._readings: dict[int, set[_Reading]] = defaultdict(set)
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]
 
@@ -107,10 +128,15 @@ class RowStore:
         return -1 if offset is None else int(offset)
 
     def close(self, partition: int) -> None:
-        """Rows that can't be written any more, on a full disk, are restored from the changelog later."""
+        """Whoever reads it is told by NotReady at the next row.
+
+        Rows that can't be written any more, on a full disk, are restored from the changelog later.
+        """
         db = self._dbs.pop(partition, None)
         if db is None:
             return
+        for reading in self._readings[partition].copy():
+            reading.end()
         MEMTABLES.discard(db)
         try:
             db.close()  # writes its last rows, and closes even if that fails
@@ -172,8 +198,7 @@ class RowStore:
 
     def scan(self, partition: int, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Rows of one partition in key order, starting behind `after`."""
-        for cursor in self._walk(partition, max(after + b"\x00", FIRST_KEY)):
-            yield cursor.key(), cursor.value()
+        yield from self._walk(partition, max(after + b"\x00", FIRST_KEY), lambda at: (at.key(), at.value()))
 
     def has_entry(self, partition: int, entry: bytes) -> bool:
         """Whether an index has this entry."""
@@ -184,27 +209,45 @@ class RowStore:
         prefix = indexing.prefix(index)
         # \xff never occurs in UTF-8, so it sorts behind all entries of the prefix
         begin = start or (prefix + b"\xff" if descending else prefix)
-        for cursor in self._walk(partition, begin, descending):
-            entry: bytes = cursor.key()
+        for entry in self._walk(partition, begin, RdictIter.key, descending):
             if not entry.startswith(prefix):
                 return
             if entry != start:
                 yield entry
 
-    def _walk(self, partition: int, start: bytes, descending: bool = False) -> Iterator[RdictIter]:
-        """A cursor at each entry in turn. rocksdict's own loops end silently at an entry that can't be read."""
+    def _walk(
+        self, partition: int, start: bytes, take: Callable[[RdictIter], T], descending: bool = False
+    ) -> Iterator[T]:
+        """What `take` gives at each entry in turn.
+
+        rocksdict's own loops end silently at an entry that can't be read.
+        """
+        seek, move = (RdictIter.seek_for_prev, RdictIter.prev) if descending else (RdictIter.seek, RdictIter.next)
+        reading = self._begin(partition)
         try:
-            cursor = self._dbs[partition].iter()
-            seek, move = (cursor.seek_for_prev, cursor.prev) if descending else (cursor.seek, cursor.next)
-            seek(start)
-            while cursor.valid():
-                yield cursor
-                move()
-            cursor.status()
-        except (KeyError, DbClosedError) as error:
-            raise NotReady("the partition is moving to another worker") from error
+            seek(reading.cursor, start)
+            while reading.cursor.valid():
+                yield take(reading.cursor)
+                move(reading.cursor)
+            reading.cursor.status()
+        except NotReady:
+            raise
         except Exception as error:
             raise StoreFailed(self, partition, error) from error
+        finally:
+            reading.end()
+            self._readings[partition].discard(reading)
+
+    def _begin(self, partition: int) -> _Reading:
+        try:
+            db = self._dbs[partition]
+            reading = _Reading(db.iter())
+        except (KeyError, DbClosedError) as error:
+            raise NotReady("the partition is moving to another worker") from error
+        self._readings[partition].add(reading)
+        if self._dbs.get(partition) is not db:  # closed by another thread, which may not have seen this one
+            reading.end()
+        return reading
 
     def _reindex(self, batch: WriteBatch, key: bytes, before: bytes | None, after: bytes | None) -> None:
         old = set(self._indexes.entries(key, before))

@@ -272,9 +272,9 @@ class StoredNode(MemoryNode):
         super().__init__(topology, processors)
         self._table = table
         self._codec = self._codecs[table.name]
-        self._store = RowStore(folder, table.name, table.indexes, state_type=self._codec.state_type)
+        self.store = RowStore(folder, table.name, table.indexes, state_type=self._codec.state_type)
         for partition in range(topology.partitions):
-            self._store.open(partition, "changelog-id")
+            self.store.open(partition, "changelog-id")
 
     def put(self, rows: Mapping[str, Row[Any]]) -> None:
         """By key."""
@@ -282,26 +282,26 @@ class StoredNode(MemoryNode):
         for key, row in zip(rows, self._codec.encode_checked([*rows.values()]), strict=True):
             homes[self.partition(key.encode())][key.encode()] = row
         for partition, theirs in homes.items():
-            self._store.apply(partition, theirs, None)
+            self.store.apply(partition, theirs, None)
 
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         assert table == self._table
-        value = self._store.get(partition, key)
+        value = self.store.get(partition, key)
         return None if value is None else self._codec.decode(value)
 
     def keys(self, table: Table, partition: int, after: bytes = b"") -> Iterator[bytes]:
-        return (key for key, _ in self._store.scan(partition, after))
+        return (key for key, _ in self.store.scan(partition, after))
 
     def keys_by(
         self, table: Table, partition: int, index: str, start: bytes = b"", descending: bool = False
     ) -> Iterator[bytes]:
-        return self._store.keys_by(partition, index, start, descending)
+        return self.store.keys_by(partition, index, start, descending)
 
     def has_entry(self, table: Table, partition: int, entry: bytes) -> bool:
-        return self._store.has_entry(partition, entry)
+        return self.store.has_entry(partition, entry)
 
     def close(self) -> None:
-        self._store.close_all()
+        self.store.close_all()
 
 
 class _Store:

@@ -8,14 +8,14 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from rocksdict import WriteBatch
+from rocksdict import RdictIter, WriteBatch
 
 from shared.domain.errors import NotReady
 from shared.domain.state import State
@@ -230,24 +230,37 @@ _store(pathlib.Path({str(tmp_path)!r})).open(0, CHANGELOG_ID)
 
 
 @pytest.mark.parametrize(("end", "left"), [(RowStore.close, 41), (RowStore.wipe, -1)])
-def test_a_store_that_is_still_read_is_opened_when_its_reader_is_done(
+def test_a_store_that_is_still_read_is_opened_at_once_and_its_readers_are_told(
     store: RowStore, monkeypatch: pytest.MonkeyPatch, end: Callable[[RowStore, int], None], left: int
 ) -> None:
-    monkeypatch.setattr(store_module, "RELEASE_S", 60.0)
-    reader = _reader_of(store)
+    """However long they take until they ask for their next rows."""
+    monkeypatch.setattr(store_module, "RELEASE_S", 0.0)
+    readers = [_reader_of(store), _reader_of(store)]
     end(store, 0)
-    Timer(0.1, reader.close).start()
     assert store.open(0, CHANGELOG_ID) == left
+    for reader in readers:
+        with pytest.raises(NotReady):
+            next(reader)
     assert len(list(store.scan(0))) == (len(ROWS) if left == 41 else 0)
 
 
-def test_a_store_that_is_read_for_too_long_is_left_alone(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_is_opened_once_a_reader_within_rocksdb_is_done(
+    store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "RELEASE_S", 60.0)
+    within = _within_rocksdb(store)
+    store.close(0)
+    Timer(0.1, within.clear).start()
+    assert store.open(0, CHANGELOG_ID) == 41
+
+
+def test_a_store_that_is_in_use_for_too_long_is_left_alone(store: RowStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "RELEASE_S", 0.05)
-    reader = _reader_of(store)
+    within = _within_rocksdb(store)
     store.close(0)
     with pytest.raises(StoreFailed, match="LOCK"):
         store.open(0, CHANGELOG_ID)
-    reader.close()
+    within.clear()
     assert store.open(0, CHANGELOG_ID) == 41
     assert dict(store.scan(0)) == ROWS
 
@@ -364,13 +377,20 @@ def _filled_and_closed(store: RowStore) -> None:
     store.close(0)
 
 
-def _reader_of(store: RowStore) -> Generator[tuple[bytes, bytes], None, None]:
+def _reader_of(store: RowStore) -> Iterator[tuple[bytes, bytes]]:
     """A reader in the middle of a filled partition."""
     store.open(0, CHANGELOG_ID)
     store.apply(0, dict(ROWS), 41)
-    reader = cast(Generator[tuple[bytes, bytes], None, None], store.scan(0))
+    reader = store.scan(0)
     next(reader)
     return reader
+
+
+def _within_rocksdb(store: RowStore) -> list[RdictIter]:
+    """What a reader of a filled partition holds while RocksDB seeks its next row."""
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, dict(ROWS), 41)
+    return [store._dbs[0].iter()]
 
 
 def _fails(store: RowStore, key: bytes) -> bool:

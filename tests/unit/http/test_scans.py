@@ -24,6 +24,7 @@ from shared.http import lists, scans
 from shared.http.api import create_api
 from shared.http.resource import Resource
 from shared.http.scans import Bounds, Place, Scan, Wanted
+from shared.tables import store as store_module
 from shared.tables.indexing import sortable
 from shared.testing.node import StoredNode
 from shared.topology.projection import ReadModel
@@ -262,6 +263,31 @@ async def test_a_partition_that_moves_away_while_it_is_read_is_missing(
     here = {flight for flight, _ in FLIGHTS if alone.node.partition(flight.encode()) != moving}
     wanted = Wanted(None, False, None, {field: (sortable(value),) * 2 for field, value in BOTH.items()})
     assert [item["flight"] for item in page["items"]] == [flight for flight in in_order(wanted) if flight in here]
+
+
+@pytest.mark.parametrize("first_look", [100_000, 50], ids=["row by row", "by another index"])
+def test_a_partition_is_opened_again_while_a_list_of_its_rows_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_look: int
+) -> None:
+    """As after a batch that was not committed."""
+    monkeypatch.setattr(scans, "FIRST_LOOK", first_look)
+    monkeypatch.setattr(store_module, "RELEASE_S", 0.0)
+    airport, shown, moving = Airport(tmp_path), list[str](), 3
+
+    def view(partition: int, key: bytes) -> BaseModel | None:
+        shown.append(key.decode())
+        if len(shown) == 50:
+            airport.node.store.close(moving)
+        if len(shown) == 60:
+            airport.node.store.open(moving, "changelog-id")
+        row = airport.node.read(airport.table, partition, key)
+        return None if row is None else flight_view(key.decode(), row)
+
+    scan = Scan(airport.node, airport.table, range(8), Wanted(None, False, None, {"delay": (sortable(0), None)}))
+    _, after = scan.run(2_000, view)
+    airport.node.close()
+    assert (scan.lost, after) == ({moving}, None)
+    assert len(shown) > 500
 
 
 async def test_the_last_page_says_that_it_is(airport: Airport) -> None:
