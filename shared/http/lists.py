@@ -7,7 +7,6 @@ table. A cursor is a place in that order, not in a worker or an index: it surviv
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin
@@ -20,6 +19,7 @@ from pydantic_core import from_json, to_jsonable_python
 
 from shared.domain.errors import NotReady
 from shared.http.auth import OwnRows, own_rows
+from shared.http.cursors import Seal, decode_cursor, encode_cursor, is_sealed
 from shared.http.node import Node, Present, as_json, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
@@ -34,20 +34,6 @@ MAX_PAGE = 500
 MAX_CURSOR = 6000  # holds an indexed text of 4 KB; with `partitions`, a peer's request stays below MAX_TARGET_BYTES
 PATIENCE_S = 1.0  # in which workers read on for a page that would be empty and not the last
 _WORSE = ("fresh", "stale", "missing")
-
-
-def encode_cursor(order: str, place: Place) -> str:
-    return base64.urlsafe_b64encode(b"\x00".join((order.encode(), *place))).decode()
-
-
-def decode_cursor(text: str) -> tuple[str, Place]:
-    """The order and place that `encode_cursor` was given. Raises ValueError."""
-    try:
-        order, _, place = base64.b64decode(text.encode(), altchars=b"-_", validate=True).partition(b"\x00")
-        value, key = place.rsplit(b"\x00", 1)  # a key has no control characters
-        return order.decode(), (value, key)
-    except ValueError as error:
-        raise ValueError("not a cursor of a list") from error
 
 
 def _packed_place(place: Place) -> list[str]:
@@ -85,8 +71,8 @@ class ListQuery(BaseModel):
 
     @model_validator(mode="after")
     def _check_cursor(self) -> Self:
-        if self.cursor is not None and decode_cursor(self.cursor)[0] != self.order:
-            raise ValueError("the cursor belongs to a list in another order")
+        if self.cursor is not None and not is_sealed(self.cursor):  # that is checked when it is opened
+            _check_cursor(self.cursor, self.order)
         return self
 
     @property
@@ -174,6 +160,7 @@ class Lists:
         self._table = table
         self._present = present
         self._sealer = view_sealer(node, present)
+        self._seal = Seal(node.settings.peer_secret.get_secret_value())
 
     async def page(self, request: Request, query: ListQuery) -> Response:
         """The items of all owners, in order; for a request that another worker passed on, only those held here."""
@@ -185,6 +172,7 @@ class Lists:
             return await self._page(request, query)
 
     async def _page(self, request: Request, query: ListQuery) -> Response:
+        query = self._opened(query)
         query._own = own_rows(request)
         wanted = self._wanted(query)
         if is_hop(request):
@@ -200,8 +188,21 @@ class Lists:
             if found or cursor is None or asyncio.get_running_loop().time() >= deadline:
                 break
             query = query.model_copy(update={"cursor": cursor})
+        if cursor is not None and query._own is not None:
+            cursor = self._seal.sealed(cursor)
         partitions = [covered[partition].model_dump() for partition in sorted(covered)]
         return JSONResponse({"items": [each.body for each in found], "cursor": cursor, "partitions": partitions})
+
+    def _opened(self, query: ListQuery) -> ListQuery:
+        """With a cursor as workers send it to each other."""
+        if query.cursor is None or not is_sealed(query.cursor):
+            return query
+        try:
+            cursor = self._seal.opened(query.cursor)
+            _check_cursor(cursor, query.order)
+        except ValueError as error:
+            raise not_valid("query", "cursor", str(error)) from error
+        return query.model_copy(update={"cursor": cursor})
 
     async def _parts(self, request: Request, wanted: set[int], query: ListQuery) -> Parts:
         """Of all owners, or of standbys in their place. Raises NotReady for a list that has to be complete."""
@@ -313,6 +314,11 @@ class Lists:
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
         return self._present(key.decode(), row)
+
+
+def _check_cursor(cursor: str, order: str) -> None:
+    if decode_cursor(cursor)[0] != order:
+        raise ValueError("the cursor belongs to a list in another order")
 
 
 def _check_filters(query: type[ListQuery], table: Table, state_type: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.domain.row import Row
 from shared.engine.processors import Aggregate
+from shared.http import lists, scans
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table
@@ -146,6 +148,30 @@ async def test_a_list_reads_only_the_callers_orders_and_does_not_tell_how_many_o
     every = (await http.get("/orders", params=query, headers=bearer(issuer, "clerk", "orders:any"))).json()
     assert {part["scanned"] for part in own["partitions"]} == {None}
     assert sum(part["scanned"]["rows"] for part in every["partitions"]) == 2
+
+
+async def test_a_cursor_does_not_tell_the_caller_of_anothers_order(
+    http: httpx.AsyncClient, issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a page ended early at one; and it is good for that order alone."""
+    monkeypatch.setattr(lists, "PATIENCE_S", 0)
+    monkeypatch.setattr(scans, "MOST", 1)
+    bob, query, pages = bearer(issuer, "bob"), {"order": "phase"}, list[dict[str, Any]]()
+    while not pages or "cursor" in query:
+        answer = await http.get("/orders", params=query, headers=bob)
+        assert answer.status_code == 200, answer.text
+        pages.append(answer.json())
+        query = {"order": "phase"} | ({"cursor": pages[-1]["cursor"]} if pages[-1]["cursor"] else {})
+    cursors = [page["cursor"] for page in pages[:-1]]
+    assert cursors
+    assert not any(part in base64.urlsafe_b64decode(each) for each in cursors for part in (b"ann", b"phase"))
+    assert [item["order_id"] for page in pages for item in page["items"]] == ["bob-1"]
+    for refused in ({"order": "id", "cursor": cursors[0]}, {"order": "phase", "cursor": cursors[0][:-8] + "AAAAAAA="}):
+        answer = await http.get("/orders", params=refused, headers=bob)
+        assert (answer.status_code, answer.json()["detail"][:13]) == (422, "query.cursor:")
+    plain = base64.urlsafe_b64encode(b"id\x00\x00a").decode()
+    of_before = await http.get("/orders", params={"cursor": plain}, headers=bob)
+    assert [item["order_id"] for item in of_before.json()["items"]] == ["bob-1"]
 
 
 async def test_an_outcome_is_its_callers_or_its_orders_owners(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
