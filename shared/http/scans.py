@@ -2,7 +2,7 @@
 
 Places come in the list's order whatever they are found by: a cursor means the same to all workers of all releases. No
 statistics are kept. Which index has the fewest entries is seen by looking at some of each, from the cursor on; and one
-that is not in the list's order is read instead once it has fewer entries than were looked at before.
+that is not in the list's order is read instead once that is no more than what was looked at before.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from shared.topology.topics import Table
 SAMPLE = 64  # entries of each index that has the list's order
 ROW = 5  # entries that are read, or looked up, in the time that a row takes
 MOST = 20_000 * ROW  # for one page, in all partitions here: within the time that a peer waits for it
-FIRST_LOOK = (
-    100 * ROW
-)  # after that much, indexes that are not in the list's order are counted, and again after twice as much
+# after that much, indexes that are not in the list's order are looked at, and again after twice as much
+FIRST_LOOK = 100 * ROW
 _AFTER_ALL = b"\xff"  # never in UTF-8
 _BY_KEY = "id"
 
@@ -62,7 +61,7 @@ class Path(NamedTuple):
     """The entries of an index, or the keys of all rows, between two bounds.
 
     fixed: fields of which they have the one value wanted. start: how they all begin. valued: a value comes between that
-    and the key. narrow: that value is within a bound. sorts: they are in the list's order.
+    and the key. narrow: its field, if it is within a bound. sorts: they are in the list's order.
     """
 
     name: str
@@ -71,11 +70,11 @@ class Path(NamedTuple):
     low: bytes
     high: bytes
     valued: bool
-    narrow: bool
+    narrow: str | None
     sorts: bool
 
 
-ALL_ROWS = Path("", frozenset(), b"", b"", _AFTER_ALL, valued=False, narrow=False, sorts=True)
+ALL_ROWS = Path("", frozenset(), b"", b"", _AFTER_ALL, valued=False, narrow=None, sorts=True)
 
 
 class Read(NamedTuple):
@@ -113,6 +112,7 @@ class Scan:
         self._effort = 0
         self._entries, self._rows = Counter[int](), Counter[int]()
         self._by: list[str] = []
+        self._whole: list[Path] = []
 
     def run(self, limit: int, shown: Callable[[int, bytes], BaseModel | None]) -> tuple[list[Hit], Place | None]:
         """The first rows of which `shown` gives something, in order, and where to go on; None at the end.
@@ -145,23 +145,25 @@ class Scan:
 
     def _places(self) -> Iterator[tuple[Place, int]]:
         """Places in the list's order, from the cursor on, of rows that may match."""
+        if any(low is not None and high is not None and low > high for low, high in self.wanted.bounds.values()):
+            return
         paths = self._paths()
         lead = self._sparsest(_widest([path for path in paths if path.sorts]))
-        loose = [path for path in paths if not path.sorts and (path.narrow or not path.fixed <= lead.fixed)]
-        whole = [path for path in paths if not path.valued]
-        self._use(lead, whole)
-        look = FIRST_LOOK
+        loose = _loose(paths, lead)
+        self._whole = [path for path in paths if not path.valued]
+        self._use(lead)
+        look, rest = FIRST_LOOK, list[tuple[Place, int]]()
         walks = (self._walk(partition, lead) for partition in sorted(self.partitions))
         for place, partition in merge(*walks, reverse=self.wanted.descending):
             self._note(partition)
             yield place, partition
             if loose and self._effort >= look:
-                fewest = self._fewest(loose)
-                if fewest is not None:
-                    self._use(fewest[0], whole)
-                    yield from self._in_order(fewest[1], place)
-                    return
+                found = self._by_another(loose, lead, place)
+                if found is not None:
+                    rest = found
+                    break
                 look = 2 * self._effort
+        yield from rest
 
     def _paths(self) -> list[Path]:
         found = [path for index in self.table.indexes if (path := self._path(fields_of(index))) is not None]
@@ -172,7 +174,7 @@ class Scan:
         led = tuple(takewhile(self._fixed.__contains__, fields))
         rest = tuple(fields[len(led) :])
         low, high = self.wanted.bounds.get(rest[0], (None, None)) if rest else (None, None)
-        narrow, sorts = (low, high) != (None, None), rest == self._sorted_by
+        narrow, sorts = rest[0] if (low, high) != (None, None) else None, rest == self._sorted_by
         if not (led or narrow or sorts):
             return None
         start = prefix(name_of(fields)) + b"".join(self._fixed[each] + b"\x00" for each in led)
@@ -194,10 +196,13 @@ class Scan:
         ends = [sample[-1] for sample in samples]
         return paths[ends.index(min(ends) if self.wanted.descending else max(ends))]
 
-    def _use(self, path: Path, whole: Sequence[Path]) -> None:
+    def _use(self, path: Path) -> None:
         """Look up in the others, the whole ones, what the path does not tell."""
-        self._probes = _widest([each for each in whole if not each.fixed <= path.fixed])
+        self._probes = self._probes_of(path)
         self._by += [each.name for each in (path, *self._probes) if each.name not in self._by]
+
+    def _probes_of(self, path: Path) -> list[Path]:
+        return _widest([each for each in self._whole if not each.fixed <= path.fixed])
 
     def _walk(self, partition: int, path: Path) -> Iterator[tuple[Place, int]]:
         """The path's places, behind the cursor if they are in the list's order; none any more once it moves away."""
@@ -224,28 +229,43 @@ class Scan:
                 return
             yield entry
 
-    def _fewest(self, loose: Iterable[Path]) -> tuple[Path, list[tuple[bytes, int]]] | None:
-        """The path with the fewest entries, if reading these is no more effort than what there was, and its rows."""
-        most = self._effort // (ROW if self._sorted_by else 1)
-        counted = [(path, self._rows_of(path, most + 1)) for path in loose]
-        path, rows = min(counted, key=lambda each: len(each[1]))
-        return (path, rows) if len(rows) <= most else None
+    def _by_another(self, loose: Sequence[Path], lead: Path, after: Place) -> list[tuple[Place, int]] | None:
+        """The places behind `after` as the path with the fewest entries has them.
 
-    def _rows_of(self, path: Path, most: int) -> list[tuple[bytes, int]]:
-        """The first keys and partitions of a path's rows."""
-        walks = chain.from_iterable(self._walk(partition, path) for partition in sorted(self.partitions))
-        rows = [(place[1], partition) for place, partition in islice(walks, most)]
-        for partition, entries in Counter(partition for _, partition in rows).items():
-            self._note(partition, entries)
-        return rows
+        None if that seems to take more effort than what there was, or takes more than leaves as much to read the rows.
+        """
+        held = len(self.partitions)
+        left = max(0, MOST - self._effort) * held // (2 * held + len(loose))  # one partition of each is counted
+        path = self._fewest(loose, min(self._effort, left) // held)
+        if path is None:
+            return None
+        self._use(path)
+        found = self._in_order(path, after, self._effort + left)
+        self._probes = self._probes_of(lead) if found is None else []
+        return found
 
-    def _in_order(self, rows: Iterable[tuple[bytes, int]], after: Place) -> list[tuple[Place, int]]:
-        """The places of these rows behind `after`, of those that may match."""
-        down = self.wanted.descending
-        placed = [(self._place(partition, key), partition) for key, partition in rows]
-        self._probes = []
-        behind = ((p, partition) for p, partition in placed if p is not None and (p < after if down else p > after))
-        return sorted(behind, reverse=down)
+    def _fewest(self, loose: Iterable[Path], most: int) -> Path | None:
+        """The path that takes the least effort, if that is no more than `most` in one partition, as in the others."""
+        first, fewest = min(self.partitions), None
+        for path in loose:
+            cost = 1 + (len(self._probes_of(path)) or (ROW if self._sorted_by else 0))
+            entries = sum(1 for _ in islice(self._walk(first, path), most // cost + 1))
+            self._note(first, entries)
+            if entries * cost <= most:
+                fewest, most = path, entries * cost
+        return fewest
+
+    def _in_order(self, path: Path, after: Place, most: int) -> list[tuple[Place, int]] | None:
+        """The places of the path's rows behind `after`, of those that may match; None if the effort passes `most`."""
+        down, found = self.wanted.descending, list[tuple[Place, int]]()
+        for place, partition in chain.from_iterable(self._walk(each, path) for each in sorted(self.partitions)):
+            self._note(partition)
+            its = self._place(partition, place[1])
+            if self._effort > most:
+                return None
+            if its is not None and (its < after if down else its > after):
+                found.append((its, partition))
+        return sorted(found, reverse=down)
 
     def _place(self, partition: int, key: bytes) -> Place | None:
         """Where the row is in the list's order; None if it does not match."""
@@ -289,3 +309,10 @@ class Scan:
 def _widest(paths: Sequence[Path]) -> list[Path]:
     """Without those whose fixed fields another has, and more."""
     return [path for path in paths if not any(path.fixed < other.fixed for other in paths)]
+
+
+def _loose(paths: Iterable[Path], lead: Path) -> list[Path]:
+    """Those in another order that tell more than the lead; of each that tell the same, a whole one if there is one."""
+    telling = (path for path in paths if not path.sorts)
+    more = (each for each in telling if not each.fixed <= lead.fixed or each.narrow not in (None, lead.narrow))
+    return [*{(each.fixed, each.narrow): each for each in sorted(more, key=lambda each: -each.valued)}.values()]

@@ -192,6 +192,30 @@ def test_the_pages_of_a_list_have_every_row_that_matches_once_and_in_order(
     listed()
 
 
+@pytest.mark.parametrize("order", [None, "delay"])
+def test_a_page_costs_no_more_than_it_may_however_many_indexes_could_be_read(
+    airport: Airport, order: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has nearly all rows within its bounds, and none matches."""
+    monkeypatch.setattr(scans, "MOST", 2_000)
+    bounds = {"carrier": (sortable("a"), None), "gate": (sortable("x"), None), "phase": (sortable("c"), None)}
+    scan = Scan(airport.node, airport.table, range(8), Wanted(order, False, None, bounds))
+    hits, after = scan.run(50, lambda *_: None)
+    read = [scan.read_of(partition) for partition in range(8)]
+    assert (hits, after is None) == ([], False)
+    assert 1_900 < sum(each.entries + scans.ROW * each.rows for each in read) < 2_000 + 2 * scans.ROW
+
+
+def test_what_another_index_has_found_late_is_in_the_page(alone: Airport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "FIRST_LOOK", 200)
+    monkeypatch.setattr(scans, "MOST", 800)
+    bounds: Bounds = {"carrier": (sortable("a"),) * 2, "phase": (sortable("cancelled"),) * 2}
+    wanted = Wanted("delay", False, None, bounds)
+    found = [*pages(alone, wanted, 500)]
+    assert [flight for page in found for flight in page] == in_order(wanted)
+    assert len(found) == 1
+
+
 BOTH = {"carrier": "u", "phase": "cancelled"}
 
 
@@ -236,6 +260,7 @@ async def test_an_empty_page_comes_with_a_cursor_only_once_the_time_is_up(
     alone: Airport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scans, "MOST", 5)
+    monkeypatch.setattr(lists, "PATIENCE_S", 60)
     nobody = {"carrier": "d", "phase": "cancelled"}
     page = await alone.page(**nobody)
     assert (page["items"], page["cursor"]) == ([], None)
