@@ -25,7 +25,7 @@ from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.scans import Bounds, Place, Scan, Wanted
 from shared.runtime.positions import format_positions
-from shared.tables.indexing import NOT_NULL, indexed, kinds, sortable
+from shared.tables.indexing import NOT_NULL, fields_of, indexed, kinds, sortable
 from shared.topology.topics import Table
 
 log = structlog.get_logger(__name__)
@@ -391,7 +391,7 @@ def _wanted(query: ListQuery, bounds: Bounds, table: Table) -> Wanted:
     """Bounded by the rows to which the caller is confined, too, if an index has those."""
     order = None if query.order == "id" else query.order.removeprefix("-")
     own = query._own
-    if own is not None and own.field in table.indexes:
+    if own is not None and any(own.field in fields_of(index) for index in table.indexes):
         low, high = bounds.get(own.field, (None, None))
         its = sortable(own.owner)
         bounds = {**bounds, own.field: (max(low or its, its), min(high or its, its))}

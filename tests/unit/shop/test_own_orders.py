@@ -150,6 +150,29 @@ async def test_a_list_reads_only_the_callers_orders_and_does_not_tell_how_many_o
     assert sum(part["scanned"]["rows"] for part in every["partitions"]) == 2
 
 
+@pytest.mark.parametrize("query", [{"order": "phase"}, {"phase": "reserving"}], ids=str)
+async def test_an_index_of_several_fields_confines_a_list_to_the_callers_orders_like_one_of_its_own(
+    issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
+) -> None:
+    table = replace(ORDERS, indexes=("phase", ("customer_id", "phase")))
+    topology = replace(TOPOLOGY, topics=(COMMANDS, EVENTS), tables=(table,))
+    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
+    node = MemoryNode(topology, [aggregate], issuer_settings(issuer.key_set.parent, "orders"))
+    looked_at, read = list[str](), node.read
+
+    def noted(table: Table, partition: int, key: bytes) -> Row[Any] | None:
+        looked_at.append(key.decode())
+        return read(table, partition, key)
+
+    async with client_of(create_api(node, replace(routes, table=table, filters=("phase",), sorts=("phase",)))) as http:
+        for name in ("ann", "bob", "zoe"):
+            placed = await http.post(f"/orders/{name}-1", json=order_of(name), headers=bearer(issuer, name))
+            assert placed.status_code == 201, placed.text
+        monkeypatch.setattr(node, "read", noted)
+        answer = await http.get("/orders", params=query, headers=bearer(issuer, "bob"))
+    assert [item["order_id"] for item in answer.json()["items"]] == looked_at == ["bob-1"]
+
+
 async def test_a_cursor_does_not_tell_the_caller_of_anothers_order(
     http: httpx.AsyncClient, issuer: DevIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
