@@ -84,7 +84,7 @@ class ListQuery(BaseModel):
 class Scanned(BaseModel):
     """What was read for a page. by: the indexes, `id` for all rows by their ids, the fields of one with commas between.
 
-    entries: of the first index; the others were only looked up.
+    entries: that were looked at, also of indexes that were then not read; a look-up of one that is known is none.
     """
 
     by: list[str]

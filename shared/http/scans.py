@@ -57,7 +57,7 @@ class Wanted:
         return {field: low for field, (low, high) in self.bounds.items() if low is not None and low == high}
 
 
-class Path(NamedTuple):
+class AccessPath(NamedTuple):
     """The entries of an index, or the keys of all rows, between two bounds.
 
     fixed: fields of which they have the one value wanted. start: how they all begin. valued: a value comes between that
@@ -74,7 +74,7 @@ class Path(NamedTuple):
     sorts: bool
 
 
-ALL_ROWS = Path("", frozenset(), b"", b"", _AFTER_ALL, valued=False, narrow=None, sorts=True)
+ALL_ROWS = AccessPath("", frozenset(), b"", b"", _AFTER_ALL, valued=False, narrow=None, sorts=True)
 
 
 class Read(NamedTuple):
@@ -112,7 +112,7 @@ class Scan:
         self._effort = 0
         self._entries, self._rows = Counter[int](), Counter[int]()
         self._by: list[str] = []
-        self._whole: list[Path] = []
+        self._whole: list[AccessPath] = []
 
     def run(self, limit: int, shown: Callable[[int, bytes], BaseModel | None]) -> tuple[list[Hit], Place | None]:
         """The first rows of which `shown` gives something, in order, and where to go on; None at the end.
@@ -165,11 +165,11 @@ class Scan:
                 look = 2 * self._effort
         yield from rest
 
-    def _paths(self) -> list[Path]:
+    def _paths(self) -> list[AccessPath]:
         found = [path for index in self.table.indexes if (path := self._path(fields_of(index))) is not None]
         return found if self.wanted.order is not None else [ALL_ROWS, *found]
 
-    def _path(self, fields: Sequence[str]) -> Path | None:
+    def _path(self, fields: Sequence[str]) -> AccessPath | None:
         """None if the index tells nothing of what is wanted."""
         led = tuple(takewhile(self._fixed.__contains__, fields))
         rest = tuple(fields[len(led) :])
@@ -179,11 +179,11 @@ class Scan:
             return None
         start = prefix(name_of(fields)) + b"".join(self._fixed[each] + b"\x00" for each in led)
         top = _AFTER_ALL if high is None else high + b"\x00" + _AFTER_ALL
-        return Path(
+        return AccessPath(
             name_of(fields), frozenset(led), start, start + (low or b""), start + top, bool(rest), narrow, sorts
         )
 
-    def _sparsest(self, paths: Sequence[Path]) -> Path:
+    def _sparsest(self, paths: Sequence[AccessPath]) -> AccessPath:
         """The path whose entries end first, or of which as many reach farthest; seen in one partition."""
         if len(paths) == 1:
             return paths[0]
@@ -196,15 +196,15 @@ class Scan:
         ends = [sample[-1] for sample in samples]
         return paths[ends.index(min(ends) if self.wanted.descending else max(ends))]
 
-    def _use(self, path: Path) -> None:
+    def _use(self, path: AccessPath) -> None:
         """Look up in the others, the whole ones, what the path does not tell."""
         self._probes = self._probes_of(path)
         self._by += [each.name for each in (path, *self._probes) if each.name not in self._by]
 
-    def _probes_of(self, path: Path) -> list[Path]:
+    def _probes_of(self, path: AccessPath) -> list[AccessPath]:
         return _widest([each for each in self._whole if not each.fixed <= path.fixed])
 
-    def _walk(self, partition: int, path: Path) -> Iterator[tuple[Place, int]]:
+    def _walk(self, partition: int, path: AccessPath) -> Iterator[tuple[Place, int]]:
         """The path's places, behind the cursor if they are in the list's order; none any more once it moves away."""
         try:
             if path is ALL_ROWS:
@@ -218,7 +218,7 @@ class Scan:
         except NotReady:
             self.lost.add(partition)
 
-    def _behind_cursor(self, partition: int, path: Path) -> Iterator[bytes]:
+    def _behind_cursor(self, partition: int, path: AccessPath) -> Iterator[bytes]:
         down = self.wanted.descending and path.sorts
         begin = path.high if down else path.low
         if path.sorts and self._after is not None:
@@ -229,7 +229,9 @@ class Scan:
                 return
             yield entry
 
-    def _by_another(self, loose: Sequence[Path], lead: Path, after: Place) -> list[tuple[Place, int]] | None:
+    def _by_another(
+        self, loose: Sequence[AccessPath], lead: AccessPath, after: Place
+    ) -> list[tuple[Place, int]] | None:
         """The places behind `after` as the path with the fewest entries has them.
 
         None if that seems to take more effort than what there was, or takes more than leaves as much to read the rows.
@@ -244,7 +246,7 @@ class Scan:
         self._probes = self._probes_of(lead) if found is None else []
         return found
 
-    def _fewest(self, loose: Iterable[Path], most: int) -> Path | None:
+    def _fewest(self, loose: Iterable[AccessPath], most: int) -> AccessPath | None:
         """The path that takes the least effort, if that is no more than `most` in one partition, as in the others."""
         first, fewest = min(self.partitions), None
         for path in loose:
@@ -255,7 +257,7 @@ class Scan:
                 fewest, most = path, entries * cost
         return fewest
 
-    def _in_order(self, path: Path, after: Place, most: int) -> list[tuple[Place, int]] | None:
+    def _in_order(self, path: AccessPath, after: Place, most: int) -> list[tuple[Place, int]] | None:
         """The places of the path's rows behind `after`, of those that may match; None if the effort passes `most`."""
         down, found = self.wanted.descending, list[tuple[Place, int]]()
         for place, partition in chain.from_iterable(self._walk(each, path) for each in sorted(self.partitions)):
@@ -306,12 +308,12 @@ class Scan:
         self._effort += entries
 
 
-def _widest(paths: Sequence[Path]) -> list[Path]:
+def _widest(paths: Sequence[AccessPath]) -> list[AccessPath]:
     """Without those whose fixed fields another has, and more."""
     return [path for path in paths if not any(path.fixed < other.fixed for other in paths)]
 
 
-def _loose(paths: Iterable[Path], lead: Path) -> list[Path]:
+def _loose(paths: Iterable[AccessPath], lead: AccessPath) -> list[AccessPath]:
     """Those in another order that tell more than the lead; of each that tell the same, a whole one if there is one."""
     telling = (path for path in paths if not path.sorts)
     more = (each for each in telling if not each.fixed <= lead.fixed or each.narrow not in (None, lead.narrow))
