@@ -290,20 +290,20 @@ async def test_a_partition_that_moves_away_while_it_is_read_is_missing(
     assert [item["flight"] for item in page["items"]] == [flight for flight in in_order(wanted) if flight in here]
 
 
-@pytest.mark.parametrize("first_look", [100_000, 50], ids=["row by row", "by another index"])
+@pytest.mark.parametrize(("closing", "by"), [(50, ["id"]), (400, ["id", "delay"])], ids=str)
 def test_a_partition_is_opened_again_while_a_list_of_its_rows_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_look: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing: int, by: list[str]
 ) -> None:
     """As after a batch that was not committed."""
-    monkeypatch.setattr(scans, "FIRST_LOOK", first_look)
     monkeypatch.setattr(store_module, "RELEASE_S", 0.0)
     airport, shown, moving = Airport(tmp_path), list[str](), 3
 
     def view(partition: int, key: bytes) -> BaseModel | None:
         shown.append(key.decode())
-        if len(shown) == 50:
+        if len(shown) == closing:
+            assert scan.read_of(partition).by == by
             airport.node.store.close(moving)
-        if len(shown) == 60:
+        if len(shown) == closing + 10:
             airport.node.store.open(moving, "changelog-id")
         row = airport.node.read(airport.table, partition, key)
         return None if row is None else flight_view(key.decode(), row)
