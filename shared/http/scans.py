@@ -119,12 +119,14 @@ class Scan:
 
         shown: (partition, key) → what the list shows of the row; None if it does not match. May raise NotReady.
         """
-        found: list[Hit] = []
+        found, listed = list[Hit](), set[bytes]()
         places = self._places() if self.partitions else iter(())
         for place, partition in places:
-            view = self._shown(partition, place[1], shown)
+            # one that has changed meanwhile may come again
+            view = None if place[1] in listed else self._shown(partition, place[1], shown)
             if view is not None:
                 found.append(Hit(place, partition, view))
+                listed.add(place[1])
             if len(found) == limit:
                 return found, None if next(places, None) is None else place
             if self._effort >= MOST:

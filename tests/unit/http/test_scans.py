@@ -216,6 +216,30 @@ def test_what_another_index_has_found_late_is_in_the_page(alone: Airport, monkey
     assert len(found) == 1
 
 
+def test_a_row_that_changes_while_a_page_is_read_is_not_in_it_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is found again behind, by another index."""
+    monkeypatch.setattr(scans, "FIRST_LOOK", 200)
+    airport, shown = Airport(tmp_path), list[str]()
+
+    def view(partition: int, key: bytes) -> BaseModel | None:
+        row = airport.node.read(airport.table, partition, key)
+        assert row is not None
+        shown.append(key.decode())
+        if len(shown) == 2:
+            late = row.state.model_copy(update={"delay": 1_000})
+            airport.node.put({shown[0]: Row(2, late, {}, 1_001)})
+        return flight_view(key.decode(), row)
+
+    wanted = Wanted("delay", False, None, {"carrier": (sortable("a"),) * 2})
+    scan = Scan(airport.node, airport.table, range(8), wanted)
+    hits, _ = scan.run(500, view)
+    airport.node.close()
+    assert scan.read_of(0).by == ["delay", "carrier"]
+    assert sorted(hit.place[1].decode() for hit in hits) == sorted(in_order(wanted))
+
+
 BOTH = {"carrier": "u", "phase": "cancelled"}
 
 
