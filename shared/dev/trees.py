@@ -74,6 +74,12 @@ class Trees:
     def files(self, tree: str) -> set[str]:
         return {*self._git("ls-tree", "-r", "-z", "--name-only", tree).split("\0")} - {""}
 
+    def moved(self, old: str, new: str) -> dict[str, str]:
+        """Where files of the old tree are in the new one, by their old paths, as a merge sees it."""
+        found = self._git("diff-tree", "-r", "-z", "-M", "-l7000", "--diff-filter=R", "--name-status", old, new)
+        parts = found.split("\0")
+        return dict(zip(parts[1::3], parts[2::3], strict=False))
+
     def text(self, tree: str, path: str) -> str:
         """Empty if there is no such file."""
         return self._git("show", f"{tree}:{path}") if path in self.files(tree) else ""

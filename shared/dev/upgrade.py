@@ -144,7 +144,10 @@ def _merge(
     merged, conflicts = trees.merge(*three, tag)
     before, theirs, ours = map(trees.files, three)
     deleted = {path for path, kind in conflicts.items() if "delete" in kind and path not in ours}
-    left_out = {path for path in theirs - before - ours if _is_in_deleted(path, before, ours)}
+    living = ours | trees.moved(three[0], three[2]).keys()
+    added = theirs - before - ours - {to for path, to in trees.moved(*three[:2]).items() if path in living}
+    astray = {path for path in added if _is_in_deleted(path, before, ours)}
+    left_out = {path for path in astray if _is_in_deleted(path, before, living)}
     locks = {path for path in conflicts if path.startswith(_LOCKS) and path in theirs}
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
     trees.keep(three[1], kept_at(tag, record.steps))
@@ -160,6 +163,7 @@ def _merge(
             *copies,
             *(f"{path} stays deleted; {tag} changes it" for path in sorted(deleted)),
             *(f"{path} is left out: it is new, in a folder that you deleted" for path in sorted(left_out)),
+            *(f"{path} is new, in a folder that you moved: move it, too" for path in sorted(astray - left_out)),
         ),
         relock=bool(locks) or trees.mixed(tree, three, _LOCKS),
         asks=asked(trees.text(three[1], _CHANGELOG), record.release, tag),

@@ -93,6 +93,17 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+def released(template: Path, folder: Path, files: Mapping[str, str], *deleted: str) -> Path:
+    """A template with one more release, v1.2.0."""
+    git(template.parent, "clone", "-q", template, folder)
+    for path in deleted:
+        (folder / path).unlink()
+    write(folder, files)
+    commit(folder)
+    git(folder, "tag", "v1.2.0")
+    return folder
+
+
 def upgraded(clone: Path, template: Path, edits: Mapping[str, str] | None = None) -> Upgrade:
     """Commits the edits, upgrades and switches to the branch."""
     write(clone, edits or {})
@@ -145,6 +156,25 @@ def test_a_folder_that_the_team_has_renamed_gets_the_fixes(clone: Path, template
     assert upgraded(clone, template).conflicts == ()
     assert (clone / "shared" / "renamed.py").read_text() == f"{LINES}10\n"
     assert not (clone / "shared" / "a.py").exists()
+
+
+def test_an_edit_is_in_the_file_that_a_release_has_moved_into_a_deleted_folder(
+    clone: Path, template: Path, tmp_path: Path
+) -> None:
+    later = released(template, tmp_path / "later", {"bench/a.py": f"{LINES}10\n"}, "shared/a.py")
+    (clone / "bench" / "old.py").unlink()
+    done = upgraded(clone, later, {"shared/a.py": f"ours\n{LINES}"})
+    assert (clone / "bench" / "a.py").read_text() == f"ours\n{LINES}10\n"
+    assert "bench/new.py is left out: it is new, in a folder that you deleted" in done.notes
+
+
+def test_what_is_new_in_a_folder_that_the_team_has_moved_is_told(clone: Path, template: Path, tmp_path: Path) -> None:
+    later = released(template, tmp_path / "later", {"bench/old.py": f"import new\nold\n{LINES}10\n"})
+    git(clone, "mv", "bench", "measured")
+    done = upgraded(clone, later)
+    assert (clone / "measured" / "old.py").read_text() == f"import new\nold\n{LINES}10\n"
+    assert (clone / "bench" / "new.py").exists()
+    assert done.notes == ("bench/new.py is new, in a folder that you moved: move it, too",)
 
 
 def test_a_picture_that_both_have_changed_stays_the_teams(clone: Path, template: Path) -> None:
