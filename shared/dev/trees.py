@@ -68,8 +68,8 @@ class Trees:
         self._git(f"--work-tree={folder}", "add", "-A", folder)
         return self._git("write-tree")
 
-    def of_clone(self) -> str:
-        return git(self._root, "rev-parse", "HEAD:./")
+    def of_clone(self, commit: str) -> str:
+        return git(self._root, "rev-parse", f"{commit}:./")
 
     def files(self, tree: str) -> set[str]:
         return {*self._git("ls-tree", "-r", "-z", "--name-only", tree).split("\0")} - {""}
@@ -113,11 +113,11 @@ class Trees:
         copied = f"+refs/heads/kept:{ref}"
         git(self._root, "fetch", "-q", "--no-tags", "--no-write-fetch-head", self._repository, copied)
 
-    def placed(self, tree: str, folder: str) -> str:
-        """The tree of the clone's repository with this one in the clone's folder. folder: with a slash at its end."""
+    def placed(self, tree: str, folder: str, commit: str) -> str:
+        """The tree of a commit of the clone's with this one in the clone's folder. folder: with a slash at its end."""
         index = {"GIT_INDEX_FILE": str(self._folder / "index")}
-        git(self._root, "read-tree", "HEAD", environment=index)
-        git(self._root, "rm", "-r", "-q", "--cached", ".", environment=index)
+        git(self._root, "read-tree", commit, environment=index)
+        git(self._root, "rm", "-r", "-q", "--cached", "--sparse", ".", environment=index)
         git(self._root, "read-tree", f"--prefix={folder}", tree, environment=index)
         return git(self._root, "write-tree", environment=index)
 

@@ -59,6 +59,9 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
     """
     check_merges(git(root, "--version"))
     check_clean(root)
+    head = git(
+        root, "rev-parse", "HEAD"
+    )  # whatever is committed from now on is not in the upgrade, and not undone by it
     record = recorded(root)
     source = _source(root, source)
     tag = _chosen(root, source, record.release, tag)
@@ -73,7 +76,7 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
             base, new = trees.made(record.release, steps), trees.made(tag, steps)
             now.done = ", ".join(" ".join(step.values()) for step in steps) or "nothing: nothing was done"
         with stage("[3/3]", "merge") as now:
-            done = _merge(root, trees, (base, new, trees.of_clone()), record, tag, skipped)
+            done = _merge(root, head, trees, (base, new, trees.of_clone(head)), record, tag, skipped)
             now.done = f"{len(done.conflicts)} conflicts"
     return done
 
@@ -135,11 +138,11 @@ def _chosen(root: Path, source: str, release: str, tag: str | None) -> str:
 
 
 def _merge(
-    root: Path, trees: Trees, three: tuple[str, str, str], record: Record, tag: str, skipped: Sequence[Step]
+    root: Path, head: str, trees: Trees, three: tuple[str, str, str], record: Record, tag: str, skipped: Sequence[Step]
 ) -> Upgrade:
     """Writes the branch. What the team has deleted stays deleted; a lock file in conflict becomes the new release's.
 
-    three: the trees of the first release, the new one and the clone.
+    head: the clone's commit. three: the trees of the first release, the new one and the clone.
     """
     merged, conflicts = trees.merge(*three, tag)
     before, theirs, ours = map(trees.files, three)
@@ -151,13 +154,13 @@ def _merge(
     locks = {path for path in conflicts if path.startswith(_LOCKS) and path in theirs}
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
     trees.keep(three[1], kept_at(tag, record.steps))
-    _write(root, trees, tree, record.release, tag)
+    commit = _write(root, head, trees, tree, record.release, tag)
     copies = (f"services/{step['name']} gets no fixes: {step['like']} is not in both releases" for step in skipped)
     rest = {path: kind for path, kind in conflicts.items() if path not in deleted | locks}
     return Upgrade(
         tag=tag,
         branch=_branch(tag),
-        changed=len(git(root, "diff-tree", "-r", "--name-only", "HEAD", _branch(tag)).splitlines()),
+        changed=len(git(root, "diff-tree", "-r", "--name-only", head, commit).splitlines()),
         conflicts=tuple(f"{path}: {_why(path, kind, theirs, tag)}" for path, kind in sorted(rest.items())),
         notes=(
             *copies,
@@ -189,11 +192,14 @@ def _why(path: str, kind: str, theirs: Set[str], tag: str) -> str:
     return f"you have changed lines that {tag} has changed, too" if "contents" in kind else kind
 
 
-def _write(root: Path, trees: Trees, tree: str, release: str, tag: str) -> None:
+def _write(root: Path, head: str, trees: Trees, tree: str, release: str, tag: str) -> str:
     """Commits the tree onto the clone's commit, on the branch. Its author is the user, or git says what it lacks."""
-    trees.keep(tree, merged := "refs/onefold/merged")
-    folder = git(root, "rev-parse", "--show-prefix")
-    whole = trees.placed(f"{merged}^{{tree}}", folder) if folder else f"{merged}^{{tree}}"
-    commit = git(root, "commit-tree", whole, "-p", "HEAD", "-m", f"Upgrade from {release} to {tag}")
-    git(root, "branch", "--no-track", _branch(tag), commit)
-    git(root, "update-ref", "-d", merged)
+    trees.keep(tree, kept := "refs/onefold/merged")
+    try:
+        folder = git(root, "rev-parse", "--show-prefix")
+        whole = trees.placed(tree, folder, head) if folder else tree
+        commit = git(root, "commit-tree", whole, "-p", head, "-m", f"Upgrade from {release} to {tag}")
+        git(root, "branch", "--no-track", _branch(tag), commit)
+    finally:
+        git(root, "update-ref", "-d", kept)
+    return commit

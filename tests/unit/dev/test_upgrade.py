@@ -12,6 +12,7 @@ from shared.dev import whose
 from shared.dev.git import check_merges
 from shared.dev.record import FILE, recorded, remember, version_of
 from shared.dev.stages import StageFailed
+from shared.dev.trees import Merged, Trees
 from shared.dev.upgrade import Upgrade, asked, possible, upgrade
 
 RECORD = """release = "{}" # so far
@@ -224,6 +225,48 @@ def test_a_branch_gets_one_commit_and_the_clone_no_tag_and_no_history(clone: Pat
     assert git(clone, "remote", "get-url", "onefold") == str(template)
     git(clone, "fetch", "-q", "onefold")
     assert git(clone, "tag") == ""
+
+
+def test_what_is_committed_meanwhile_is_not_undone(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = Trees.merge
+
+    def commits_first(trees: Trees, base: str, new: str, ours: str, tag: str) -> Merged:
+        write(clone, {"shared/mine.py": "mine\n"})
+        commit(clone)
+        return merge(trees, base, new, ours, tag)
+
+    monkeypatch.setattr(Trees, "merge", commits_first)
+    done = upgrade(clone, None, str(template))
+    git(clone, "merge", "-q", "-m", "both", done.branch)
+    assert (clone / "shared" / "mine.py").read_text() == "mine\n"
+    assert (clone / "shared" / "a.py").read_text() == f"{LINES}10\n"
+
+
+def test_two_upgrades_at_once_write_each_its_own_branch(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    later = released(template, tmp_path / "later", {"shared/later.py": "1\n"})
+    keep, both = Trees.keep, ["v1.1.0"]
+
+    def is_overtaken(trees: Trees, tree: str, ref: str) -> None:
+        keep(trees, tree, ref)
+        if "merged" in ref and both:
+            upgrade(clone, both.pop(), str(later))
+
+    monkeypatch.setattr(Trees, "keep", is_overtaken)
+    upgrade(clone, "v1.2.0", str(later))
+    assert git(clone, "diff", "--name-only", "upgrade/v1.1.0", "upgrade/v1.2.0").split() == [FILE, "shared/later.py"]
+
+
+def test_an_upgrade_that_could_not_commit_leaves_nothing(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "")
+    with pytest.raises(StageFailed, match="git commit-tree: "):
+        upgrade(clone, None, str(template))
+    assert git(clone, "for-each-ref", "refs/onefold/merged", "refs/heads/upgrade") == ""
 
 
 def test_the_next_upgrade_begins_where_the_last_one_ended(clone: Path, template: Path, tmp_path: Path) -> None:
