@@ -151,7 +151,9 @@ def _merge(
     added = theirs - before - ours - {to for path, to in trees.moved(*three[:2]).items() if path in living}
     astray = {path for path in added if _is_in_deleted(path, before, ours)}
     left_out = {path for path in astray if _is_in_deleted(path, before, living)}
-    locks = {path for path in conflicts if path.startswith(_LOCKS) and path in theirs}
+    locks = {
+        path for path in conflicts if path.startswith(_LOCKS) and path.endswith(".lock") and path in theirs
+    } - deleted
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
     trees.keep(three[1], kept_at(tag, record.steps))
     commit = _write(root, head, trees, tree, record.release, tag)

@@ -195,6 +195,20 @@ def test_lock_files_are_never_in_conflict_but_resolved_again(
     assert (clone / "requirements" / "dev.lock").read_text() == becomes
 
 
+def test_a_lock_file_that_the_team_has_deleted_stays_deleted(clone: Path, template: Path) -> None:
+    (clone / "requirements" / "dev.lock").unlink()
+    done = upgraded(clone, template)
+    assert (done.notes, done.relock) == (("requirements/dev.lock stays deleted; v1.1.0 changes it",), False)
+    assert not (clone / "requirements" / "dev.lock").exists()
+
+
+def test_other_files_beside_lock_files_are_the_teams_like_any(clone: Path, template: Path, tmp_path: Path) -> None:
+    later = released(template, tmp_path / "later", {"requirements/notes.md": "theirs\n"})
+    done = upgraded(clone, later, {"requirements/notes.md": "ours\n"})
+    assert len(done.conflicts) == 1
+    assert "ours\n" in (clone / "requirements" / "notes.md").read_text()
+
+
 def test_a_clone_that_has_edited_nothing_has_nothing_to_do(clone: Path, template: Path) -> None:
     done = upgraded(clone, template)
     assert not done.relock
