@@ -20,6 +20,8 @@ from shared.dev.stages import StageFailed
 _NOBODY = "onefold"
 # Of the user's settings, none that would make another tree of the same files.
 _PLAIN = ("-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.hooksPath=/dev/null")
+# A fetch would walk the clone's history from its refs, and a shallow or partial clone has not all of it.
+_ALONE = ("-c", "core.alternateRefsCommand=true")
 _MERGE = ("-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", "-z", "--name-only")
 
 
@@ -46,7 +48,7 @@ class Trees:
         """source: a path or URL. Needs a network if it is on one."""
         where = Path(source).as_uri() if Path(source).is_dir() else source  # of a path, all of history would be copied
         refs = (f"+refs/tags/{tag}:{_release(tag)}" for tag in tags)
-        self._git("fetch", "-q", "--no-tags", "--depth=1", "--", where, *refs)
+        self._git(*_ALONE, "fetch", "-q", "--no-tags", "--depth=1", "--", where, *refs)
 
     def take(self, tag: str) -> None:
         """A tag that the clone has."""

@@ -232,6 +232,26 @@ def test_a_clone_may_be_a_folder_of_a_larger_repository(tmp_path: Path, template
     assert git(tmp_path / "all", "ls-files", "--", ":(exclude)of") == "beside.txt"
 
 
+@pytest.mark.parametrize("how", [["--depth=1"], ["--filter=blob:none"], ["--filter=blob:none", "--sparse"]])
+@pytest.mark.parametrize("folder", [".", "of/it"])
+def test_a_clone_may_lack_history_and_files(how: list[str], folder: str, tmp_path: Path, template: Path) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    write(whole / folder, {**FIRST, FILE: RECORD.format("v1.0.0")})
+    git(whole, "init", "-q", ".")
+    git(whole, "config", "uploadpack.allowFilter", "true")
+    for number in range(3):
+        write(whole / folder, {"README.md": f"{number}\n"})
+        commit(whole)
+    git(tmp_path, "clone", "-q", *how, whole.as_uri(), part)
+    (part / folder).mkdir(parents=True, exist_ok=True)
+    if "--sparse" in how:
+        git(part, "sparse-checkout", "add", f"{folder}/shared")
+        write(part / folder, {FILE: RECORD.format("v1.0.0")})
+    assert upgrade(part / folder, None, str(template)).conflicts == ()
+    git(part, "switch", "-q", "upgrade/v1.1.0")
+    assert (part / folder / "shared" / "a.py").read_text() == f"{LINES}10\n"
+
+
 def test_a_branch_gets_one_commit_and_the_clone_no_tag_and_no_history(clone: Path, template: Path) -> None:
     upgraded(clone, template)
     assert git(clone, "rev-list", "--count", "main..HEAD") == "1"
