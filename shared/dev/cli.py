@@ -125,9 +125,7 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @cli.command("upgrade")
 def upgrade_(
     tag: Annotated[str | None, typer.Argument(help="Such as v1.1.0; by default the newest.")] = None,
-    source: Annotated[
-        str | None, typer.Option("--from", metavar="PATH|URL", help="The template; remembered as git's remote onefold.")
-    ] = None,
+    source: Annotated[str | None, typer.Option("--from", metavar="PATH|URL", help="The template; remembered.")] = None,
 ) -> None:
     """Merge a newer release of the template into what is committed here, on a branch. Exits with 1 if it has conflicts.
 
@@ -139,8 +137,14 @@ def upgrade_(
 
 
 @cli.command("whose")
-def whose_() -> None:
+def whose_(
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="PATH|URL", help="The template, to get the release from.")
+    ] = None,
+) -> None:
     """List the template's files that are edited here; onefold.toml says which paths are whose."""
+    if source is not None:
+        whose.fetch(CHECKOUT, source)
     print("".join(f"{path}\n" for path in whose.edited(CHECKOUT)), end="")
 
 

@@ -45,14 +45,15 @@ class Trees:
         alternates.write_text(f"{objects}\n")
 
     def fetch(self, source: str, *tags: str) -> None:
-        """source: a path or URL. Needs a network if it is on one."""
+        """source: a path, from the clone's folder, or URL. Needs a network if it is on one."""
         where = Path(source).as_uri() if Path(source).is_dir() else source  # of a path, all of history would be copied
         refs = (f"+refs/tags/{tag}:{_release(tag)}" for tag in tags)
-        self._git(*_ALONE, "fetch", "-q", "--no-tags", "--depth=1", "--", where, *refs)
+        command = (*_PLAIN, *_ALONE, "fetch", "-q", "--no-tags", "--depth=1", "--", where, *refs)
+        git(self._root, *command, environment=self._environment)
 
     def take(self, tag: str) -> None:
-        """A tag that the clone has."""
-        self._git("update-ref", _release(tag), git(self._root, "rev-parse", f"refs/tags/{tag}^{{commit}}"))
+        """A release that the clone has kept."""
+        self._git("update-ref", _release(tag), git(self._root, "rev-parse", release_at(tag)))
 
     def services(self, tag: str) -> set[str]:
         paths = self._git("ls-tree", "-z", "--name-only", _release(tag), "services/").split("\0")
@@ -115,6 +116,9 @@ class Trees:
         copied = f"+refs/heads/kept:{ref}"
         git(self._root, "fetch", "-q", "--no-tags", "--no-write-fetch-head", self._repository, copied)
 
+    def keep_release(self, tag: str) -> None:
+        self.keep(f"{_release(tag)}^{{tree}}", release_at(tag))
+
     def placed(self, tree: str, folder: str, commit: str) -> str:
         """The tree of a commit of the clone's with this one in the clone's folder. folder: with a slash at its end."""
         index = {"GIT_INDEX_FILE": str(self._folder / "index")}
@@ -145,10 +149,15 @@ def apart(root: Path) -> Iterator[Trees]:
         yield Trees(root, Path(folder).resolve())
 
 
-def kept_at(release: str, steps: Sequence[Step]) -> str:
-    """The ref of the release's tree, in which the steps are done."""
-    done = hashlib.sha256(json.dumps([dict(step) for step in steps]).encode()).hexdigest()
-    return f"refs/onefold/{release}-{done[:12]}"
+def release_at(tag: str) -> str:
+    """The ref in the clone of a release as the template has it. A tag of that name is the team's own."""
+    return f"refs/onefold/releases/{tag}"
+
+
+def made_at(release: str, steps: Sequence[Step]) -> str:
+    """The ref of the tree in which the steps are done. release: the tree in which they are not."""
+    done = hashlib.sha256(json.dumps([release, *map(dict, steps)]).encode()).hexdigest()
+    return f"refs/onefold/made/{done[:12]}"
 
 
 def merged_of(output: str) -> Merged:

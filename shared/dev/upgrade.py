@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from shared.dev.git import check_clean, check_merges, git, ran
 from shared.dev.record import Record, Step, recorded, version_of
 from shared.dev.stages import StageFailed, stage
-from shared.dev.trees import Trees, apart, kept_at
+from shared.dev.template import remember_source, shown, source_of
+from shared.dev.trees import Trees, apart
 
-_REMOTE = "onefold"
 _CHANGELOG = "docs/CHANGELOG.md"
 _LOCKS = "requirements/"
 _SECTION = re.compile(r"^## (v\d+\.\d+\.\d+)\b.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -53,7 +53,7 @@ class Upgrade:
 
 
 def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
-    """tag: by default the newest. source: a path or URL of the template, remembered as git's remote `onefold`.
+    """tag: by default the newest. source: a path or URL of the template; remembered.
 
     Raises StageFailed; then there is no branch.
     """
@@ -63,14 +63,17 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
         root, "rev-parse", "HEAD"
     )  # whatever is committed from now on is not in the upgrade, and not undone by it
     record = recorded(root)
-    source = _source(root, source)
+    source = source_of(root, source)
     tag = _chosen(root, source, record.release, tag)
+    remember_source(root, source)
     if ran(root, "rev-parse", "--verify", "--quiet", f"refs/heads/{_branch(tag)}").returncode == 0:
         raise StageFailed(f"there is a branch {_branch(tag)}", f"merge it, or `git branch -D {_branch(tag)}`")
     with apart(root) as trees:
         with stage("[1/3]", "fetch") as now:
             trees.fetch(source, record.release, tag)
-            now.done = f"{record.release} and {tag} from {source}"
+            trees.keep_release(record.release)
+            trees.keep_release(tag)
+            now.done = f"{record.release} and {tag} from {shown(source)}"
         with stage("[2/3]", "do again") as now:
             steps, skipped = possible(record.steps, trees.services(record.release) & trees.services(tag))
             base, new = trees.made(record.release, steps), trees.made(tag, steps)
@@ -107,33 +110,17 @@ def _branch(tag: str) -> str:
     return f"upgrade/{tag}"
 
 
-def _source(root: Path, given: str | None) -> str:
-    """Where releases come from; `given` is remembered, without its tags: here a tag is a release of the team's own."""
-    known = ran(root, "remote", "get-url", _REMOTE).stdout.strip()
-    if given is None:
-        if not known:
-            raise StageFailed("it is not known where the template is", "name it once: upgrade --from PATH-OR-URL")
-        return known
-    found = str(Path(given).resolve()) if Path(given).is_dir() else given
-    git(root, "ls-remote", "--quiet", "--", found)
-    if known:
-        git(root, "remote", "set-url", _REMOTE, found)
-    else:
-        git(root, "remote", "add", "--no-tags", "--", _REMOTE, found)
-    return found
-
-
 def _chosen(root: Path, source: str, release: str, tag: str | None) -> str:
     """The release to upgrade to. Raises StageFailed unless it is there and newer, and the present one is there, too."""
     listed = git(root, "ls-remote", "--quiet", "--tags", "--refs", "--", source)
     found = sorted(re.findall(r"\trefs/tags/(v\d+\.\d+\.\d+)$", listed, re.MULTILINE), key=version_of)
     if release not in found:
-        raise StageFailed(f"{source} has no {release}, which this clone began with", "name the template: --from")
+        raise StageFailed(f"{shown(source)} has no {release}, which this clone began with", "name the template: --from")
     chosen = tag or found[-1]
     if version_of(chosen) <= version_of(release):
         raise StageFailed(f"this clone is at {release}; there are {', '.join(found)}", "name a later one, if any")
     if chosen not in found:
-        raise StageFailed(f"{source} has no {chosen}", f"name one of: {', '.join(found)}")
+        raise StageFailed(f"{shown(source)} has no {chosen}", f"name one of: {', '.join(found)}")
     return chosen
 
 
@@ -155,7 +142,6 @@ def _merge(
         path for path in conflicts if path.startswith(_LOCKS) and path.endswith(".lock") and path in theirs
     } - deleted
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
-    trees.keep(three[1], kept_at(tag, record.steps))
     commit = _write(root, head, trees, tree, record.release, tag)
     copies = (f"services/{step['name']} gets no fixes: {step['like']} is not in both releases" for step in skipped)
     rest = {path: kind for path, kind in conflicts.items() if path not in deleted | locks}

@@ -12,7 +12,9 @@ from pathlib import Path
 from shared.dev.git import git, ran
 from shared.dev.record import FILE, recorded
 from shared.dev.stages import StageFailed
-from shared.dev.trees import apart, kept_at
+from shared.dev.template import remember_source, source_of
+from shared.dev.trees import apart, made_at, release_at
+from shared.dev.upgrade import possible
 from shared.runtime.checkout import CHECKOUT
 
 
@@ -22,20 +24,31 @@ def edited(root: Path) -> list[str]:
     Raises StageFailed when this clone does not have the release.
     """
     record = recorded(root)
-    ref = kept_at(record.release, record.steps)
-    if not _has(root, ref):
-        if not _has(root, f"refs/tags/{record.release}"):
-            fix = f"git fetch TEMPLATE refs/tags/{record.release}:refs/tags/{record.release}"
-            raise StageFailed(f"this clone does not have {record.release}, to compare with", fix)
+    if not (pristine := _tree_at(root, release_at(record.release))):
+        fix = "python3 dev.py whose --from PATH-OR-URL, of the template"
+        raise StageFailed(f"this clone does not have {record.release}, to compare with", fix)
+    ref = made_at(pristine, record.steps)
+    if not _tree_at(root, ref):
         with apart(root) as trees:
             trees.take(record.release)
-            trees.keep(trees.made(record.release, record.steps), ref)
+            steps, _ = possible(record.steps, trees.services(record.release))
+            trees.keep(trees.made(record.release, steps), ref)
     changed = git(root, "diff-tree", "-r", "-z", "--name-only", "--diff-filter=MT", f"{ref}^{{tree}}", "HEAD:./")
     return [path for path in changed.split("\0") if path and not _is_in(path, record.own)]
 
 
-def _has(root: Path, ref: str) -> bool:
-    return ran(root, "rev-parse", "--verify", "--quiet", ref).returncode == 0
+def fetch(root: Path, source: str) -> None:
+    """Gets the release to compare with, as `upgrade` does. source: a path or URL of the template."""
+    source, release = source_of(root, source), recorded(root).release
+    with apart(root) as trees:
+        trees.fetch(source, release)
+        trees.keep_release(release)
+    remember_source(root, source)
+
+
+def _tree_at(root: Path, ref: str) -> str:
+    """Empty if there is no such ref."""
+    return ran(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{tree}}").stdout.strip()
 
 
 def _is_in(path: str, paths: Sequence[str]) -> bool:
@@ -48,6 +61,9 @@ def main() -> None:
         found = edited(CHECKOUT)
     except StageFailed as failure:
         print(f"not compared: {failure.problem}")
+        return
+    except OSError as error:
+        print(f"not compared: {error}")
         return
     some = f"{len(found)} of the template's files are edited here: `python3 dev.py whose`"
     print(some if found else f"as {FILE} says")

@@ -256,9 +256,8 @@ def test_a_branch_gets_one_commit_and_the_clone_no_tag_and_no_history(clone: Pat
     upgraded(clone, template)
     assert git(clone, "rev-list", "--count", "main..HEAD") == "1"
     assert git(clone, "tag") == ""
-    assert git(clone, "remote", "get-url", "onefold") == str(template)
-    git(clone, "fetch", "-q", "onefold")
-    assert git(clone, "tag") == ""
+    assert git(clone, "remote") == ""
+    assert git(clone, "config", "onefold.template") == str(template)
 
 
 def test_what_is_committed_meanwhile_is_not_undone(
@@ -323,7 +322,7 @@ def test_what_stops_an_upgrade_says_what_to_do(clone: Path, template: Path, tmp_
             upgrade(clone, tag, str(source) if source else None)
         return str(failure.value)
 
-    assert "fix: name it once: upgrade --from PATH-OR-URL" in refused(source=None)
+    assert "fix: name it once: --from PATH-OR-URL" in refused(source=None)
     assert "git ls-remote" in refused(source=tmp_path / "nothing")
     assert "has no v1.2.0\n  fix: name one of: v0.9.0, v1.0.0, v1.1.0" in refused("v1.2.0")
     assert "this clone is at v1.0.0" in refused("v0.9.0")
@@ -386,16 +385,66 @@ def test_only_releases_since_and_up_to_the_one_that_was_asked_for_are_told() -> 
 
 
 def test_the_templates_files_that_a_team_has_edited_are_told(clone: Path, template: Path) -> None:
-    with pytest.raises(StageFailed, match=r"does not have v1\.0\.0.*\n  fix: git fetch"):
+    with pytest.raises(StageFailed, match=r"does not have v1\.0\.0.*\n  fix: python3 dev\.py whose --from"):
         whose.edited(clone)
-    git(clone, "fetch", "-q", template, "refs/tags/v1.0.0:refs/tags/v1.0.0")
+    whose.fetch(clone, str(template))
     assert whose.edited(clone) == []
     edits = {"shared/b.py": "ours\n", "README.md": "# Ours\n", "services/accounts/x.py": "1\n", "shared/x.py": "1\n"}
     write(clone, {**edits, "tests/accounts/test.py": "ours\n"})
     (clone / "bench" / "old.py").unlink()
     commit(clone)
     assert whose.edited(clone) == ["shared/b.py"]
-    git(clone, "tag", "-d", "v1.0.0")
+    assert upgraded(clone, template).conflicts == ()
     assert whose.edited(clone) == ["shared/b.py"]
+    git(clone, "switch", "-q", "main")
+    assert whose.edited(clone) == ["shared/b.py"]
+
+
+def test_a_tag_of_the_teams_own_is_not_the_templates(clone: Path, template: Path) -> None:
+    write(clone, {"shared/b.py": "ours\n"})
+    commit(clone)
+    git(clone, "tag", "v1.0.0")
+    with pytest.raises(StageFailed, match=r"does not have v1\.0\.0"):
+        whose.edited(clone)
+    whose.fetch(clone, str(template))
+    assert whose.edited(clone) == ["shared/b.py"]
+    assert git(clone, "rev-parse", "v1.0.0") == git(clone, "rev-parse", "main")
+
+
+def test_whose_passes_over_copies_of_a_service_that_the_template_does_not_have(clone: Path, template: Path) -> None:
+    remember(clone, "new-service", name="coupons", like="handmade")
     upgraded(clone, template)
-    assert whose.edited(clone) == ["shared/b.py"]
+    assert whose.edited(clone) == []
+
+
+def test_a_remote_of_the_teams_stays_and_a_wrong_source_is_not_remembered(clone: Path, template: Path) -> None:
+    git(clone, "remote", "add", "onefold", "https://git.example/team/onefold.git")
+    upgraded(clone, template)
+    git(clone, "switch", "-q", "main")
+    git(clone, "branch", "-D", "upgrade/v1.1.0")
+    with pytest.raises(StageFailed, match=r"has no v1\.0\.0"):
+        upgrade(clone, None, str(clone))
+    assert upgrade(clone, None, None).tag == "v1.1.0"
+    assert git(clone, "remote", "get-url", "onefold") == "https://git.example/team/onefold.git"
+
+
+def test_a_source_may_be_a_bundle_beside_the_clone(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(template, "bundle", "create", "-q", clone.parent / "template.bundle", "--all")
+    monkeypatch.chdir(clone)
+    assert upgrade(clone, None, "../template.bundle").conflicts == ()
+
+
+def test_a_token_in_a_source_is_not_shown(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("COUNT", "1"), ("KEY_0", f"url.{template.as_uri()}.insteadOf")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", source := "https://bot:SECRET@template.example/x.git")
+    upgrade(clone, None, source)
+    with pytest.raises(StageFailed) as failure:
+        upgrade(clone, "v1.2.0", source)
+    said = capsys.readouterr().err + str(failure.value)
+    assert "from https://template.example/x.git" in said
+    assert "SECRET" not in said
