@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def additions(root: Path, like: str, name: str) -> list[Addition]:
         _scrape(root, like, name),
     )
     return [each for each in found if each]
+
+
+def forget(root: Path, service: str) -> None:
+    """Removes a service, its unit tests and all entries of it, if there are any."""
+    for folder in ("services", "tests/unit"):
+        shutil.rmtree(root / folder / service, ignore_errors=True)
+    entry, listed = rf"(?<=\n)\n?  {service}:.*\n(?:    .*\n)*", rf"(?<=\[){service}, |, {service}\b"
+    for name, made in ((COMPOSE, entry), (SECURE, entry), (DEV, entry), (PROMETHEUS, listed)):
+        if text := _text(root / name):
+            (root / name).write_text(re.sub(made, "", text))
 
 
 def is_composed(root: Path, name: str) -> bool:

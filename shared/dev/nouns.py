@@ -47,6 +47,12 @@ def new_words(root: Path, like: str, name: str, singular: str | None) -> dict[st
     return dict(zip(old.words, new.words, strict=True))
 
 
+def same_words(root: Path, like: str, name: str, singular: str | None) -> dict[str, str]:
+    """As `new_words`, of a copy that a clone has: its name was free when it was made, and topics begin with it now."""
+    old = _noun_of(root, like)
+    return dict(zip(old.words, _new_noun(_legal(name), singular, old).words, strict=True))
+
+
 def _check_renamed(root: Path, old: _Noun) -> None:
     kept = own_wire_names(root / "services" / old.plural) - {*old.words}
     if old.singular and kept:

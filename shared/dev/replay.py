@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shared.dev import remove_demo
 from shared.dev.record import Step
-from shared.dev.scaffold import new_service
+from shared.dev.scaffold import new_service_again
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 
@@ -21,7 +21,7 @@ def redo(root: Path, step: Step) -> None:
     """Raises StageFailed when it can't be done."""
     match step:
         case {"verb": "new-service", "name": name, "like": like}:
-            new_service(root, name, like, step.get("singular"))
+            new_service_again(root, name, like, step.get("singular"))
         case {"verb": "remove-demo"}:
             remove_demo.carry_out(remove_demo.planned(root))
         case _:

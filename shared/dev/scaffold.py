@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from shared.dev.additions import additions
-from shared.dev.nouns import new_words
+from shared.dev.additions import additions, forget
+from shared.dev.nouns import new_words, same_words
 from shared.dev.renaming import clashes, renamed, renaming
 from shared.dev.stages import StageFailed
 
@@ -41,7 +42,20 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
 
     Raises StageFailed when the name cannot be used; then nothing is left behind.
     """
-    words = new_words(root, like, name, singular)
+    return _copy(root, name, like, new_words(root, like, name, singular), _judged)
+
+
+def new_service_again(root: Path, name: str, like: str, singular: str | None = None) -> None:
+    """Makes the copy that a clone has in another release: what else has its name there gives way.
+
+    Neither its words nor ruff's rules may refuse what was right when it was made. Raises StageFailed.
+    """
+    words = same_words(root, like, name, singular)
+    forget(root, name)
+    _copy(root, name, like, words, _formatted)
+
+
+def _copy(root: Path, name: str, like: str, words: Mapping[str, str], tidy: Callable[[Path, Path], None]) -> Created:
     rename = renaming(words)
     folders = [each for each in (f"services/{like}", f"tests/unit/{like}") if (root / each).exists()]
     contents = {file: file.read_bytes() for folder in folders for file in _files(root / folder)}
@@ -58,7 +72,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
             path = staged / rename(str(file.relative_to(root)))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        _tidy(root, staged)
+        tidy(root, staged)
         made = tuple(map(rename, folders))
         _move(staged, root, made, {root / each.file: each.text for each in added})
     return Created(made, words, {each.file: each.what for each in added})
@@ -78,16 +92,34 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-def _tidy(root: Path, staged: Path) -> None:
+def _judged(root: Path, staged: Path) -> None:
+    """Tidies the copy by the checkout's own settings of ruff, and asks for its verdict. Raises StageFailed."""
+    _tidy(root, staged)
+    _ruff("check", "--config", _found_in(root, staged), staged)
+
+
+def _formatted(root: Path, staged: Path) -> None:
+    """Tidies the copy, by no settings that another ruff may not know, such as rules. Raises StageFailed."""
+    width, target = (json.dumps(_settings(root)[name]) for name in ("line-length", "target-version"))
+    _tidy(root, staged, "--isolated", f"--config=line-length={width}", f"--config=target-version={target}")
+
+
+def _tidy(root: Path, staged: Path, *options: str) -> None:
     """Sorts imports, formats, and breaks lines of prose that the new name has made too long. Raises StageFailed."""
-    width = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]["line-length"]
-    ours = f"src = {json.dumps([str(root), str(staged)])}"  # ruff sorts imports by what it finds there
-    _ruff("check", "--fix", "--select=I", "--config", ours, staged)
-    _ruff("format", staged)
+    _ruff("check", *options, "--fix", "--select=I", "--config", _found_in(root, staged), staged)
+    _ruff("format", *options, staged)
     for file in _files(staged):
         if file.suffix == ".py":
-            file.write_text(_wrapped(_aligned(file.read_text()), width))
-    _ruff("check", "--config", ours, staged)
+            file.write_text(_wrapped(_aligned(file.read_text()), _settings(root)["line-length"]))
+
+
+def _found_in(root: Path, staged: Path) -> str:
+    return f"src = {json.dumps([str(root), str(staged)])}"  # ruff sorts imports by what it finds there
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["ruff"]
+    return found
 
 
 def _ruff(*arguments: str | Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE
+from shared.dev.additions import forget
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 from tests.scaffold.releases import release
@@ -49,14 +48,3 @@ def copied(folder: Path) -> Checkout:
     for service in set(found_services(root)) - OURS:
         forget(root, service)
     return Checkout(root)
-
-
-def forget(root: Path, service: str) -> None:
-    """Removes what `new-service` has made."""
-    shutil.rmtree(root / "services" / service)
-    shutil.rmtree(root / "tests" / "unit" / service, ignore_errors=True)
-    entry = rf"(?<=\n)\n?  {service}:.*\n(?:    .*\n)*"
-    for name, made in ((COMPOSE, entry), (SECURE, entry), (DEV, entry), (PROMETHEUS, rf", {service}\b")):
-        file = root / name
-        if file.exists():
-            file.write_text(re.sub(made, "", file.read_text()))

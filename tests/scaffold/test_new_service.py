@@ -11,6 +11,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import nouns, renaming, scaffold
+from shared.dev.additions import forget
 from shared.dev.scaffold import new_service
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
@@ -18,7 +19,6 @@ from shared.http.lists import ListQuery
 from shared.runtime.checkout import found_services
 from shared.testing.node import MemoryNode
 from tests.scaffold.checkout import Checkout
-from tests.scaffold.conftest import forget
 
 NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
 KINDS = {kind: name for kind, name in NEWCOMERS.items() if kind in found_services()}

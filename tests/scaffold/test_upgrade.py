@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev.additions import forget
 from shared.dev.record import remember
+from shared.dev.replay import redo
 from shared.dev.scaffold import new_service
 from shared.dev.stages import StageFailed
 from shared.dev.upgrade import upgrade
+from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
 from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tracked
 
@@ -77,11 +80,25 @@ def test_a_clone_gets_the_release_and_keeps_what_is_its_own(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({"vouchers", *found_services()} - {"accounts"})[-2:])
+def test_a_name_that_is_in_use_is_refused_by_no_release(name: str, checkout: Checkout) -> None:
+    """The release has a service or a folder of that name, and rules that this ruff does not know."""
+    step = {"verb": "new-service", "name": name, "like": "accounts", "singular": "paper"}
+    forget(checkout.root, name)
+    new_service(checkout.root, name, "accounts", "paper")
+    made = checkout.files()
+    (checkout.root / name).mkdir()
+    edit(checkout, "pyproject.toml", "select = [", 'select = [ "QQQ",')
+    redo(checkout.root, step)
+    assert checkout.files() == made | {"pyproject.toml": (checkout.root / "pyproject.toml").read_bytes()}
+
+
+@pytest.mark.slow
 def test_what_a_release_cannot_do_again_stops_the_upgrade(releases: Checkout, tmp_path: Path) -> None:
     cloned = clone(releases, OLD[0], tmp_path / "clone")
-    remember(cloned.root, "new-service", name="docs", like="accounts")
+    remember(cloned.root, "new-service", name="glass", like="accounts")
     commit(cloned)
-    with pytest.raises(StageFailed, match=rf"{OLD[0]} cannot do again .*: docs is reserved"):
+    with pytest.raises(StageFailed, match=rf"{OLD[0]} cannot do again .*: what is the singular of glass"):
         upgrade(cloned.root, NEW, str(releases.root))
     assert cloned.run("git", "branch", "--list", "upgrade/*") == ""
 
