@@ -9,7 +9,8 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
 from shared.domain.row import RowCodec
-from shared.runtime.checkout import declared, found_services
+from shared.runtime.checkout import found_services
+from shared.runtime.declared import declared
 from shared.topology.declaration import Service
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel

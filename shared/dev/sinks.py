@@ -11,7 +11,8 @@ import typer
 
 from shared.dev.stages import StageFailed
 from shared.kafka.brokers import Brokers
-from shared.runtime.checkout import declared, found_services
+from shared.runtime.checkout import found_services
+from shared.runtime.declared import declared
 from shared.runtime.settings import load_settings
 from shared.sinks.database import Database, Fenced, Positions
 from shared.sinks.process import database_of, run

@@ -24,7 +24,8 @@ from confluent_kafka.admin import (
 
 from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
-from shared.runtime.checkout import declared, found_services
+from shared.runtime.checkout import found_services
+from shared.runtime.declared import declared
 from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service

@@ -1,12 +1,11 @@
-"""Where this checkout is, which services it has, and what they declare: their folders say so, no list does."""
+"""Where this checkout is, and which services it has: their folders say so, no list does.
+
+Standard library only, as `replay` imports it on any packages.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from shared.domain.errors import OnefoldError
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -14,24 +13,3 @@ CHECKOUT = Path(__file__).parents[2]
 def found_services(checkout: Path = CHECKOUT, having: str = "app.py") -> list[str]:
     """The folders of `services` with the file `having`, sorted; by default those that have workers."""
     return sorted(file.parent.name for file in (checkout / "services").glob(f"*/{having}"))
-
-
-class Undeclared(OnefoldError):
-    """A service lacks the module, or the module the name, by which others find what it declares.
-
-    Operator action: give it that module, and the module that name.
-    """
-
-
-def declared(package: str, module: str, name: str) -> Any:
-    """What a module of a service's package calls `name`, as SERVICE in `service.py`. Raises Undeclared."""
-    path = f"{package}.{module}"
-    try:
-        found = import_module(path)
-    except ModuleNotFoundError as error:
-        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
-            raise
-        raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
-    if not hasattr(found, name):
-        raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
-    return getattr(found, name)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from shared.dev import sinks
 from shared.dev.cli import cli
 from shared.dev.stages import StageFailed
-from shared.runtime.checkout import declared
+from shared.runtime.declared import declared
 from shared.runtime.settings import Settings, SettingsError
 from shared.sinks.database import Database, Origin
 from shared.sinks.process import database_of, run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.catalog import UnknownTable, reactions_in, tables_in
-from shared.runtime.checkout import Undeclared
+from shared.runtime.declared import Undeclared
 
 DECLARED = """
 from services.accounts.domain.decide import DECIDER

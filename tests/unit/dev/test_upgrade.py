@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from shared.dev import whose
+from shared.dev import nouns, whose
 from shared.dev.git import check_merges
 from shared.dev.record import FILE, recorded, remember, version_of
 from shared.dev.stages import StageFailed
 from shared.dev.trees import Merged, Trees
 from shared.dev.upgrade import Upgrade, asked, possible, upgrade
+from shared.topology import topics
 
+ROOT = Path(__file__).parents[3]
 RECORD = """release = "{}" # so far
 
 [paths]
@@ -362,6 +366,22 @@ def test_a_copy_is_made_in_both_releases_or_in_none() -> None:
     ]
     done, skipped = possible(steps, {"accounts"})
     assert (done, skipped) == ([steps[0], steps[2], steps[4]], [steps[1], steps[3]])
+
+
+def test_what_is_done_again_needs_no_package() -> None:
+    """A clone has the packages of its own release, whatever a later one asks for."""
+    lines = ("import sys", "before = {*sys.modules}", "import shared.dev.replay", "print(*{*sys.modules} - before)")
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", "\n".join(lines)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    imported = {name.partition(".")[0] for name in run.stdout.split()}
+    assert "shared" in imported, run.stderr
+    assert imported - {"shared", *sys.stdlib_module_names} == set()
+    assert nouns.ENGINE_TABLES == topics.ENGINE_TABLES
 
 
 def test_what_was_done_is_remembered_in_its_order(clone: Path) -> None:

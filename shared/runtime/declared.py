@@ -1,0 +1,29 @@
+"""What services declare in their modules, found by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from shared.domain.errors import OnefoldError
+
+
+class Undeclared(OnefoldError):
+    """A service lacks the module, or the module the name, by which others find what it declares.
+
+    Operator action: give it that module, and the module that name.
+    """
+
+
+def declared(package: str, module: str, name: str) -> Any:
+    """What a module of a service's package calls `name`, as SERVICE in `service.py`. Raises Undeclared."""
+    path = f"{package}.{module}"
+    try:
+        found = import_module(path)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
+            raise
+        raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
+    if not hasattr(found, name):
+        raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
+    return getattr(found, name)
