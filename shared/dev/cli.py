@@ -127,11 +127,16 @@ def upgrade_(
     tag: Annotated[str | None, typer.Argument(help="Such as v1.1.0; by default the newest.")] = None,
     source: Annotated[str | None, typer.Option("--from", metavar="PATH|URL", help="The template; remembered.")] = None,
 ) -> None:
-    """Merge a newer release of the template into what is committed here, on a branch. Exits with 1 if it has conflicts.
+    """Merge a newer release of the template into what is committed here, on a branch.
 
     What new-service and others have done here is done to the releases first: fixes reach copied services, too.
+    Exits with 1 if the branch has conflicts, with 2 if there is none.
     """
-    done = upgrade(CHECKOUT, tag, source)
+    try:
+        done = upgrade(CHECKOUT, tag, source)
+    except StageFailed as failure:
+        print(failure, file=sys.stderr)
+        raise typer.Exit(2) from None
     print("\n".join(done.lines()))
     raise typer.Exit(1 if done.conflicts else 0)
 

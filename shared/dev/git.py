@@ -39,8 +39,17 @@ def git(
     """Its output, without the line's end. Raises StageFailed with what git said."""
     run = ran(folder, *arguments, stdin=stdin, environment=environment)
     if run.returncode != 0:
-        raise StageFailed(f"git {arguments[0]}: {run.stderr.strip() or run.stdout.strip()}", "mend what git says")
+        raise StageFailed(
+            f"git {_command(*map(str, arguments))}: {run.stderr.strip() or run.stdout.strip()}", "mend what git says"
+        )
     return run.stdout.rstrip("\n")
+
+
+def _command(first: str, *rest: str) -> str:
+    """The first of the arguments that is no option of git's own: `-c NAME=VALUE` or `--option=VALUE`."""
+    if first == "-c":
+        return _command(*rest[1:])
+    return _command(*rest) if first.startswith("--") and rest else first
 
 
 def check_clean(root: Path) -> None:

@@ -103,6 +103,12 @@ def test_what_a_release_cannot_do_again_stops_the_upgrade(releases: Checkout, tm
     assert cloned.run("git", "branch", "--list", "upgrade/*") == ""
 
 
+def test_an_upgrade_that_has_written_no_branch_exits_with_two(untouched: Checkout) -> None:
+    said = untouched.verb("upgrade", expect=2)
+    assert "git cannot say what is committed here" in said
+    assert "fix: " in said
+
+
 @pytest.mark.slow
 @pytest.mark.long  # each file is compared above
 @pytest.mark.timeout(1200)
@@ -114,6 +120,6 @@ def test_an_upgraded_clone_passes_every_check_and_the_tests_of_its_copy(releases
     assert all(f"- To do: what {tag} asks for." in said for tag in (OLD[1], NEW))
     cloned.run("git", "switch", "-q", f"upgrade/{NEW}")
     assert cloned.verb("whose") == ""
-    assert f"this clone is at {NEW}" in cloned.verb("upgrade", expect=1)
+    assert f"this clone is at {NEW}" in cloned.verb("upgrade", expect=2)
     cloned.lint(".")
     cloned.pytest("-m", "not broker and not slow", "-k", "not door", "tests/unit/vouchers", "tests/architecture")

@@ -14,7 +14,7 @@ from shared.dev import nouns, whose
 from shared.dev.git import check_merges
 from shared.dev.record import FILE, recorded, remember, version_of
 from shared.dev.stages import StageFailed
-from shared.dev.trees import Merged, Trees
+from shared.dev.trees import Merged, Trees, apart
 from shared.dev.upgrade import Upgrade, asked, possible, upgrade
 from shared.topology import topics
 
@@ -343,6 +343,13 @@ def test_what_stops_an_upgrade_says_what_to_do(clone: Path, template: Path, tmp_
     (clone / FILE).unlink()
     commit(clone)
     assert f"{FILE} does not say what this clone began with" in refused()
+
+
+def test_an_error_of_git_says_what_it_was_to_do(clone: Path, tmp_path: Path) -> None:
+    with apart(clone) as trees, pytest.raises(StageFailed, match=r"  git fetch: fatal: "):
+        trees.fetch(str(tmp_path / "nothing"), "v1.0.0")
+    with apart(clone) as trees, pytest.raises(StageFailed, match=r"  git ls-tree: fatal: "):
+        trees.files("nothing")
 
 
 @pytest.mark.parametrize("version", ["git version 2.37.6", "git version 1.99", "what?"])
