@@ -4,6 +4,7 @@ A whole run is two processes, each with one folder of tests at a time; each proc
 """
 
 import logging
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
 
 
 def pytest_configure() -> None:
+    os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # a user's git may sign, or run hooks
     choose_seed()
     # in the background of a script it is ignored, also by the processes that tests interrupt: they would never end
     signal.signal(signal.SIGINT, signal.default_int_handler)

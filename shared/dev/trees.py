@@ -22,7 +22,8 @@ _NOBODY = "onefold"
 _PLAIN = ("-c", "core.autocrlf=false", "-c", "core.excludesFile=/dev/null", "-c", "core.hooksPath=/dev/null")
 # A fetch would walk the clone's history from its refs, and a shallow or partial clone has not all of it.
 _ALONE = ("-c", "core.alternateRefsCommand=true")
-_MERGE = ("-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", "-z", "--name-only")
+_SETTINGS = ("-c", "merge.directoryRenames=false", "-c", "merge.conflictStyle=merge")
+_MERGE = (*_SETTINGS, "merge-tree", "--write-tree", "-z", "--name-only")
 
 
 class Merged(NamedTuple):

@@ -129,7 +129,11 @@ def test_what_one_side_has_changed_and_what_both_have_apart_is_merged(clone: Pat
     assert recorded(clone).release == "v1.1.0"
 
 
-def test_what_both_have_changed_has_marks_around_those_lines_alone(clone: Path, template: Path) -> None:
+def test_what_both_have_changed_has_marks_around_those_lines_alone(
+    clone: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("COUNT", "1"), ("KEY_0", "merge.conflictStyle"), ("VALUE_0", "zdiff3")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
     done = upgraded(clone, template, {"shared/a.py": f"0\n{LINES}ours\n"})
     assert done.conflicts == ("shared/a.py: you have changed lines that v1.1.0 has changed, too",)
     marked = "<<<<<<< yours\nours\n=======\n10\n>>>>>>> v1.1.0\n"
