@@ -26,11 +26,18 @@ _SETTINGS = ("-c", "merge.directoryRenames=false", "-c", "merge.conflictStyle=me
 _MERGE = (*_SETTINGS, "merge-tree", "--write-tree", "-z", "--name-only")
 
 
+class Conflict(NamedTuple):
+    """kind: git's word for it, such as CONFLICT (contents). names: of the file in question, as each side calls it."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
 class Merged(NamedTuple):
-    """conflicts: git's word for each, such as CONFLICT (contents), by path."""
+    """conflicts: by path."""
 
     tree: str
-    conflicts: dict[str, str]
+    conflicts: dict[str, Conflict]
 
 
 class Trees:
@@ -164,12 +171,13 @@ def made_at(release: str, steps: Sequence[Step]) -> str:
 def merged_of(output: str) -> Merged:
     """Of what `merge-tree -z` prints: tree, files, an empty one, and count, files, kind and text of each message."""
     tree, *rest = output.split("\0")
-    conflicts = dict[str, str]()
+    conflicts = dict[str, Conflict]()
     at = rest.index("") + 1
     while at < len(rest) and rest[at].isdigit():
         last = at + int(rest[at])
         if (kind := rest[last + 1]).startswith("CONFLICT"):
-            conflicts.setdefault(rest[at + 1], kind)  # of a picture, the first says so
+            names = tuple(rest[at + 1 : last + 1])
+            conflicts.setdefault(names[0], Conflict(kind, names))  # of a picture, the first says so
         at = last + 3
     return Merged(tree, conflicts)
 

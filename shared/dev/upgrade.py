@@ -16,7 +16,7 @@ from shared.dev.git import check_clean, check_merges, git, ran
 from shared.dev.record import Record, Step, recorded, version_of
 from shared.dev.stages import StageFailed, stage
 from shared.dev.template import remember_source, shown, source_of
-from shared.dev.trees import Trees, apart
+from shared.dev.trees import Conflict, Trees, apart
 
 _CHANGELOG = "docs/CHANGELOG.md"
 _LOCKS = "requirements/"
@@ -133,7 +133,7 @@ def _merge(
     """
     merged, conflicts = trees.merge(*three, tag)
     before, theirs, ours = map(trees.files, three)
-    deleted = {path for path, kind in conflicts.items() if "delete" in kind and path not in ours}
+    deleted = {path for path, each in conflicts.items() if "delete" in each.kind and path not in ours}
     living = ours | trees.moved(three[0], three[2]).keys()
     added = theirs - before - ours - {to for path, to in trees.moved(*three[:2]).items() if path in living}
     astray = {path for path in added if _is_in_deleted(path, before, ours)}
@@ -144,15 +144,15 @@ def _merge(
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
     commit = _write(root, head, trees, tree, record.release, tag)
     copies = (f"services/{step['name']} gets no fixes: {step['like']} is not in both releases" for step in skipped)
-    rest = {path: kind for path, kind in conflicts.items() if path not in deleted | locks}
+    rest = {path: each for path, each in conflicts.items() if path not in deleted | locks}
     return Upgrade(
         tag=tag,
         branch=_branch(tag),
         changed=len(git(root, "diff-tree", "-r", "--name-only", head, commit).splitlines()),
-        conflicts=tuple(f"{path}: {_why(path, kind, theirs, tag)}" for path, kind in sorted(rest.items())),
+        conflicts=tuple(f"{path}: {_why(path, each, theirs, tag)}" for path, each in sorted(rest.items())),
         notes=(
             *copies,
-            *(f"{path} stays deleted; {tag} changes it" for path in sorted(deleted)),
+            *(_kept_deleted(conflicts[path], tag) for path in sorted(deleted)),
             *(f"{path} is left out: it is new, in a folder that you deleted" for path in sorted(left_out)),
             *(f"{path} is new, in a folder that you moved: move it, too" for path in sorted(astray - left_out)),
         ),
@@ -171,12 +171,21 @@ def _has(paths: Set[str], folder: str) -> bool:
     return any(path.startswith(folder) for path in paths)
 
 
-def _why(path: str, kind: str, theirs: Set[str], tag: str) -> str:
-    """kind: as git names it, such as CONFLICT (contents)."""
+def _kept_deleted(conflict: Conflict, tag: str) -> str:
+    moved, *was = conflict.names
+    return f"{was[0]} stays deleted; {tag} calls it {moved}" if was else f"{moved} stays deleted; {tag} changes it"
+
+
+def _why(path: str, conflict: Conflict, theirs: Set[str], tag: str) -> str:
+    kind, (_, *now) = conflict
     if "delete" in kind and path not in theirs:
         return f"you have changed it, and {tag} has deleted it; it stays"
     if "binary" in kind:
         return f"you have changed it, and so has {tag}; yours stays"
+    if "rename/rename" in kind and len(now) == 2:
+        return f"you call it {now[0]}, and {tag} calls it {now[1]}; both are there: keep one"
+    if now:
+        return f"{kind}; see {', '.join(now)}"
     return f"you have changed lines that {tag} has changed, too" if "contents" in kind else kind
 
 

@@ -186,6 +186,24 @@ def test_what_is_new_in_a_folder_that_the_team_has_moved_is_told(clone: Path, te
     assert done.notes == ("bench/new.py is new, in a folder that you moved: move it, too",)
 
 
+def test_a_file_that_both_have_renamed_is_told_by_both_names(clone: Path, template: Path, tmp_path: Path) -> None:
+    later = released(template, tmp_path / "later", {"shared/theirs.py": f"{LINES}10\n"}, "shared/a.py")
+    git(clone, "mv", "shared/a.py", "shared/ours.py")
+    said = "you call it shared/ours.py, and v1.2.0 calls it shared/theirs.py; both are there: keep one"
+    assert upgraded(clone, later).conflicts == (f"shared/a.py: {said}",)
+    assert (clone / "shared" / "ours.py").exists()
+    assert (clone / "shared" / "theirs.py").exists()
+
+
+def test_a_deleted_file_that_the_release_has_renamed_is_told_by_the_name_it_had(
+    clone: Path, template: Path, tmp_path: Path
+) -> None:
+    later = released(template, tmp_path / "later", {"shared/z.py": f"{LINES}10\n"}, "shared/a.py")
+    (clone / "shared" / "a.py").unlink()
+    assert upgraded(clone, later).notes == ("shared/a.py stays deleted; v1.2.0 calls it shared/z.py",)
+    assert not (clone / "shared" / "z.py").exists()
+
+
 def test_a_picture_that_both_have_changed_stays_the_teams(clone: Path, template: Path) -> None:
     done = upgraded(clone, template, {"picture.png": "\0ours"})
     assert done.conflicts == ("picture.png: you have changed it, and so has v1.1.0; yours stays",)
