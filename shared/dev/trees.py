@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -40,6 +41,23 @@ class Merged(NamedTuple):
     conflicts: dict[str, Conflict]
 
 
+class Alike(NamedTuple):
+    """trees: one for each release, in which the steps `done` are done. notes: about copies that are made in none."""
+
+    trees: tuple[str, ...]
+    done: list[Step]
+    notes: tuple[str, ...]
+
+
+class StepRefused(StageFailed):
+    """A release cannot do again what was done to the clone."""
+
+    def __init__(self, tag: str, step: Step, said: str) -> None:
+        problem = f"{tag} cannot do again what `dev.py` has done here, {' '.join(step.values())}: {said}"
+        super().__init__(problem, f"name another release, or delete that step from {FILE}")
+        self.step = step
+
+
 class Trees:
     """Releases are at `refs/releases/TAG`; trees are named by their ids."""
 
@@ -67,15 +85,33 @@ class Trees:
         paths = self._git("ls-tree", "-z", "--name-only", _release(tag), "services/").split("\0")
         return {PurePosixPath(path).name for path in paths}
 
+    def alike(self, tags: Sequence[str], steps: Sequence[Step]) -> Alike:
+        """Raises StepRefused when one of them can't do what is no copy of a service."""
+        services = set[str].intersection(*map(self.services, tags))
+        left, notes = [*steps], list[str]()
+        while True:
+            done, skipped = possible(left, services)
+            try:
+                trees = tuple(self.made(tag, done) for tag in tags)
+            except StepRefused as refused:
+                if "like" not in refused.step:
+                    raise
+                left.remove(refused.step)
+                notes.append(f"services/{refused.step['name']} gets no fixes: {refused.problem}")
+            else:
+                missing = (f"services/{each['name']} gets no fixes: {each['like']} is not" for each in skipped)
+                return Alike(trees, done, (*notes, *(f"{each} in both releases" for each in missing)))
+
     def made(self, tag: str, steps: Sequence[Step]) -> str:
-        """The tree of a release in which the steps are done, by its own code. Raises StageFailed."""
+        """The tree of a release in which the steps are done, by its own code. Raises StepRefused."""
         folder = self._folder / tag
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         self._git("read-tree", _release(tag))
         self._git(f"--work-tree={folder}", "checkout-index", "-a", "-q", f"--prefix={folder}/")
         set_release(folder, tag)
-        if steps:
-            _redo(folder, tag, steps)
+        for step in steps:
+            _redo(folder, tag, step)
         self._git(f"--work-tree={folder}", "add", "-A", folder)
         return self._git("write-tree")
 
@@ -186,11 +222,24 @@ def _release(tag: str) -> str:
     return f"refs/releases/{tag}"
 
 
-def _redo(folder: Path, tag: str, steps: Sequence[Step]) -> None:
-    command = [sys.executable, "-P", "-m", "shared.dev.replay", json.dumps([dict(step) for step in steps])]
+def possible(steps: Sequence[Step], services: Set[str]) -> tuple[list[Step], list[Step]]:
+    """The steps that all releases can do, and the others. services: of all releases.
+
+    Done in one of them alone, a copy would be a service that comes or goes as a whole.
+    """
+    known, done, skipped = {*services}, list[Step](), list[Step]()
+    for step in steps:
+        if "like" in step and step["like"] not in known:
+            skipped.append(step)
+            continue
+        done.append(step)
+        known.add(step.get("name", ""))
+    return done, skipped
+
+
+def _redo(folder: Path, tag: str, step: Step) -> None:
+    command = [sys.executable, "-P", "-m", "shared.dev.replay", json.dumps([dict(step)])]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if run.returncode != 0:
-        problem = f"{tag} cannot do again what `dev.py` has done here: {run.stderr.strip()}"
-        fix = f"name another release, or delete that step from {FILE}: what it made then gets no fixes"
-        raise StageFailed(problem, fix)
+        raise StepRefused(tag, step, run.stderr.strip())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from shared.dev.git import check_clean, check_merges, git, ran
-from shared.dev.record import Record, Step, recorded, version_of
+from shared.dev.record import Record, recorded, version_of
 from shared.dev.stages import StageFailed, stage
 from shared.dev.template import remember_source, shown, source_of
 from shared.dev.trees import Conflict, Trees, apart
@@ -59,9 +59,8 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
     """
     check_merges(git(root, "--version"))
     check_clean(root)
-    head = git(
-        root, "rev-parse", "HEAD"
-    )  # whatever is committed from now on is not in the upgrade, and not undone by it
+    # Whatever is committed from now on is not in the upgrade, and not undone by it.
+    head = git(root, "rev-parse", "HEAD")
     record = recorded(root)
     source = source_of(root, source)
     tag = _chosen(root, source, record.release, tag)
@@ -75,28 +74,13 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
             trees.keep_release(tag)
             now.done = f"{record.release} and {tag} from {shown(source)}"
         with stage("[2/3]", "do again") as now:
-            steps, skipped = possible(record.steps, trees.services(record.release) & trees.services(tag))
-            base, new = trees.made(record.release, steps), trees.made(tag, steps)
-            now.done = ", ".join(" ".join(step.values()) for step in steps) or "nothing: nothing was done"
+            alike = trees.alike((record.release, tag), record.steps)
+            now.done = ", ".join(" ".join(step.values()) for step in alike.done) or "nothing: nothing was done"
         with stage("[3/3]", "merge") as now:
-            done = _merge(root, head, trees, (base, new, trees.of_clone(head)), record, tag, skipped)
+            base, new = alike.trees
+            done = _merge(root, head, trees, (base, new, trees.of_clone(head)), record, tag, alike.notes)
             now.done = f"{len(done.conflicts)} conflicts"
     return done
-
-
-def possible(steps: Sequence[Step], services: Set[str]) -> tuple[list[Step], list[Step]]:
-    """The steps that both releases can do, and the others. services: of both releases.
-
-    Done in one of them alone, a copy would be a service that comes or goes as a whole.
-    """
-    known, done, skipped = {*services}, list[Step](), list[Step]()
-    for step in steps:
-        if "like" in step and step["like"] not in known:
-            skipped.append(step)
-            continue
-        done.append(step)
-        known.add(step.get("name", ""))
-    return done, skipped
 
 
 def asked(changelog: str, release: str, tag: str) -> str:
@@ -125,7 +109,7 @@ def _chosen(root: Path, source: str, release: str, tag: str | None) -> str:
 
 
 def _merge(
-    root: Path, head: str, trees: Trees, three: tuple[str, str, str], record: Record, tag: str, skipped: Sequence[Step]
+    root: Path, head: str, trees: Trees, three: tuple[str, str, str], record: Record, tag: str, notes: Sequence[str]
 ) -> Upgrade:
     """Writes the branch. What the team has deleted stays deleted; a lock file in conflict becomes the new release's.
 
@@ -138,12 +122,10 @@ def _merge(
     added = theirs - before - ours - {to for path, to in trees.moved(*three[:2]).items() if path in living}
     astray = {path for path in added if _is_in_deleted(path, before, ours)}
     left_out = {path for path in astray if _is_in_deleted(path, before, living)}
-    locks = {
-        path for path in conflicts if path.startswith(_LOCKS) and path.endswith(".lock") and path in theirs
-    } - deleted
+    changed = (path for path in conflicts.keys() - deleted if path in theirs)
+    locks = {path for path in changed if path.startswith(_LOCKS) and path.endswith(".lock")}
     tree = trees.changed(merged, removed=deleted | left_out, of=dict.fromkeys(locks, three[1]))
     commit = _write(root, head, trees, tree, record.release, tag)
-    copies = (f"services/{step['name']} gets no fixes: {step['like']} is not in both releases" for step in skipped)
     rest = {path: each for path, each in conflicts.items() if path not in deleted | locks}
     return Upgrade(
         tag=tag,
@@ -151,7 +133,7 @@ def _merge(
         changed=len(git(root, "diff-tree", "-r", "--name-only", head, commit).splitlines()),
         conflicts=tuple(f"{path}: {_why(path, each, theirs, tag)}" for path, each in sorted(rest.items())),
         notes=(
-            *copies,
+            *notes,
             *(_kept_deleted(conflicts[path], tag) for path in sorted(deleted)),
             *(f"{path} is left out: it is new, in a folder that you deleted" for path in sorted(left_out)),
             *(f"{path} is new, in a folder that you moved: move it, too" for path in sorted(astray - left_out)),

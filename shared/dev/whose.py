@@ -14,7 +14,6 @@ from shared.dev.record import FILE, recorded
 from shared.dev.stages import StageFailed
 from shared.dev.template import remember_source, source_of
 from shared.dev.trees import apart, made_at, release_at
-from shared.dev.upgrade import possible
 from shared.runtime.checkout import CHECKOUT
 
 
@@ -31,8 +30,7 @@ def edited(root: Path) -> list[str]:
     if not _tree_at(root, ref):
         with apart(root) as trees:
             trees.take(record.release)
-            steps, _ = possible(record.steps, trees.services(record.release))
-            trees.keep(trees.made(record.release, steps), ref)
+            trees.keep(trees.alike([record.release], record.steps).trees[0], ref)
     changed = git(root, "diff-tree", "-r", "-z", "--name-only", "--diff-filter=MT", f"{ref}^{{tree}}", "HEAD:./")
     return [path for path in changed.split("\0") if path and not _is_in(path, record.own)]
 

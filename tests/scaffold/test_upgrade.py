@@ -94,11 +94,26 @@ def test_a_name_that_is_in_use_is_refused_by_no_release(name: str, checkout: Che
 
 
 @pytest.mark.slow
-def test_what_a_release_cannot_do_again_stops_the_upgrade(releases: Checkout, tmp_path: Path) -> None:
+def test_a_copy_that_a_release_cannot_make_gets_no_fixes_and_others_do(releases: Checkout, tmp_path: Path) -> None:
     cloned = clone(releases, OLD[0], tmp_path / "clone")
     remember(cloned.root, "new-service", name="glass", like="accounts")
+    remember(cloned.root, "new-service", name="panes", like="glass")
+    copy(cloned, "vouchers", "accounts")
     commit(cloned)
-    with pytest.raises(StageFailed, match=rf"{OLD[0]} cannot do again .*: what is the singular of glass"):
+    done = upgrade(cloned.root, NEW, str(releases.root))
+    refused, missing = done.notes
+    assert refused.startswith(f"services/glass gets no fixes: {OLD[0]} cannot do again")
+    assert refused.endswith("what is the singular of glass?")
+    assert missing == "services/panes gets no fixes: glass is not in both releases"
+    assert f"# fixed in {NEW}" in cloned.run("git", "show", f"{done.branch}:services/vouchers/api.py")
+
+
+@pytest.mark.slow
+def test_what_a_release_does_not_know_how_to_do_stops_the_upgrade(releases: Checkout, tmp_path: Path) -> None:
+    cloned = clone(releases, OLD[0], tmp_path / "clone")
+    remember(cloned.root, "new-verb")
+    commit(cloned)
+    with pytest.raises(StageFailed, match=rf"{OLD[0]} cannot do again .*, new-verb: "):
         upgrade(cloned.root, NEW, str(releases.root))
     assert cloned.run("git", "branch", "--list", "upgrade/*") == ""
 

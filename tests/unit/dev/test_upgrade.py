@@ -14,8 +14,8 @@ from shared.dev import nouns, whose
 from shared.dev.git import check_merges
 from shared.dev.record import FILE, recorded, remember, version_of
 from shared.dev.stages import StageFailed
-from shared.dev.trees import Merged, Trees, apart
-from shared.dev.upgrade import Upgrade, asked, possible, upgrade
+from shared.dev.trees import Merged, Trees, apart, possible
+from shared.dev.upgrade import Upgrade, asked, upgrade
 from shared.topology import topics
 
 ROOT = Path(__file__).parents[3]
