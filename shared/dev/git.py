@@ -52,15 +52,16 @@ def _command(first: str, *rest: str) -> str:
     return _command(*rest) if first.startswith("--") and rest else first
 
 
-def check_clean(root: Path) -> None:
-    """Raises StageFailed when git could not bring back what is here."""
-    status = ran(root, "status", "--porcelain", ".")
+def check_clean(root: Path, *options: str) -> None:
+    """Raises StageFailed when git could not bring back what is here. options: of `git status`."""
+    status = ran(root, "status", "--porcelain", *options, ".")
     if status.returncode != 0:
         raise StageFailed(
             f"git cannot say what is committed here: {status.stderr.strip()}", "run `git init` and commit"
         )
-    if status.stdout:
-        raise StageFailed("there are changes that are not committed", "commit or stash them: git is the way back")
+    if found := [line[3:] for line in status.stdout.splitlines()]:
+        some = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+        raise StageFailed(f"there are changes that are not committed: {some}", "commit them: git is the way back")
 
 
 def check_merges(version: str) -> None:

@@ -35,7 +35,7 @@ def recorded(root: Path) -> Record:
         found = tomllib.loads((root / FILE).read_text())
         own = [*found["paths"]["yours"], *found["paths"]["both"]]
         version_of(found["release"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
         lost = f"{FILE} does not say what this clone began with: {type(error).__name__}, {error}"
         raise StageFailed(lost, f"bring {FILE} back: `git log -- {FILE}`") from None
     return Record(found["release"], tuple(found.get("done", ())), _paths(root, own))
@@ -49,8 +49,12 @@ def remember(root: Path, verb: str, **arguments: str | None) -> None:
 
 
 def set_release(root: Path, tag: str) -> None:
+    """Raises StageFailed when the file has no line for it."""
     file = root / FILE
-    file.write_text(_RELEASE.sub(f'release = "{tag}"', file.read_text(), count=1))
+    text, times = _RELEASE.subn(f'release = "{tag}"', file.read_text() if file.exists() else "", count=1)
+    if not times:
+        raise StageFailed(f'{tag} has no line `release = "…"` in its {FILE}', "name another release")
+    file.write_text(text)
 
 
 def version_of(tag: str) -> tuple[int, ...]:

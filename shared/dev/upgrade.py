@@ -58,15 +58,16 @@ def upgrade(root: Path, tag: str | None, source: str | None) -> Upgrade:
     Raises StageFailed; then there is no branch.
     """
     check_merges(git(root, "--version"))
-    check_clean(root)
+    check_clean(root, "--untracked-files=no")
     # Whatever is committed from now on is not in the upgrade, and not undone by it.
     head = git(root, "rev-parse", "HEAD")
     record = recorded(root)
     source = source_of(root, source)
     tag = _chosen(root, source, record.release, tag)
     remember_source(root, source)
-    if ran(root, "rev-parse", "--verify", "--quiet", f"refs/heads/{_branch(tag)}").returncode == 0:
-        raise StageFailed(f"there is a branch {_branch(tag)}", f"merge it, or `git branch -D {_branch(tag)}`")
+    for branch in (_branch(tag), "upgrade"):  # git has no branch below another
+        if ran(root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0:
+            raise StageFailed(f"there is a branch {branch}", f"merge it, or `git branch -D {branch}`")
     with apart(root) as trees:
         with stage("[1/3]", "fetch") as now:
             trees.fetch(source, record.release, tag)

@@ -40,10 +40,6 @@ def test_every_release_says_what_it_asks_and_which_formats_it_changes() -> None:
     assert [section for section in sections if not re.search(r"^- Formats: .*?^- To do: ", section, re.M | re.S)] == []
 
 
-def test_every_path_that_has_an_owner_exists() -> None:
-    assert [path for path in recorded(ROOT).own if not path.startswith("tests/") and not (ROOT / path).exists()] == []
-
-
 def test_every_scenario_that_is_named_exists() -> None:
     scenarios = re.findall(r"`(?:test_)?([a-z]+(?:_[a-z]+){2,})`", (ROOT / "docs" / "reliability.md").read_text())
     tests = "\n".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))

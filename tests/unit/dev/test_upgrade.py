@@ -278,6 +278,27 @@ def test_a_clone_may_lack_history_and_files(how: list[str], folder: str, tmp_pat
     assert (part / folder / "shared" / "a.py").read_text() == f"{LINES}10\n"
 
 
+def test_what_git_does_not_know_is_in_nobodys_way(clone: Path, template: Path) -> None:
+    write(clone, {"notes.txt": "mine\n"})
+    assert upgrade(clone, None, str(template)).conflicts == ()
+    assert (clone / "notes.txt").read_text() == "mine\n"
+
+
+def test_a_clone_that_names_objects_otherwise_is_told_before_anything_is_done(tmp_path: Path, template: Path) -> None:
+    folder = tmp_path / "clone"
+    write(folder, {**FIRST, FILE: RECORD.format("v1.0.0")})
+    git(folder, "init", "-q", "--object-format=sha256", ".")
+    commit(folder)
+    with pytest.raises(StageFailed, match=r"git fetch: .*sha256"):
+        upgrade(folder, None, str(template))
+
+
+def test_a_release_without_a_line_for_it_is_refused(clone: Path, template: Path, tmp_path: Path) -> None:
+    later = released(template, tmp_path / "later", {FILE: "release = 'v1.2.0'\n"})
+    with pytest.raises(StageFailed, match=r"v1\.2\.0 has no line `release"):
+        upgrade(clone, None, str(later))
+
+
 def test_a_branch_gets_one_commit_and_the_clone_no_tag_and_no_history(clone: Path, template: Path) -> None:
     upgraded(clone, template)
     assert git(clone, "rev-list", "--count", "main..HEAD") == "1"
@@ -357,8 +378,14 @@ def test_what_stops_an_upgrade_says_what_to_do(clone: Path, template: Path, tmp_
     git(clone, "branch", "upgrade/v1.1.0")
     assert "fix: merge it, or `git branch -D upgrade/v1.1.0`" in refused()
     write(clone, {"README.md": "# Not committed\n"})
-    assert "fix: commit or stash them" in refused()
+    assert "not committed: README.md\n  fix: commit them" in refused()
     git(clone, "restore", ".")
+    git(clone, "branch", "-m", "upgrade/v1.1.0", "elsewhere")
+    git(clone, "branch", "upgrade")
+    assert "there is a branch upgrade\n" in refused()
+    write(clone, {FILE: "release = 1\n[paths]\nyours = []\nboth = []\n"})
+    commit(clone)
+    assert f"{FILE} does not say what this clone began with" in refused()
     write(clone, {FILE: RECORD.format("v1.0.9")})
     commit(clone)
     assert "has no v1.0.9, which this clone began with" in refused()
