@@ -1,4 +1,7 @@
-"""What the rows that RocksDB has not written to files yet take of a process, whatever the number of its stores."""
+"""What the rows that RocksDB has not written to files yet take of a process, whatever the number of its stores.
+
+Not counted is what a store without any takes: no flush gives it back.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from contextlib import suppress
 
 from rocksdict import Options, Rdict, WriteBufferManager
 
-LIMIT_BYTES = 64 * 2**20  # of all stores together; what is being written to files comes on top
+LIMIT_BYTES = 64 * 2**20  # of all stores together; what is being written to files comes on top, and so does EMPTY_BYTES
+EMPTY_BYTES = 160 * 2**10  # of a memtable with a row or a few: its filter and its first blocks
 
 _BLOCK_BYTES = 64 * 2**10  # what a memtable takes at first: 512 KiB by default, also of a store that nobody writes
 _ACTIVE = "rocksdb.cur-size-active-mem-table"
@@ -39,9 +43,9 @@ class Memtables:
 
     def relieve(self) -> None:
         """Flushes in the background. Call it after each write: while there is room, it costs next to nothing."""
-        if self._counter.get_usage() <= self._limit_bytes:
+        if self._counter.get_usage() <= self._limit_bytes + EMPTY_BYTES * len(self._stores):
             return
-        sizes = {store: int(store.property_value(_ACTIVE) or 0) for store in self._stores}
+        sizes = {store: max(0, int(store.property_value(_ACTIVE) or 0) - EMPTY_BYTES) for store in self._stores}
         excess = sum(sizes.values()) - self._limit_bytes
         if excess <= 0:
             return  # the rest is being flushed
