@@ -4,7 +4,6 @@ Beside the pure names of shared.domain and shared.topology, a service imports fr
 
 service_app    the worker of a Service, which `faust -A` runs
 read_settings  settings of the service's own, from the environment
-Delay          passes timers on when they are old enough
 Resource       a table over HTTP, declared: list, rows, changes, commands
 together       the routes of several parts
 
@@ -24,7 +23,7 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shared.engine.processors import Delay, Processor
+from shared.engine.processors import Processor
 from shared.engine.wiring import processors_of
 from shared.group.app import WorkerApp
 from shared.group.node import WorkerNode
@@ -39,10 +38,10 @@ from shared.runtime import failpoints
 from shared.runtime.logs import configure_logging
 from shared.runtime.settings import load_settings, read_settings
 from shared.topology.declaration import Service
+from shared.topology.topics import Topology
 
 __all__ = [
     "UNESCAPED",
-    "Delay",
     "Node",
     "PathId",
     "Peers",
@@ -58,11 +57,13 @@ OPEN_FILES = 65_536
 """As many as the system lets a process ask for: a store has up to 64, and there is one of each partition of a table."""
 
 
-def service_app(service: Service, routes: Routes, also: Sequence[Processor] = ()) -> WorkerApp:
-    """The Faust app of one worker, with the settings from this process's environment.
+def service_app(service: Service, routes: Routes) -> WorkerApp:
+    """The Faust app of one worker, with the settings from this process's environment."""
+    return worker_app(service.topology, processors_of(service), routes)
 
-    also: what handles records and is in no Service, because it depends on settings: a Delay.
-    """
+
+def worker_app(topology: Topology, processors: Sequence[Processor], routes: Routes) -> WorkerApp:
+    """The same of processors that no Service declares, as a measurement or a test may need."""
     settings = load_settings()
     configure_logging(settings)
     failpoints.arm(settings.failpoint)
@@ -79,7 +80,7 @@ def service_app(service: Service, routes: Routes, also: Sequence[Processor] = ()
             settings.max_connections,
         )
 
-    return WorkerApp(service.topology, processors_of(service, also), settings, http)
+    return WorkerApp(topology, processors, settings, http)
 
 
 def _raise_limit_of_open_files() -> None:

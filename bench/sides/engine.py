@@ -21,9 +21,8 @@ from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
-from shared.service import service_app
+from shared.service import worker_app
 from shared.tables.rows import Rows
-from shared.topology.declaration import Service
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
 from shared.topology.topics import Table, Topic, Topology
@@ -105,4 +104,4 @@ def view(customer: str, row: Row[Sales]) -> Sales:
 
 if "BENCH_SERVICE" in os.environ:
     owned = engine_topology(os.environ["BENCH_SERVICE"], Topic(os.environ["BENCH_SOURCE"]))
-    app = service_app(Service(owned), routes, [processor(os.environ["BENCH_WORK"], owned)])
+    app = worker_app(owned, [processor(os.environ["BENCH_WORK"], owned)], routes)

@@ -2,7 +2,7 @@
 
 from services.orders.domain.decide import DECIDER
 from services.orders.policies import REACTIONS
-from services.orders.topology import TOPOLOGY
+from services.orders.topology import DEADLINES, TOPOLOGY
 from shared.topology import Service
 
-SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=REACTIONS)
+SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=REACTIONS, timers=[DEADLINES])

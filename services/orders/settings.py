@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.orders.topology import DEADLINES
+
 
 class OrdersSettings(BaseSettings):
     """A field's description is what the error message for a wrong value says."""
@@ -14,4 +16,4 @@ class OrdersSettings(BaseSettings):
     deadline_s: Annotated[
         float,
         Field(gt=0, le=86_400, description="seconds until an order asks again: above 0, up to 86400"),
-    ] = 30.0
+    ] = DEADLINES.delay_s

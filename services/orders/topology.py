@@ -1,12 +1,14 @@
-"""The topics and the table of orders, and the topics of other services that it reads and writes."""
+"""The topics, the table and the timers of orders, and the topics of other services that it reads and writes."""
 
-from shared.topology import Table, Topic, Topology
+from shared.topology import Table, Timer, Topic, Topology
 
 COMMANDS = Topic("orders.commands.v1")
 EVENTS = Topic("orders.events.v1")
 TIMERS = Topic("orders.timers.v1")
 
 ORDERS = Table("orders", source=COMMANDS, indexes=("phase", "customer_id"))
+
+DEADLINES = Timer(source=TIMERS, target=COMMANDS, delay_s=30.0)  # ORDERS_DEADLINE_S, if it is set
 
 TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS), tables=(ORDERS,))
 

@@ -25,6 +25,7 @@ from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
+from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, outcomes_of
 
 log = structlog.get_logger(__name__)
@@ -365,20 +366,14 @@ class Copier(Listener):
 
 
 class Delay(Processor):
-    """Records in; the same records out once they are `delay_s` old: timers that survive restarts.
+    """Records in; the same records out once they are old enough."""
 
-    All records of a source wait equally long, so they fall due in their order in the log; another wait needs another
-    source, `….timers.v2`, because only the kind `timers` is mirrored. They keep their `issued_at`, the time of what set
-    the timer, and so do the events that they lead to. A chain of timers drifts: dates of a calendar need a scheduler of
-    yours, which sends commands that carry the date.
-    """
-
-    def __init__(self, *, source: Topic, target: Topic, delay_s: float) -> None:
-        self.name = f"delay.{source.name}"
-        self.source = source
-        self.delay_s = delay_s
-        self.writes = (target,)
-        self._target = target.name
+    def __init__(self, timer: Timer) -> None:
+        self.name = f"delay.{timer.source.name}"
+        self.source = timer.source
+        self.delay_s = timer.delay_s
+        self.writes = (timer.target,)
+        self._target = timer.target.name
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         batch.write(self._target, record.key, record.value or b"")

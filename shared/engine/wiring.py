@@ -17,12 +17,12 @@ from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
 
 
-def processors_of(service: Service, also: Sequence[Processor] = ()) -> list[Processor]:
-    """What its workers run. also: what is in no Service, a Delay."""
+def processors_of(service: Service) -> list[Processor]:
+    """What its workers run."""
     decider = service.decider
     aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
-    copiers = map(Copier, service.rekeys)
-    return [*aggregates, *copiers, *map(Policy, service.policies), *map(Projection, service.projections), *also]
+    copiers, policies = map(Copier, service.rekeys), map(Policy, service.policies)
+    return [*aggregates, *copiers, *policies, *map(Delay, service.timers), *map(Projection, service.projections)]
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
@@ -89,8 +89,8 @@ def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> N
     for timers in (topic for topic in topology.topics if topic.kind == "timers"):
         if all(each.source != timers for each in processors):
             raise ValueError(
-                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: give service_app a "
-                f"Delay for it"
+                f"{topology.service}: nothing reads {timers.name}, so no timer ever rings; fix: give its Service "
+                f"a Timer with that source"
             )
 
 
@@ -165,7 +165,7 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
         found.setdefault(processor.source.name, []).append(processor)
     if mixed := [name for name, readers in found.items() if len({reader.delay_s for reader in readers}) > 1]:
         raise ValueError(
-            f"a Delay and other processors, which would wait as long, read {', '.join(mixed)}; fix: give the Delay a "
+            f"a Timer and other processors, which would wait as long, read {', '.join(mixed)}; fix: give the Timer a "
             f"topic of its own"
         )
     for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
@@ -200,7 +200,7 @@ def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
     if repeated := [name for name, times in names.items() if times > 1]:
         raise ValueError(
             f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
-            f"table of one aggregate or view; of a Rekey or a Delay, keep one for each source"
+            f"table of one aggregate or view; of a Rekey or a Timer, keep one for each source"
         )
     for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
         if one.reaction.meets(other.reaction):

@@ -177,7 +177,7 @@ class MemoryNode:
             unhandled += self._handle(unhandled.popleft())
         raise RecursionError(
             f"more than {LONGEST:,} records follow from one of {record.topic}; fix: end the cycle of its policies, or "
-            f"give the node no Delay, because timers do not wait in memory"
+            f"give its Service no Timer here, because timers do not wait in memory"
         )
 
     def _appended(self, record: Record) -> Appended:

@@ -8,6 +8,7 @@ from shared.domain.decider import Decider
 from shared.topology.policy import Reaction
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
+from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
 
 
@@ -16,7 +17,7 @@ class Service:
     """What a service is, but for its routes and its settings: SERVICE in its `service.py`.
 
     decider: of its aggregates, whose commands its topology feeds to a table, and whose events have a topic there.
-    rekeys, policies, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
+    rekeys, policies, timers, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
     reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it.
 
     Raises ValueError for a decider without that table or that topic.
@@ -27,6 +28,7 @@ class Service:
     decider: Decider[Any, Any, Any] | None = None
     rekeys: Sequence[Rekey] = ()
     policies: Sequence[Reaction] = ()
+    timers: Sequence[Timer] = ()
     projections: Sequence[ReadModel[Any, Any]] = ()
     reads: Sequence[Topic] = ()
 
@@ -51,8 +53,9 @@ class Service:
         folded = [table.source for table in self.topology.tables]
         copied = [rekey.source for rekey in self.rekeys]
         answered = [topic for policy in self.policies for topic in (policy.source, *policy.commands)]
+        waiting = [topic for timer in self.timers for topic in (timer.source, timer.target)]
         own = self.topology.all_topics()
-        return [each for each in dict.fromkeys([*folded, *copied, *answered, *self.reads]) if each not in own]
+        return [each for each in dict.fromkeys([*folded, *copied, *answered, *waiting, *self.reads]) if each not in own]
 
     @property
     def _kept(self) -> Sequence[Table]:

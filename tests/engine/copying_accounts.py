@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from shared.engine.processors import Copier
 from shared.service import service_app
 from shared.topology.rekey import Rekey
 from shared.topology.topics import Topic
@@ -12,6 +11,6 @@ from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 
 COPIED = Topic("accounts.copies.v1")
 WITH_COPIES = replace(TOPOLOGY, topics=(COMMANDS, EVENTS, COPIED), partitions=2, history=None)
-COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
+COPIES = Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened])
 
-app = service_app(replace(SERVICE, topology=WITH_COPIES), lambda *_: [], [COPIER])
+app = service_app(replace(SERVICE, topology=WITH_COPIES, rekeys=[COPIES]), lambda *_: [])

@@ -32,6 +32,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
+from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
@@ -68,7 +69,7 @@ DECLARED = (
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
-SENDER = Delay(source=COMMANDS, target=COPIED, delay_s=0.0)
+SENDER = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=0.0))
 DECIDES = wired(NEXT, [AGGREGATE])
 VIEW_MODEL: ReadModel[Any, int] = ReadModel(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
@@ -284,7 +285,7 @@ def test_a_worker_without_tables_whose_offsets_expired_does_not_send_again(broke
     broker.committed.clear()
     with pytest.raises(PositionsForgotten, match=r"before its last worker stopped$"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
-    timers = Delay(source=COMMANDS, target=COPIED, delay_s=9.0)
+    timers = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=9.0))
     with pytest.raises(PositionsForgotten, match=r"worker stopped, of timers earlier by their wait$"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[timers]).work())
 
@@ -384,7 +385,7 @@ def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) 
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
     view = Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0]))
-    beside = Delay(source=COPIED, target=COMMANDS, delay_s=0.0)
+    beside = Delay(Timer(source=COPIED, target=COMMANDS, delay_s=0.0))
     later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
     with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
         asyncio.run(later.start())

@@ -30,6 +30,7 @@ from shared.parking.parked import Wish
 from shared.runtime.positions import Partition
 from shared.tables.rows import Rows
 from shared.topology.records import SourceRecord
+from shared.topology.timer import Timer
 from shared.topology.topics import Topic, Topology
 from tests.faults.simulated import FakeStore
 
@@ -177,7 +178,7 @@ async def _goes_back_to_a_wish(reader: Seekable) -> tuple[Engine, Source]:
 
 
 async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
-    delay = Delay(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0)
+    delay = Delay(Timer(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0))
     engine, source = _engine(reader=reader), Source(TopicPartition(FACTS.name, 0), [delay], 0, 4)
     due, later = _record(0), _record(1)
     later.timestamp = inf

@@ -61,6 +61,7 @@ from shared.runtime.positions import Partition
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
 from shared.topology.rekey import Rekey
+from shared.topology.timer import Timer
 from shared.topology.topics import Topic, Topology, outcomes_of
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountOpened, PaymentReceived
@@ -132,7 +133,7 @@ PROCESSORS = (
             upcasters=UPCASTERS,
         )
     ),
-    Delay(source=TIMERS, target=RINGS, delay_s=DELAY_S),
+    Delay(Timer(source=TIMERS, target=RINGS, delay_s=DELAY_S)),
 )
 SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name, TIMERS.name]
 TABLES = {ACCOUNTS.name: CHANGELOG, outcomes_of(ACCOUNTS).name: OUTCOMES}

@@ -10,9 +10,8 @@ from services.accounts.domain.events import AccountCharged
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.engine.batch import Batch
 from shared.engine.processors import Aggregate
-from shared.service import service_app
+from shared.service import worker_app
 from shared.tables.rows import Rows
-from shared.topology import Service
 from shared.topology.records import SourceRecord
 
 
@@ -31,4 +30,4 @@ def as_first(event: bytes | None) -> bytes:
     return json.dumps(fields).encode()
 
 
-app = service_app(Service(TOPOLOGY), routes, [FirstAccounts(DECIDER, table=ACCOUNTS, events=EVENTS)])
+app = worker_app(TOPOLOGY, [FirstAccounts(DECIDER, table=ACCOUNTS, events=EVENTS)], routes)

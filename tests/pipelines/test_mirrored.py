@@ -9,7 +9,6 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -37,6 +36,8 @@ from shared.kafka.producer import producer_config
 from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics
 from shared.operations.provision import provision
 from shared.runtime.settings import Settings
+from shared.topology.declaration import Service
+from shared.topology.timer import Timer
 from shared.topology.topics import Topic, Topology
 from tests.conftest import WORKER_SETTINGS, accounts_stack
 from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, next_version, read_records
@@ -180,8 +181,9 @@ def test_timers_go_on_after_the_last_one_that_arrived_here_or_at_a_neighbour(
     mine = ledger.table.topology
     timers = Topic(f"{mine.service}.timers.v1")
     neighbours = Topology("mail", (Topic("mail.commands.v1"),), partitions=PARTITIONS)
-    monkeypatch.setattr(mirrored, "service_in", lambda _: SimpleNamespace(neighbours=neighbours.topics))
     table = replace(ledger.table, topology=replace(mine, topics=(*mine.topics, timers)))
+    declared = Service(table.topology, timers=[Timer(source=timers, target=neighbours.topics[0], delay_s=1.0)])
+    monkeypatch.setattr(mirrored, "service_in", lambda _: declared)
     provision([table.topology, neighbours], Settings(bootstrap=ledger.bootstrap))
     ledger.decide(("ann", OpenAccount()))
     put_commands(ledger, ("ann", "t1"), ("ann", "t2"), ("bob", "t3"), ("bob", "t4"), ("joe", "t5"), topic=timers.name)

@@ -12,7 +12,6 @@ from services.accounts.service import SERVICE as ACCOUNTS
 from services.inventory import topology as inventory
 from services.inventory.service import SERVICE as INVENTORY
 from services.orders import topology as orders
-from services.orders.processors import timers
 from services.orders.service import SERVICE as ORDERS
 from services.sales import topology as sales
 from services.sales.service import SERVICE as SALES
@@ -26,8 +25,8 @@ from tests.waiting import eventually
 
 PROCESSORS: list[tuple[Topology, Processor]] = [
     (service.topology, processor)
-    for service, also in ((ACCOUNTS, ()), (INVENTORY, ()), (ORDERS, [timers(deadline_s=1.0)]), (SALES, ()))
-    for processor in processors_of(service, also)
+    for service in (ACCOUNTS, INVENTORY, ORDERS, SALES)
+    for processor in processors_of(service)
 ]
 TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY)
 TABLES = [(topology, processor) for topology, processor in PROCESSORS if processor.table]

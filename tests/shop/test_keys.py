@@ -20,7 +20,6 @@ from services.inventory.topology import EVENTS as ITEM_EVENTS
 from services.inventory.topology import ITEMS
 from services.orders.domain.commands import LineWish, PlaceOrder
 from services.orders.domain.decide import DECIDER as ORDER
-from services.orders.processors import timers
 from services.orders.service import SERVICE
 from services.orders.topology import COMMANDS, TIMERS
 from shared.domain.envelope import CommandCodec
@@ -58,7 +57,7 @@ def _foreseen(sku: str, customer: str, order: str) -> dict[str, str]:
         [
             Aggregate(ITEM, table=ITEMS, events=ITEM_EVENTS),
             Aggregate(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS),
-            *processors_of(SERVICE, [timers(deadline_s=1.0)]),
+            *processors_of(SERVICE),
         ]
     )
     placed = PlaceOrder(

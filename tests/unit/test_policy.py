@@ -21,6 +21,7 @@ from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology.policy import Reaction, Send
+from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
@@ -184,9 +185,9 @@ def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> 
 
 def test_in_memory_a_timer_that_is_always_set_again_is_found() -> None:
     late = Topic("shop.timers.v2")
-    there, back = Delay(source=TIMERS, target=late, delay_s=9.0), Delay(source=late, target=TIMERS, delay_s=9.0)
-    node = MemoryNode(SHOP, [there, back])
-    with pytest.raises(RecursionError, match=r"one of shop\.timers\.v1; fix: end the cycle .* no Delay, because"):
+    there, back = Timer(source=TIMERS, target=late, delay_s=9.0), Timer(source=late, target=TIMERS, delay_s=9.0)
+    node = MemoryNode(SHOP, [Delay(there), Delay(back)])
+    with pytest.raises(RecursionError, match=r"one of shop\.timers\.v1; fix: end the cycle .* no Timer here, because"):
         asyncio.run(node.append(TIMERS, b"a", b""))
 
 
@@ -214,8 +215,8 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
         ),
         (
             TIMERS,
-            Delay(source=TIMERS, target=STALL, delay_s=9.0),
-            r"a Delay and other processors.* read shop\.timers\.v1; fix: give the Delay a topic",
+            Delay(Timer(source=TIMERS, target=STALL, delay_s=9.0)),
+            r"a Timer and other processors.* read shop\.timers\.v1; fix: give the Timer a topic",
         ),
     ],
 )

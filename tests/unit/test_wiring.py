@@ -21,6 +21,7 @@ from shared.topology.declaration import Service
 from shared.topology.policy import Reaction, Send
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
+from shared.topology.timer import Timer
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
 from tests.accounts.domain.commands import OpenAccount
 from tests.accounts.domain.decide import DECIDER
@@ -47,21 +48,28 @@ def test_a_topic_whose_name_tells_another_kind_is_refused_at_start_up(commands: 
 
 def test_timers_that_are_called_something_else_are_refused_at_start_up() -> None:
     topology = Topology("accounts", (COMMANDS, Topic("accounts.waits.v1")))
-    waits = Delay(source=topology.topics[1], target=COMMANDS, delay_s=1.0)
+    waits = Delay(Timer(source=topology.topics[1], target=COMMANDS, delay_s=1.0))
     with pytest.raises(ValueError, match=r"accounts\.waits\.v1 holds timers, .*; fix: call it accounts\.timers\.v1"):
         wired(topology, [waits])
 
 
 def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
     topology = Topology("accounts", (Topic("accounts.timers.v1"),))
-    with pytest.raises(ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: give service_app"):
+    with pytest.raises(
+        ValueError, match=r"^accounts: nothing reads accounts\.timers\.v1, .*; fix: give its Service a Timer"
+    ):
         wired(topology, [])
 
 
 @pytest.mark.parametrize("service", found_services())
 @pytest.mark.parametrize(
     ("module", "part", "field"),
-    [("policies", Reaction, "policies"), ("projections", ReadModel, "projections"), ("projections", Rekey, "rekeys")],
+    [
+        ("policies", Reaction, "policies"),
+        ("projections", ReadModel, "projections"),
+        ("projections", Rekey, "rekeys"),
+        ("topology", Timer, "timers"),
+    ],
 )
 def test_what_a_service_says_of_events_is_in_its_declaration(service: str, module: str, part: type, field: str) -> None:
     """Without it, nobody would notice that nothing is sent, or that a view stays empty."""
@@ -81,29 +89,36 @@ def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
             Service(topology, decider=DECIDER)
 
 
-def test_a_service_runs_all_that_it_declares_and_what_else_it_is_given() -> None:
+def test_a_service_runs_all_that_it_declares() -> None:
     copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
     answer = Reaction(_nothing, source=EVENTS, events=[AccountOpened], commands={})
     model = view_in(Table("baskets", source=EVENTS)).model
-    waits = Delay(source=Topic("accounts.timers.v1"), target=COMMANDS, delay_s=1.0)
-    declared = Service(TOPOLOGY, decider=DECIDER, rekeys=[copies], policies=[answer], projections=[model])
-    found = [each.name for each in processors_of(declared, [waits])]
+    waits = Timer(source=Topic("accounts.timers.v1"), target=COMMANDS, delay_s=1.0)
+    declared = Service(
+        TOPOLOGY, decider=DECIDER, rekeys=[copies], policies=[answer], timers=[waits], projections=[model]
+    )
+    found = [each.name for each in processors_of(declared)]
     assert found[:2] == ["accounts", "rekey.accounts.events.v1"]
-    assert found[2:] == ["policy._nothing", "baskets", "delay.accounts.timers.v1"]
+    assert found[2:] == ["policy._nothing", "delay.accounts.timers.v1", "baskets"]
 
 
 def test_a_service_has_the_neighbours_whose_topics_it_reads_or_writes() -> None:
     """Brokers let it, and `provision` compares the numbers of partitions."""
     facts, theirs, found, kept = (Topic(f"{each}.v1") for each in ("a.events", "b.events", "c.events", "d.events"))
-    asks = Topic("b.commands.v1")
+    asks, rings = Topic("b.commands.v1"), Topic("e.commands.v1")
     service = Service(
-        replace(TOPOLOGY, tables=(ACCOUNTS, Table("baskets", source=found))),
+        replace(
+            TOPOLOGY,
+            topics=(*TOPOLOGY.topics, Topic("accounts.timers.v1")),
+            tables=(ACCOUNTS, Table("baskets", source=found)),
+        ),
         decider=DECIDER,
         rekeys=[Rekey({EVENTS: lambda _: ()}, source=facts, events=[AccountOpened])],
         policies=[Reaction(_nothing, source=theirs, events=[AccountOpened], commands={asks: [OpenAccount]})],
+        timers=[Timer(source=Topic("accounts.timers.v1"), target=rings, delay_s=1.0)],
         reads=[kept, EVENTS],
     )
-    assert service.neighbours == [found, facts, theirs, asks, kept]
+    assert service.neighbours == [found, facts, theirs, asks, rings, kept]
 
 
 def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:
@@ -146,7 +161,7 @@ def test_a_view_may_read_a_compacted_topic() -> None:
 
 def set_timers(kept_ms: int) -> None:
     timers = Topic("accounts.timers.v1", retention_ms=kept_ms)
-    wired(Topology("accounts", (timers,)), [Delay(source=timers, target=COMMANDS, delay_s=3600)])
+    wired(Topology("accounts", (timers,)), [Delay(Timer(source=timers, target=COMMANDS, delay_s=3600))])
 
 
 @pytest.mark.parametrize("kept_ms", [1000, 3_600_000])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from shared.dev.asyncapi import described, document_of
 from shared.domain.envelope import EventEnvelope
 from shared.domain.ids import derived_id
 from shared.domain.message import Command
-from shared.engine.processors import Policy
 from shared.engine.wiring import processors_of
 from shared.runtime.checkout import found_services
 from shared.topology.policy import Reaction, Send
@@ -93,8 +93,8 @@ def test_commands_of_two_services_may_have_the_same_class_name() -> None:
         return ()
 
     other = Topic("other.commands.v1")
-    policy = Policy(Reaction(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]}))
-    messages = described(TOPOLOGY, processors_of(SERVICE, [policy]))["components"]["messages"]
+    policy = Reaction(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]})
+    messages = described(TOPOLOGY, processors_of(replace(SERVICE, policies=[policy])))["components"]["messages"]
     assert messages["other.open"]["title"] == messages["account.open"]["title"] == "OpenAccount"
     assert messages["other.open"]["payload"] != messages["account.open"]["payload"]
 

@@ -27,7 +27,6 @@ from services.inventory.topology import ITEMS
 from services.orders.domain.commands import CancelOrder, LineWish, OrderCommand, PlaceOrder
 from services.orders.domain.decide import DECIDER as ORDER
 from services.orders.domain.state import Cancelled, Confirmed, Placed, Rejected
-from services.orders.processors import timers
 from services.orders.service import SERVICE
 from services.orders.topology import COMMANDS, EVENTS, TIMERS
 from shared.engine.processors import Aggregate
@@ -44,7 +43,7 @@ MISTAKES = {"inventory.not_reserved", "account.not_charged"}
 
 ITEMS_KEPT = Aggregate(ITEM, table=ITEMS, events=ITEM_EVENTS)
 ACCOUNTS_KEPT = Aggregate(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS)
-ORDERS_KEPT, *PROCESS = processors_of(SERVICE, [timers(deadline_s=1.0)])
+ORDERS_KEPT, *PROCESS = processors_of(SERVICE)
 
 
 class Shop:
