@@ -149,16 +149,16 @@ def load_topologies() -> list[Topology]:
 def load_services() -> list[Service]:
     """What every folder of `services` with a topology.py declares, sorted by folder.
 
-    Raises ProvisionError if a service reads another service's topic that has a different number of partitions.
+    Raises ProvisionError if workers handle another service's topic that has a different number of partitions.
     """
     folders = found_services(having="topology.py")
     services: list[Service] = [declared(f"services.{each}", "service", "SERVICE") for each in folders]
     owners = {topic.name: service.topology for service in services for topic in service.topology.topics}
     for service in services:
         topology = service.topology
-        for topic in service.neighbours:
+        for topic in service.handled:
             owner = owners.get(topic.name, topology)
-            if topic.kind != "commands" and owner.partitions != topology.partitions:
+            if owner.partitions != topology.partitions:
                 raise ProvisionError(
                     f"{topology.service} has {topology.partitions} partitions and reads {topic.name}, which has "
                     f"{owner.partitions}; fix: give the newer service the `partitions` of the other"

@@ -1,6 +1,6 @@
 """All that a service declares, in one value: the worker, Spark, the tools and the tests are given it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ class Service:
 
     decider: of its aggregates, whose commands its topology feeds to a table, and whose events have a topic there.
     rekeys, policies, timers, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
-    reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it.
+    reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it. They may
+    have another number of partitions.
 
     Raises ValueError for a decider without that table or that topic.
     """
@@ -48,14 +49,22 @@ class Service:
         return self._written[0]
 
     @property
-    def neighbours(self) -> Sequence[Topic]:
-        """Other services' topics: facts that it reads, commands that it sends."""
+    def handled(self) -> Sequence[Topic]:
+        """Other services' topics whose records its workers handle: of as many partitions as its own."""
         folded = [table.source for table in self.topology.tables]
         copied = [rekey.source for rekey in self.rekeys]
-        answered = [topic for policy in self.policies for topic in (policy.source, *policy.commands)]
-        waiting = [topic for timer in self.timers for topic in (timer.source, timer.target)]
+        answered = [policy.source for policy in self.policies]
+        return self._of_others([*folded, *copied, *answered, *(timer.source for timer in self.timers)])
+
+    @property
+    def neighbours(self) -> Sequence[Topic]:
+        """Other services' topics: facts that it reads, commands that it sends."""
+        asked = [topic for policy in self.policies for topic in policy.commands]
+        return self._of_others([*self.handled, *asked, *(timer.target for timer in self.timers), *self.reads])
+
+    def _of_others(self, topics: Iterable[Topic]) -> Sequence[Topic]:
         own = self.topology.all_topics()
-        return [each for each in dict.fromkeys([*folded, *copied, *answered, *waiting, *self.reads]) if each not in own]
+        return [each for each in dict.fromkeys(topics) if each not in own]
 
     @property
     def _kept(self) -> Sequence[Table]:

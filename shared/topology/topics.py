@@ -101,8 +101,8 @@ def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:
 class Topology:
     """What a service owns on the brokers.
 
-    partitions: of all its topics and all that it reads, so that one worker owns everything of a key. It never changes,
-    because keys would move.
+    partitions: of all its topics and all that its workers handle, so that one worker owns everything of a key. It
+    never changes, because keys would move.
     version: of how the tables are computed. A new version has its own changelogs and positions, which `rebuild` fills
     from history; those of the old version stay as they are.
     history: the aggregate's own events, if its workers answer requests about its past, too.
