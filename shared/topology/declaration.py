@@ -21,7 +21,7 @@ class Service:
     reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it. They may
     have another number of partitions.
 
-    Raises ValueError for a decider without that table or that topic.
+    Raises ValueError for a decider without that table or that topic, and for another service's commands in `reads`.
     """
 
     topology: Topology
@@ -34,6 +34,11 @@ class Service:
     reads: Sequence[Topic] = ()
 
     def __post_init__(self) -> None:
+        if asked := [topic.name for topic in self._of_others(self.reads) if topic.kind == "commands"]:
+            raise ValueError(
+                f"{self.topology.service} reads {asked[0]}, and only a service itself reads its commands; "
+                f"fix: read its events, or send it commands with a policy"
+            )
         if self.decider is not None:
             self._one("tables of commands", [table.name for table in self._kept])
             self._one("topics of events", [topic.name for topic in self._written])

@@ -121,6 +121,12 @@ def test_a_service_has_the_neighbours_whose_topics_it_reads_or_writes() -> None:
     assert service.neighbours == [found, facts, theirs, asks, rings, kept]
 
 
+def test_a_service_that_would_read_the_commands_of_another_is_refused() -> None:
+    """It would be let write them."""
+    with pytest.raises(ValueError, match=r"^accounts reads b\.commands\.v1, and .*; fix: read its events, or send it"):
+        Service(TOPOLOGY, reads=[Topic("b.commands.v1")])
+
+
 def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:
     return ()
 
