@@ -20,6 +20,7 @@ class Service:
     rekeys, policies, timers, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
     reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it. They may
     have another number of partitions.
+    writes: of several topics of events in the topology, the decider's.
 
     Raises ValueError for a decider without that table or that topic, and for another service's commands in `reads`.
     """
@@ -32,6 +33,7 @@ class Service:
     timers: Sequence[Timer] = ()
     projections: Sequence[ReadModel[Any, Any]] = ()
     reads: Sequence[Topic] = ()
+    writes: Topic | None = None
 
     def __post_init__(self) -> None:
         if asked := [topic.name for topic in self._of_others(self.reads) if topic.kind == "commands"]:
@@ -40,8 +42,9 @@ class Service:
                 f"fix: read its events, or send it commands with a policy"
             )
         if self.decider is not None:
-            self._one("tables of commands", [table.name for table in self._kept])
-            self._one("topics of events", [topic.name for topic in self._written])
+            self._one("tables of commands", [table.name for table in self._kept], "declare one in topology.py")
+            fix = "declare one in topology.py, or name it as `writes` in service.py"
+            self._one("topics of events", [topic.name for topic in self._written], fix)
 
     @property
     def aggregates(self) -> Table:
@@ -78,11 +81,10 @@ class Service:
     @property
     def _written(self) -> Sequence[Topic]:
         prefix = f"{self.topology.service}.events."
-        return [topic for topic in self.topology.topics if topic.name.startswith(prefix)]
+        events = [topic for topic in self.topology.topics if topic.name.startswith(prefix)]
+        return [topic for topic in events if self.writes in (None, topic)]
 
-    def _one(self, what: str, found: Sequence[str]) -> None:
+    def _one(self, what: str, found: Sequence[str], fix: str) -> None:
         if len(found) != 1:
-            raise ValueError(
-                f"{self.topology.service} has a decider, and {len(found)} {what}: {', '.join(found) or 'none'}; "
-                f"fix: declare one in topology.py"
-            )
+            names = ", ".join(found) or "none"
+            raise ValueError(f"{self.topology.service} has a decider, and {len(found)} {what}: {names}; fix: {fix}")

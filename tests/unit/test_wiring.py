@@ -127,6 +127,16 @@ def test_a_service_that_would_read_the_commands_of_another_is_refused() -> None:
         Service(TOPOLOGY, reads=[Topic("b.commands.v1")])
 
 
+def test_of_two_topics_of_events_the_deciders_can_be_named() -> None:
+    """One is kept for its readers while the service goes over to the other."""
+    both = replace(TOPOLOGY, topics=(*TOPOLOGY.topics, later := Topic("accounts.events.v2")))
+    assert Service(both, decider=DECIDER, writes=later).events == later
+    with pytest.raises(ValueError, match=r"2 topics of events: .*; fix: declare one in topology\.py, or .* `writes`"):
+        Service(both, decider=DECIDER)
+    with pytest.raises(ValueError, match=r"0 topics of events: none; fix: "):
+        Service(TOPOLOGY, decider=DECIDER, writes=later)
+
+
 def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:
     return ()
 
