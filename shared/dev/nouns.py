@@ -114,9 +114,9 @@ def _check_free(root: Path, new: _Noun) -> None:
     for folder in (f"services/{new.plural}", f"tests/unit/{new.plural}"):
         if (root / folder).exists():
             raise StageFailed(f"{new.plural} is taken: {folder} exists", "choose another name")
-    for service in found_services(root, having="topology.py"):
-        if re.search(rf'"{new.plural}[.-]', (root / "services" / service / "topology.py").read_text()):
-            topics = f"topics of {new.plural} are named in services/{service}/topology.py"
+    for module in sorted(root.glob("services/*/*.py")):
+        if re.search(rf'"{new.plural}[.-]', module.read_text()):
+            topics = f"topics of {new.plural} are named in {module.relative_to(root)}"
             raise StageFailed(f"{new.plural} is taken: {topics}", "choose another name")
     if is_composed(root, new.plural):
         raise StageFailed(f"{new.plural} is taken: it is in {COMPOSE}", "choose another name")

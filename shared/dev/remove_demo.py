@@ -150,7 +150,8 @@ def _reaches(imports: set[str], names: set[str]) -> bool:
 def _dependent(root: Path) -> Iterator[str]:
     topics = re.compile(rf'"(?:{"|".join(SERVICES)})\.')
     for service in found_services(root, having="topology.py"):
-        if service not in SERVICES and topics.search((root / "services" / service / "topology.py").read_text()):
+        texts = (module.read_text() for module in (root / "services" / service).glob("*.py"))
+        if service not in SERVICES and any(topics.search(text) for text in texts):
             yield service
 
 

@@ -170,10 +170,11 @@ def test_the_routes_of_every_worker_are_reserved_names() -> None:
     assert {path for path in {*paths, "changes"} if path.isalnum()} == set(nouns._OWN_ROUTES)
 
 
-def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout) -> None:
-    with (checkout.root / "services" / "accounts" / "topology.py").open("a") as topology:
+@pytest.mark.parametrize("module", ["topology", "service"])
+def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout, module: str) -> None:
+    with (checkout.root / "services" / "accounts" / f"{module}.py").open("a") as topology:
         topology.write('\nLEDGER = Topic("ledgers.events.v1")\n')
-    with pytest.raises(StageFailed, match=r"topics of ledgers are named in services/accounts/topology\.py"):
+    with pytest.raises(StageFailed, match=rf"topics of ledgers are named in services/accounts/{module}\.py"):
         new_service(checkout.root, "ledgers", "accounts")
 
 

@@ -64,10 +64,16 @@ def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
 def test_own_services_stay_and_those_that_lose_a_neighbour_are_named(committed: Checkout) -> None:
     new_service(committed.root, "trends", "sales")
     new_service(committed.root, "wallets", "accounts")
+    new_service(committed.root, "ledgers", "accounts")
+    with (committed.root / "services" / "ledgers" / "service.py").open("a") as service:
+        service.write('SERVICE = Service(TOPOLOGY, decider=DECIDER, reads=[Topic("orders.events.v1")])\n')
     commit(committed)
     said = committed.verb("remove-demo", "--yes")
-    assert re.findall(r"^note .*", said, re.MULTILINE) == ["note    services/trends names topics that are removed"]
-    assert found_services(committed.root) == ["accounts", "trends", "wallets"]
+    assert re.findall(r"^note +services/(\w+) names topics that are removed", said, re.MULTILINE) == [
+        "ledgers",
+        "trends",
+    ]
+    assert found_services(committed.root) == ["accounts", "ledgers", "trends", "wallets"]
 
 
 @pytest.mark.slow
