@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from rocksdict import Options, Rdict, WriteBufferManager
+from rocksdict import DbClosedError, Options, Rdict, WriteBufferManager
 
 LIMIT_BYTES = 64 * 2**20  # of all stores together; what is being written to files comes on top, and so does EMPTY_BYTES
 EMPTY_BYTES = 160 * 2**10  # of a memtable with a row or a few: its filter and its first blocks
@@ -45,7 +45,7 @@ class Memtables:
         """Flushes in the background. Call it after each write: while there is room, it costs next to nothing."""
         if self._counter.get_usage() <= self._limit_bytes + EMPTY_BYTES * len(self._stores):
             return
-        sizes = {store: max(0, int(store.property_value(_ACTIVE) or 0) - EMPTY_BYTES) for store in self._stores}
+        sizes = {store: _held(store) for store in tuple(self._stores)}  # another thread may open or close one
         excess = sum(sizes.values()) - self._limit_bytes
         if excess <= 0:
             return  # the rest is being flushed
@@ -56,3 +56,11 @@ class Memtables:
             excess -= sizes[store]
             if excess <= 0:
                 return
+
+
+def _held(store: Rdict) -> int:
+    """What a flush would give back, in bytes; nothing of a store that was closed meanwhile."""
+    try:
+        return max(0, int(store.property_value(_ACTIVE) or 0) - EMPTY_BYTES)
+    except DbClosedError:
+        return 0

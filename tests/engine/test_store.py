@@ -366,6 +366,20 @@ def test_stores_that_hold_next_to_nothing_are_not_flushed(store: RowStore, monke
     assert not [file for each in store._dbs.values() for file in Path(each.path()).glob("*.sst")]
 
 
+def test_a_store_that_is_closed_meanwhile_is_no_failure_of_what_was_written(
+    store: RowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit writes in its thread: its rows are written, whatever becomes of another partition's."""
+    monkeypatch.setattr(store_module, "MEMTABLES", Memtables(0))
+    store.open(0, CHANGELOG_ID)
+    store.open(1, CHANGELOG_ID)
+    store._dbs[1].close()
+    for offset in range(4):
+        store.apply(0, {b"row": os.urandom(EMPTY_BYTES)}, offset)
+    eventually(lambda: list(Path(store._dbs[0].path()).glob("*.sst")))
+    store._dbs.pop(1)
+
+
 def _memtables(store: RowStore) -> int:
     """What all memtables of the stores hold, in bytes."""
     return sum(int(each.property_value("rocksdb.cur-size-all-mem-tables") or 0) for each in store._dbs.values())
