@@ -9,9 +9,10 @@ from shared.domain.errors import OnefoldError
 
 
 class Undeclared(OnefoldError):
-    """A service lacks the module, or the module the name, by which others find what it declares.
+    """A service lacks the module, or the module the name, by which others find what it declares, or declares what can't
+    be.
 
-    Operator action: give it that module, and the module that name.
+    Operator action: give it that module, and the module that name, or do what the message says.
     """
 
 
@@ -24,6 +25,8 @@ def declared(package: str, module: str, name: str) -> Any:
         if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
             raise
         raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
+    except ValueError as error:
+        raise Undeclared(f"{path}: {error}") from error
     if not hasattr(found, name):
         raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
     return getattr(found, name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.runtime.checkout import found_services
+import pytest
+
+from shared.runtime.checkout import Undeclared, declared, found_services
 
 
 def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:
@@ -18,3 +20,14 @@ def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:
 
 def test_the_services_of_this_checkout_are_found() -> None:
     assert "accounts" in found_services() == found_services(having="topology.py")
+
+
+def test_what_can_not_be_declared_is_told_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as a traceback: the service is named, and the declaration says what to do."""
+    (tmp_path / "wrongly.py").write_text("from shared.topology import Topic\nSERVICE = Topic('a_b.events.v1')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path.parent)
+    with pytest.raises(
+        Undeclared, match=rf"^{tmp_path.name}\.wrongly: not a legal name: 'a_b.events.v1'; fix: use only"
+    ):
+        declared(tmp_path.name, "wrongly", "SERVICE")
