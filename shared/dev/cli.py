@@ -24,7 +24,6 @@ from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
 from shared.dev.reprocess import reprocess
-from shared.dev.secured import make_secrets
 from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed
 from shared.dev.status import shown, status
@@ -235,6 +234,8 @@ def _password(file: Path) -> str:
 @cli.command("secrets")
 def secrets_() -> None:
     """Make the secrets that compose.secure.yml gives its containers, in .onefold/secrets; existing ones stay."""
+    from shared.dev.secured import make_secrets  # with what makes certificates, which no container starts with
+
     made = make_secrets(CHECKOUT / ".onefold" / "secrets", found_services())
     print("\n".join(f"created {file}" for file in made) or "all are there")
 

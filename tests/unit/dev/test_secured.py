@@ -79,6 +79,13 @@ def test_the_issuers_key_is_in_the_checkout_wherever_the_verb_is_run(
     assert DevIssuer().key_set.parent == CHECKOUT / ".onefold" / "issuer"
 
 
+def test_a_container_starts_without_what_makes_certificates() -> None:
+    """Its entrypoint runs the CLI."""
+    looks = "import sys, shared.dev.cli; print('trustme' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", looks], check=True, capture_output=True, text=True)
+    assert found.stdout == "False\n"
+
+
 def test_a_principal_is_made_with_the_password_its_worker_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
