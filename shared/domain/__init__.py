@@ -13,8 +13,10 @@ Row            what is kept of a key: its state, and the number of events so far
 Decider        an aggregate as data: `decide`, `evolve` and their types
 fold           the state after some events
 DomainError    a rule refused a command, with a code that callers can rely on
+BadMessage     a message cannot be read
 Upcasters      how older versions of messages are read
 Personal       text about a person, which the domain has only encrypted
+Encrypted      the type of such a text once it is given; tests make it of text
 Int64          an integer that every reader of JSON or Parquet can represent
 Day            a calendar day, UTC
 Instant        a moment, UTC
@@ -26,10 +28,10 @@ referenced     the aggregate id in one, if it names an aggregate of this service
 
 from shared.domain.decider import Decider, fold
 from shared.domain.envelope import EventEnvelope
-from shared.domain.errors import DomainError
+from shared.domain.errors import BadMessage, DomainError
 from shared.domain.ids import AggregateId, Reference, reference, referenced
 from shared.domain.message import Command, Event, Int64, Part
-from shared.domain.personal import Personal
+from shared.domain.personal import Encrypted, Personal
 from shared.domain.row import Row
 from shared.domain.state import State
 from shared.domain.times import Day, Instant
@@ -37,10 +39,12 @@ from shared.domain.upcasting import Upcasters
 
 __all__ = [
     "AggregateId",
+    "BadMessage",
     "Command",
     "Day",
     "Decider",
     "DomainError",
+    "Encrypted",
     "Event",
     "EventEnvelope",
     "Instant",

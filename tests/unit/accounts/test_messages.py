@@ -34,7 +34,7 @@ from services.accounts.domain.events import (
     OrderSettled,
     PaymentReceived,
 )
-from shared.domain.errors import BadMessage
+from shared.domain import BadMessage
 from shared.testing.golden import Golden
 
 golden = Golden(Path(__file__).parent / "golden", DECIDER)

@@ -2,8 +2,7 @@
 
 from services.accounts.domain.state import Account, Closed, Open, Unopened
 from services.accounts.sinks import SINKS
-from shared.domain import Row
-from shared.domain.personal import Encrypted
+from shared.domain import Encrypted, Row
 from shared.sinks.sink import Changed, Values
 
 

@@ -27,7 +27,7 @@ from services.inventory.domain.events import (
     StockReserved,
     StockShipped,
 )
-from shared.domain.errors import BadMessage
+from shared.domain import BadMessage
 from shared.testing.golden import Golden
 
 golden = Golden(Path(__file__).parent / "golden", DECIDER)

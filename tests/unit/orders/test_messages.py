@@ -32,7 +32,7 @@ from services.orders.domain.events import (
     OrderRejected,
     ReservationOverdue,
 )
-from shared.domain.errors import BadMessage
+from shared.domain import BadMessage
 from shared.testing.golden import Golden
 
 golden = Golden(Path(__file__).parent / "golden", DECIDER)
