@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from shared.domain.envelope import CommandEnvelope, EventEnvelope
 from shared.domain.message import Command, Message
 from shared.engine.processors import Aggregate, Policy, Processor
+from shared.runtime.checkout import declared
 from shared.topology.topics import Topic, Topology
 
 Json = dict[str, Any]
@@ -23,14 +24,17 @@ _SCHEMA = "#/components/schemas/{model}"
 def document_of(service: str) -> Json:
     """The document of one service of this checkout."""
     app = import_module(f"services.{service}.app").app
-    return described(app.topology, app.processors)
+    return described(app.topology, app.processors, declared(f"services.{service}", "service", "SERVICE").reads)
 
 
-def described(topology: Topology, processors: Sequence[Processor]) -> Json:
-    """Every topic of the service, other services' that it reads or writes, and the messages it declares for them."""
+def described(topology: Topology, processors: Sequence[Processor], reads: Iterable[Topic] = ()) -> Json:
+    """Every topic of the service, other services' that it reads or writes, and the messages it declares for them.
+
+    reads: what no processor does, as a sink's source.
+    """
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}
-    read = {processor.source.name for processor in processors}
+    read = {*(topic.name for topic in reads), *(processor.source.name for processor in processors)}
     written = {topic.name for processor in processors for topic in processor.writes}
     written.add(topology.dead_letters.name)
     types = sorted({message for found in messages.values() for message in found}, key=_wire_name)

@@ -15,6 +15,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from services.accounts import service
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged, AccountOpened
 from services.accounts.service import SERVICE
@@ -83,6 +84,15 @@ class OtherOpenAccount(Command):
     """Named in Python as one of accounts' own commands."""
 
     TYPE = "other.open"
+
+
+def test_a_topic_that_only_a_sink_reads_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console draws its arrow from this."""
+    other = Topic("other.events.v1")
+    monkeypatch.setattr(service, "SERVICE", replace(SERVICE, reads=[other]))
+    document = document_of("accounts")
+    assert "receive other.events.v1" in document["operations"]
+    assert document["channels"][other.name]["description"] == "Another service's; its document describes it."
 
 
 OtherOpenAccount.__name__ = "OpenAccount"
