@@ -38,9 +38,10 @@ def takes(method: Any, base: Any) -> bool:
 
 
 def is_pinned(package: str) -> bool:
-    """Whether pyproject.toml names the installed version, and no other."""
-    pins = tomllib.loads(_PROJECT.read_text())["project"]["optional-dependencies"]["worker"]
-    return f"{package}=={version(package)}" in [re.sub(r"\[.*\]", "", pin) for pin in pins]
+    """Whether pyproject.toml names the installed version, and no other, wherever it names the package."""
+    extras = tomllib.loads(_PROJECT.read_text())["project"]["optional-dependencies"].values()
+    pins = [re.sub(r"\[.*\]", "", pin) for extra in extras for pin in extra]
+    return {pin for pin in pins if re.match(rf"{package}\b(?!-)", pin)} == {f"{package}=={version(package)}"}
 
 
 def _annotated(owner: object) -> set[str]:

@@ -1,5 +1,7 @@
 """What is used of FastAPI, Starlette, uvicorn and pydantic beyond what they document is listed, there, and pinned.
 
+A new import is found. A new private attribute, or a name that is compared as text, is not: whoever uses one lists it.
+
 That it also does what is expected is tested where it is used: tests/unit/http/test_routing.py and test_server.py,
 tests/unit/dev/test_roundtrip.py and test_schemas.py.
 """
@@ -72,6 +74,9 @@ def imported() -> Iterator[str]:
                 case ast.ImportFrom(module=str(module), names=names) if module not in DOCUMENTED:
                     if module.partition(".")[0] in PACKAGES:
                         yield from (f"{module}.{each.name}" for each in names)
+                case ast.Import(names=names):
+                    named = (each.name for each in names if each.name not in DOCUMENTED)
+                    yield from (name for name in named if name.partition(".")[0] in PACKAGES)
 
 
 def found(path: str) -> Any:
