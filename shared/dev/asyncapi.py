@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 from shared.domain.envelope import CommandEnvelope, EventEnvelope
 from shared.domain.message import Command, Message
 from shared.engine.processors import Aggregate, Policy, Processor
-from shared.runtime.checkout import declared
+from shared.runtime.declared import declared
 from shared.topology.topics import Topic, Topology
 
 Json = dict[str, Any]

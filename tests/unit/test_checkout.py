@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.checkout import Undeclared, declared, found_services
+from shared.runtime.checkout import found_services
+from shared.runtime.declared import Undeclared, declared
 
 
 def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:
