@@ -12,7 +12,7 @@ from shared.domain.row import RowCodec
 from shared.runtime.checkout import found_services
 from shared.runtime.declared import declared
 from shared.topology.declaration import Service
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table, Topic, Topology
 
@@ -91,7 +91,7 @@ def table_in(package: str, name: str) -> FoldedTable:
     return next(table for table in tables_in(package) if table.table.name == name)
 
 
-def reactions_in(package: str) -> tuple[Reaction, ...]:
+def policies_in(package: str) -> tuple[Policy, ...]:
     """The policies that `package` declares."""
     return tuple(service_in(package).policies)
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, reactions_in, service_in
+from pipelines.catalog import FoldedTable, policies_in, service_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
@@ -38,11 +38,11 @@ _COMMAND = ["partition", "key", "command_id"]  # an id is one aggregate's
 _TAKEN_OVER = "key binary, row binary"
 _OUTCOMES = "partition int, key binary, value binary, at long"
 _SENT = (
-    "reaction int, partition int, source binary, offset long, index int, "
+    "policy int, partition int, source binary, offset long, index int, "
     "topic string, key binary, command_id string, body binary"
 )
 # a policy sends to each key in the order of the events of each key
-_IN_ORDER = ["reaction", "partition", "source", "topic", "key"]
+_IN_ORDER = ["policy", "partition", "source", "topic", "key"]
 
 
 class MirroredRebuild(Rebuild):
@@ -62,7 +62,7 @@ class MirroredRebuild(Rebuild):
         self._brokers.commit_with(self._new.group, self._begins(plan), self._unsent(plan))
 
     def _reacted_to(self) -> set[str]:
-        return {reaction.source.name for reaction in reactions_in(self._package)}
+        return {policy.source.name for policy in policies_in(self._package)}
 
     def _timers(self) -> list[str]:
         return [topic.name for topic in self._new.topics if topic.kind == "timers"]
@@ -116,7 +116,7 @@ class MirroredRebuild(Rebuild):
         Nor what precedes that: retention has removed it since. A reservation, sent again after it was shipped, would
         stay for ever.
         """
-        sent = [self._sent(plan, number) for number in range(len(reactions_in(self._package)))]
+        sent = [self._sent(plan, number) for number in range(len(policies_in(self._package)))]
         if not sent:
             return []
         known = [
@@ -128,11 +128,11 @@ class MirroredRebuild(Rebuild):
         place = F.struct("offset", "index")
         reached = F.max(F.when(F.col("known"), place)).over(Window.partitionBy(*_IN_ORDER))
         missing = marked.withColumn("reached", reached).where(F.col("reached").isNull() | (place > F.col("reached")))
-        ordered = missing.orderBy("reaction", "partition", "offset", "index").collect()
+        ordered = missing.orderBy("policy", "partition", "offset", "index").collect()
         return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
 
     def _sent(self, plan: Plan, number: int) -> DataFrame:
-        source = reactions_in(self._package)[number].source.name
+        source = policies_in(self._package)[number].source.name
         starts, ends = self._brokers.starts(source), plan.positions[source]
         events = sources.topic(self._spark, self._brokers.bootstrap, source, starts, ends)
         return events.then(partial(_answers, self._package, number), _SENT).frame
@@ -190,12 +190,12 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _answers(package: str, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What the policy with this number sends for each event; nothing for one that it cannot answer."""
-    reaction = reactions_in(package)[number]
+    policy = policies_in(package)[number]
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for partition, offset, _, source, value in rows_of(batches):
             with suppress(Exception):  # not an event that the policy answers, or one parked as a dead letter
-                for index, sent in enumerate(list(reaction.sends(value))):
+                for index, sent in enumerate(list(policy.sends(value))):
                     yield number, partition, source, offset, index, sent.topic, sent.key, sent.command_id, sent.body
 
     return as_batches(rows(), _SENT)

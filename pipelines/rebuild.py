@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
-from pipelines.catalog import FoldedTable, reactions_in, table_in
+from pipelines.catalog import FoldedTable, policies_in, table_in
 from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
@@ -259,7 +259,7 @@ class Rebuild:
     @property
     def _writes_facts(self) -> bool:
         """Whether its workers write more than rows: those of two versions at once would write it twice."""
-        return bool(self._new.topics or reactions_in(self._package))
+        return bool(self._new.topics or policies_in(self._package))
 
     def _aggregates(self) -> Iterator[FoldedTable]:
         return (table for table in self._tables if not table.is_view)

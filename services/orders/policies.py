@@ -53,7 +53,7 @@ from services.orders.topology import (
     TOPOLOGY,
 )
 from shared.domain import Command, EventEnvelope, Reference, reference, referenced
-from shared.topology import Reaction, Send
+from shared.topology import Policy, Send
 
 NEXT_STEP_SENDS = {
     INVENTORY_COMMANDS: get_args(InventoryCommand),
@@ -135,10 +135,10 @@ def _deadline(order_id: str, attempt: int) -> Send:
     return Send(TIMERS, order_id, CheckDeadline(attempt=attempt))
 
 
-REACTIONS = (
-    Reaction(next_step, source=EVENTS, events=get_args(OrderEvent), commands=NEXT_STEP_SENDS),
-    Reaction(
+POLICIES = (
+    Policy(next_step, source=EVENTS, events=get_args(OrderEvent), commands=NEXT_STEP_SENDS),
+    Policy(
         record_inventory, source=INVENTORY_EVENTS, events=get_args(InventoryAnswer), commands=INVENTORY_ANSWER_SENDS
     ),
-    Reaction(record_account, source=ACCOUNTS_EVENTS, events=get_args(AccountAnswer), commands=ACCOUNT_ANSWER_SENDS),
+    Policy(record_account, source=ACCOUNTS_EVENTS, events=get_args(AccountAnswer), commands=ACCOUNT_ANSWER_SENDS),
 )

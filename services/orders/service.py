@@ -1,8 +1,8 @@
 """Orders, declared: what its workers, Spark, the tools and the tests are given."""
 
 from services.orders.domain.decide import DECIDER
-from services.orders.policies import REACTIONS
+from services.orders.policies import POLICIES
 from services.orders.topology import DEADLINES, TOPOLOGY
 from shared.topology import Service
 
-SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=REACTIONS, timers=[DEADLINES])
+SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=POLICIES, timers=[DEADLINES])

@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from shared.domain.envelope import CommandEnvelope, EventEnvelope
 from shared.domain.message import Command, Message
-from shared.engine.processors import Aggregate, Policy, Processor
+from shared.engine.processors import Aggregate, PolicyProcessor, Processor
 from shared.runtime.declared import declared
 from shared.topology.topics import Topic, Topology
 
@@ -69,8 +69,8 @@ def _messages(processors: Iterable[Processor]) -> Mapping[str, Sequence[type[Mes
         if isinstance(processor, Aggregate):
             found[processor.source.name].update(processor.decider.commands)
             found[processor.events.name].update(processor.decider.events)
-        if isinstance(processor, Policy):
-            for topic, commands in processor.reaction.commands.items():
+        if isinstance(processor, PolicyProcessor):
+            for topic, commands in processor.policy.commands.items():
                 found[topic.name].update(commands)
     return {topic: sorted(types, key=_wire_name) for topic, types in found.items()}
 

@@ -25,7 +25,7 @@ from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
 from shared.domain.message import Message
 from shared.domain.upcasting import Upcasters
-from shared.engine.processors import Aggregate, Policy, Processor, Projection
+from shared.engine.processors import Aggregate, PolicyProcessor, Processor, Projection
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -79,8 +79,8 @@ def _messages(processor: Processor) -> Sequence[type[Message]]:
             return (*decider.commands, *decider.events)
         case Projection(model=model):
             return model.events
-        case Policy(reaction=reaction):
-            return [command for commands in reaction.commands.values() for command in commands]
+        case PolicyProcessor(policy=policy):
+            return [command for commands in policy.commands.values() for command in commands]
     return ()
 
 

@@ -21,7 +21,7 @@ from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.parking.parked import Failure
 from shared.parking.parking import Parking
 from shared.tables.rows import Rows
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
@@ -335,17 +335,17 @@ class Chronicle(Processor):
         rows.put(key, Row(event.sequence, chapter, {}, record.offset))
 
 
-class Policy(Listener):
+class PolicyProcessor(Listener):
     """Events in; commands out, in the same transaction."""
 
-    def __init__(self, reaction: Reaction) -> None:
-        self.name = reaction.parked_under
-        self.source = reaction.source
-        self.writes = tuple(reaction.commands)
-        self.reaction = reaction
+    def __init__(self, policy: Policy) -> None:
+        self.name = policy.parked_under
+        self.source = policy.source
+        self.writes = tuple(policy.commands)
+        self.policy = policy
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        for sent in list(self.reaction.sends(record.value)):
+        for sent in list(self.policy.sends(record.value)):
             batch.write(sent.topic, sent.key, sent.body)
 
 

@@ -10,7 +10,16 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
-from shared.engine.processors import Aggregate, Chronicle, Copier, Delay, Listener, Policy, Processor, Projection
+from shared.engine.processors import (
+    Aggregate,
+    Chronicle,
+    Copier,
+    Delay,
+    Listener,
+    PolicyProcessor,
+    Processor,
+    Projection,
+)
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, kinds
 from shared.topology.declaration import Service
@@ -21,7 +30,7 @@ def processors_of(service: Service) -> list[Processor]:
     """What its workers run."""
     decider = service.decider
     aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
-    copiers, policies = map(Copier, service.rekeys), map(Policy, service.policies)
+    copiers, policies = map(Copier, service.rekeys), map(PolicyProcessor, service.policies)
     return [*aggregates, *copiers, *policies, *map(Delay, service.timers), *map(Projection, service.projections)]
 
 
@@ -202,8 +211,8 @@ def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
             f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
             f"table of one aggregate or view; of a Rekey or a Timer, keep one for each source"
         )
-    for one, other in combinations([each for each in processors if isinstance(each, Policy)], 2):
-        if one.reaction.meets(other.reaction):
+    for one, other in combinations([each for each in processors if isinstance(each, PolicyProcessor)], 2):
+        if one.policy.meets(other.policy):
             raise ValueError(
-                f"{one.name} and {other.name} answer the same event on the same topic: give one `Reaction` a `name`"
+                f"{one.name} and {other.name} answer the same event on the same topic: give one `Policy` a `name`"
             )

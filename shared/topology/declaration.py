@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from shared.domain.decider import Decider
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
@@ -29,7 +29,7 @@ class Service:
     _: KW_ONLY
     decider: Decider[Any, Any, Any] | None = None
     rekeys: Sequence[Rekey] = ()
-    policies: Sequence[Reaction] = ()
+    policies: Sequence[Policy] = ()
     timers: Sequence[Timer] = ()
     projections: Sequence[ReadModel[Any, Any]] = ()
     reads: Sequence[Topic] = ()

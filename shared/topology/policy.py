@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     body: bytes
 
 
-class Reaction:
+class Policy:
     """A policy with what it reads and what it sends. events: the types it answers.
 
     react: a named function. Records that it cannot handle are parked under its name, `policy.<name>`, so do not rename
@@ -55,9 +55,7 @@ class Reaction:
         name: str = "",
     ) -> None:
         if not hasattr(react, "__name__"):
-            raise TypeError(
-                f"{react!r} has no name to park records under; fix: give Reaction a function made with `def`"
-            )
+            raise TypeError(f"{react!r} has no name to park records under; fix: give Policy a function made with `def`")
         self.react = react
         self.source = source
         self.name = name
@@ -68,7 +66,7 @@ class Reaction:
         self.commands = commands
         self._declared = {(topic.name, each) for topic, types in commands.items() for each in types}
 
-    def meets(self, other: Reaction) -> bool:
+    def meets(self, other: Policy) -> bool:
         """Whether one event can make both send commands with the same id."""
         same = self.source == other.source and self.name == other.name
         return same and bool(self._types & other._types) and bool(self.commands.keys() & other.commands.keys())
@@ -103,4 +101,4 @@ class Reaction:
 
     def _undeclared(self, send: Send) -> TypeError:
         what = f"{type(send.command).__name__} to {send.topic.name}"
-        return TypeError(f"{self.parked_under} sends {what}: add it to the commands of its Reaction")
+        return TypeError(f"{self.parked_under} sends {what}: add it to the commands of its Policy")

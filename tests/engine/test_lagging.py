@@ -18,9 +18,9 @@ from shared.engine.engine import Engine
 from shared.engine.lagging import LAG_S
 from shared.engine.membership import Assignment
 from shared.engine.pace import POLL_RECORDS
-from shared.engine.processors import Aggregate, Policy
+from shared.engine.processors import Aggregate, PolicyProcessor
 from shared.engine.wiring import by_source, lagging, wired
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from shared.topology.topics import Table, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
@@ -221,6 +221,6 @@ def test_events_that_a_policy_answers_do_not_lag() -> None:
     def answer(_: object) -> list[Send]:
         return []
 
-    reaction = Reaction(answer, source=EVENTS, events=(AccountOpened,), commands={})
+    policy = Policy(answer, source=EVENTS, events=(AccountOpened,), commands={})
     assert views_of() == {EVENTS.name}
-    assert views_of(Policy(reaction)) == frozenset()
+    assert views_of(PolicyProcessor(policy)) == frozenset()

@@ -17,7 +17,7 @@ from services.inventory.domain.events import StockReserved, StockShipped
 from services.inventory.topology import TOPOLOGY as INVENTORY
 from services.orders.domain.decide import DECIDER
 from services.orders.domain.events import Line, OrderConfirmed, OrderPlaced
-from services.orders.policies import REACTIONS
+from services.orders.policies import POLICIES
 from services.orders.topology import TOPOLOGY as ORDERS
 from shared.dev.embedded import EmbeddedKafka
 from shared.domain.message import Event
@@ -56,15 +56,15 @@ def event_of(codec: Any, event: Event, aggregate_id: str, causation_id: str | No
 def test_commands_that_did_not_arrive_are_sent_and_no_others(spark: Any, tmp_path: Path) -> None:
     lines = tuple(Line(sku=sku, quantity=1, amount_cents=CENTS) for sku in ("arrived", "decided", "lost"))
     placed = event_of(DECIDER.event_codec, OrderPlaced(customer_id="ann", lines=lines, placed_at=AT), "o-1")
-    arrived, decided, lost, timer = REACTIONS[0].sends(placed)
+    arrived, decided, lost, timer = POLICIES[0].sends(placed)
     reserved = event_of(
         ITEMS.event_codec, StockReserved(order_id="orders:o-1", quantity=1), "decided", decided.command_id
     )
     old = event_of(DECIDER.event_codec, OrderPlaced(customer_id="ann", lines=lines[:1], placed_at=AT), "o-0")
     confirmed = OrderConfirmed(customer_id="ann", lines=lines[:1], placed_at=AT)
     ended = event_of(DECIDER.event_codec, confirmed, "o-0", sequence=2)
-    _, old_timer = REACTIONS[0].sends(old)
-    ship, settle = REACTIONS[0].sends(ended)
+    _, old_timer = POLICIES[0].sends(old)
+    ship, settle = POLICIES[0].sends(ended)
     shipped = event_of(ITEMS.event_codec, StockShipped(order_id="orders:o-0", quantity=1), "arrived", ship.command_id)
     with EmbeddedKafka(tmp_path / "kafka", tmp_path / "logs") as kafka:
         brokers = Brokers(kafka.bootstrap)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.catalog import UnknownTable, reactions_in, tables_in
+from pipelines.catalog import UnknownTable, policies_in, tables_in
 from shared.runtime.declared import Undeclared
 
 DECLARED = """
@@ -68,7 +68,7 @@ def test_a_table_of_which_nothing_says_how_it_is_computed_is_refused(parts: str,
 def test_a_service_that_is_not_declared_is_an_error(modules: dict[str, str], says: str, tmp_path: Path) -> None:
     """A rebuild that finds no policy for a typing error would send nothing."""
     with pytest.raises(Undeclared, match=says):
-        reactions_in(package(tmp_path, **modules))
+        policies_in(package(tmp_path, **modules))
 
 
 def test_a_module_that_a_declaration_lacks_is_named(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage
 from shared.domain.row import Row, RowCodec
-from shared.engine.processors import Aggregate, Policy
+from shared.engine.processors import Aggregate, PolicyProcessor
 from shared.engine.wiring import wired
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
@@ -92,7 +92,7 @@ def test_an_event_after_which_there_is_no_state_is_not_taken_for_an_unknown_stat
 
 def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
     """It would send its commands again when the next version reads its chapters from the start of the log."""
-    policy = Policy(Reaction(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
+    policy = PolicyProcessor(Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
     aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1.* fix: move it"):
         wired(TOPOLOGY, [aggregate, policy])

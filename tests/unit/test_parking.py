@@ -18,7 +18,7 @@ from shared.domain.message import Command, Event
 from shared.domain.row import Row
 from shared.engine import processors
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Copier, Policy, Processor, Projection
+from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Processor, Projection
 from shared.engine.wiring import by_source
 from shared.parking import parking as parking_module
 from shared.parking.parked import PARKED_CODEC, Failure, Parked
@@ -26,7 +26,7 @@ from shared.parking.parking import Parking
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import Said
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
@@ -214,11 +214,11 @@ DECIDER: Decider[Any, Any, Any] = Decider(
 OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
 
-def listeners() -> list[Policy | Projection | Copier]:
+def listeners() -> list[PolicyProcessor | Projection | Copier]:
     """Each handles `Placed` only."""
     view = Table("view", source=FACTS)
     return [
-        Policy(Reaction(lambda _: (), source=FACTS, events=(Placed,), commands={})),
+        PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(Placed,), commands={})),
         Projection(ReadModel(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
         Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,))),
     ]

@@ -16,11 +16,11 @@ from shared.domain.decider import Decider
 from shared.domain.envelope import CommandCodec, EventCodec
 from shared.domain.message import Command, Event
 from shared.engine import processors
-from shared.engine.processors import Aggregate, Delay, Policy, Processor
+from shared.engine.processors import Aggregate, Delay, PolicyProcessor, Processor
 from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
@@ -62,10 +62,8 @@ def refund(_: object) -> list[Send]:
     return [Send(COMMANDS, "ann", Refund(cents=5))]
 
 
-def answering(
-    command: AccountCommand, name: str = "", event: type[Event] = Received, source: Topic = FACTS
-) -> Reaction:
-    return Reaction(
+def answering(command: AccountCommand, name: str = "", event: type[Event] = Received, source: Topic = FACTS) -> Policy:
+    return Policy(
         lambda _: [Send(COMMANDS, "ann", command)],
         source=source,
         events=[event],
@@ -74,15 +72,14 @@ def answering(
     )
 
 
-def answered(*reactions: Reaction) -> list[str]:
+def answered(*policies: Policy) -> list[str]:
     """The types of the events that accounts writes."""
-    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in said_of(*reactions).log[EVENTS.name]]
+    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in said_of(*policies).log[EVENTS.name]]
 
 
-def said_of(*reactions: Reaction) -> Conversation:
-    policies = [Policy(reaction) for reaction in reactions]
-    talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *policies])
-    for source in dict.fromkeys(reaction.source for reaction in reactions):
+def said_of(*policies: Policy) -> Conversation:
+    talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *map(PolicyProcessor, policies)])
+    for source in dict.fromkeys(policy.source for policy in policies):
         talk.say(source, "abba", RECEIVED)
     talk.run(lambda turns: turns[0])
     return talk
@@ -130,9 +127,9 @@ def test_a_policy_in_memory_answers_an_event_once_its_row_is_there() -> None:
     def welcome(_: object) -> list[Send]:
         return [Send(COMMANDS, "ann", Charge(amount_cents=5))]
 
-    reaction = Reaction(welcome, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]})
+    policy = Policy(welcome, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]})
     node = MemoryNode(
-        replace(TOPOLOGY, history=None), [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), Policy(reaction)]
+        replace(TOPOLOGY, history=None), [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), PolicyProcessor(policy)]
     )
     codec, issued_at = DECIDER.command_codec, datetime(1998, 3, 1, tzinfo=UTC)
     opening = codec.wrap(OpenAccount(), command_id="c-1", aggregate_id="ann", issued_at=issued_at)
@@ -169,14 +166,14 @@ PARCEL: Decider[Any, Any, int] = Decider(
 
 def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> None:
     events, codec = Topic("parcels.events.v1"), PARCEL.command_codec
-    again = Reaction(
+    again = Policy(
         lambda event: [Send(PARCELS.source, event.aggregate_id, Arrive())],
         source=events,
         events=[Arrived],
         commands={PARCELS.source: [Arrive]},
     )
     topology = Topology("parcels", (PARCELS.source, events), (PARCELS,))
-    node = MemoryNode(topology, [Aggregate(PARCEL, table=PARCELS, events=events), Policy(again)])
+    node = MemoryNode(topology, [Aggregate(PARCEL, table=PARCELS, events=events), PolicyProcessor(again)])
     arrive = codec.wrap(Arrive(), command_id="c-1", aggregate_id="p-1", issued_at=datetime(1998, 3, 1, tzinfo=UTC))
     asyncio.run(node.append(PARCELS.source, b"p-1", codec.encode(arrive)))
     log = node.logs[events.name, node.partition(b"p-1")]
@@ -199,7 +196,7 @@ def test_a_repeat_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
-    one, other = Policy(answering(OpenAccount())), Policy(answering(Pay(amount_cents=5)))
+    one, other = PolicyProcessor(answering(OpenAccount())), PolicyProcessor(answering(Pay(amount_cents=5)))
     one.name, other.name = "policy.open", "policy.pay"
     with pytest.raises(ValueError, match=r"policy\.open and policy\.pay answer the same event"):
         by_source(SHOP, [one, other])
@@ -210,7 +207,7 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
     [
         (
             FACTS,
-            Policy(answering(Pay(amount_cents=5), source=STALL)),
+            PolicyProcessor(answering(Pay(amount_cents=5), source=STALL)),
             r"several processors are called policy\.<lambda>; fix: rename the function",
         ),
         (
@@ -223,7 +220,7 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
 def test_processors_that_cannot_share_a_worker_are_refused_with_a_fix(
     source: Topic, other: Processor, refusal: str
 ) -> None:
-    processors = [Policy(answering(OpenAccount(), source=source)), other]
+    processors = [PolicyProcessor(answering(OpenAccount(), source=source)), other]
     with pytest.raises(ValueError, match=refusal):
         by_source(SHOP, processors)
     with pytest.raises(ValueError, match=refusal):
@@ -231,39 +228,39 @@ def test_processors_that_cannot_share_a_worker_are_refused_with_a_fix(
 
 
 @pytest.mark.parametrize("other", [answering(Pay(amount_cents=5), "pay"), answering(OpenAccount(), "", Reserved)])
-def test_policies_with_different_names_or_events_are_accepted(other: Reaction) -> None:
-    one, two = Policy(answering(OpenAccount())), Policy(other)
+def test_policies_with_different_names_or_events_are_accepted(other: Policy) -> None:
+    one, two = PolicyProcessor(answering(OpenAccount())), PolicyProcessor(other)
     two.name = "policy.other"
     assert by_source(SHOP, [one, two])[FACTS.name] == [one, two]
 
 
 def test_a_policy_sends_a_command_of_a_later_version_without_upcasters() -> None:
-    (sent,) = Reaction(refund, source=FACTS, events=[Received], commands={COMMANDS: [Refund]}).sends(RECEIVED)
+    (sent,) = Policy(refund, source=FACTS, events=[Received], commands={COMMANDS: [Refund]}).sends(RECEIVED)
     reader: CommandCodec[Refund] = CommandCodec([Refund], {("account.refund", 1): dict})
     assert (reader.decode(sent.body).schema_version, reader.decode(sent.body).data) == (2, Refund(cents=5))
 
 
 @pytest.mark.parametrize("declared", [{}, {Topic("till.commands.v1"): [Refund]}, {COMMANDS: [Pay]}])
-def test_a_command_that_a_reaction_does_not_declare_is_refused(declared: dict[Topic, list[type[Command]]]) -> None:
-    reaction = Reaction(refund, source=FACTS, events=[Received], commands=declared)
-    refusal = "policy.refund sends Refund to accounts.commands.v1: add it to the commands of its Reaction"
+def test_a_command_that_a_policy_does_not_declare_is_refused(declared: dict[Topic, list[type[Command]]]) -> None:
+    policy = Policy(refund, source=FACTS, events=[Received], commands=declared)
+    refusal = "policy.refund sends Refund to accounts.commands.v1: add it to the commands of its Policy"
     with pytest.raises(TypeError, match=re.escape(refusal)):
-        list(reaction.sends(RECEIVED))
+        list(policy.sends(RECEIVED))
 
 
-def test_a_reaction_without_types_is_refused() -> None:
-    def reaction(events: Sequence[type[Event]], commands: Sequence[type[Command]]) -> Reaction:
-        return Reaction(refund, source=FACTS, events=events, commands={COMMANDS: commands})
+def test_a_policy_without_types_is_refused() -> None:
+    def policy(events: Sequence[type[Event]], commands: Sequence[type[Command]]) -> Policy:
+        return Policy(refund, source=FACTS, events=events, commands={COMMANDS: commands})
 
     with pytest.raises(ValueError, match="no message types"):
-        reaction(get_args(Received), [Refund])
+        policy(get_args(Received), [Refund])
     with pytest.raises(ValueError, match="no message types"):
-        reaction([Received], get_args(Refund))
+        policy([Received], get_args(Refund))
 
 
-def test_a_reaction_without_a_name_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"functools\.partial.* has no name .*fix: give Reaction a function"):
-        Reaction(partial(refund), source=FACTS, events=[Received], commands={COMMANDS: [Refund]})
+def test_a_policy_without_a_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"functools\.partial.* has no name .*fix: give Policy a function"):
+        Policy(partial(refund), source=FACTS, events=[Received], commands={COMMANDS: [Refund]})
 
 
 def test_an_event_without_a_type_is_refused() -> None:

@@ -13,7 +13,7 @@ import pytest
 from shared.dev.compatibility import changes
 from shared.domain.message import Command, Event, Message
 from shared.runtime.checkout import CHECKOUT, found_services
-from shared.topology.policy import Reaction
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 
 RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
@@ -102,7 +102,7 @@ def test_a_view_reads_every_version_of_its_events(model: ReadModel[Any, Any]) ->
         model.event_codec.decode(record)
 
 
-@pytest.mark.parametrize("reaction", readers("policies", "REACTIONS"), ids=lambda reaction: reaction.react.__name__)
-def test_a_policy_answers_every_version_of_its_events(reaction: Reaction) -> None:
-    for record in versions(reaction._types):
-        assert all(sent.command_id for sent in reaction.sends(record))
+@pytest.mark.parametrize("policy", readers("policies", "POLICIES"), ids=lambda policy: policy.react.__name__)
+def test_a_policy_answers_every_version_of_its_events(policy: Policy) -> None:
+    for record in versions(policy._types):
+        assert all(sent.command_id for sent in policy.sends(record))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.engine.processors import Aggregate, Copier, Policy, Projection
-from shared.topology.policy import Reaction
+from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Projection
+from shared.topology.policy import Policy
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
 from shared.topology.replay import NotReplayable, Replay, replay_of
@@ -63,7 +63,7 @@ def test_an_unknown_table_is_reported_with_the_existing_ones() -> None:
 
 
 def test_a_policy_beside_the_view_would_send_again() -> None:
-    policy = Policy(Reaction(lambda _: (), source=FACTS, events=(AccountOpened,), commands={}))
+    policy = PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(AccountOpened,), commands={}))
     with pytest.raises(NotReplayable, match=r"shop.events.v1 is also read by a policy"):
         replay_of(SHOP, [*DECIDES, policy], "levels")
 

@@ -18,7 +18,7 @@ from shared.engine.processors import Aggregate, Delay, Projection
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from shared.topology.projection import ReadModel
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
@@ -65,7 +65,7 @@ def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
 @pytest.mark.parametrize(
     ("module", "part", "field"),
     [
-        ("policies", Reaction, "policies"),
+        ("policies", Policy, "policies"),
         ("projections", ReadModel, "projections"),
         ("projections", Rekey, "rekeys"),
         ("topology", Timer, "timers"),
@@ -91,7 +91,7 @@ def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
 
 def test_a_service_runs_all_that_it_declares() -> None:
     copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
-    answer = Reaction(_nothing, source=EVENTS, events=[AccountOpened], commands={})
+    answer = Policy(_nothing, source=EVENTS, events=[AccountOpened], commands={})
     model = view_in(Table("baskets", source=EVENTS)).model
     waits = Timer(source=Topic("accounts.timers.v1"), target=COMMANDS, delay_s=1.0)
     declared = Service(
@@ -114,7 +114,7 @@ def test_a_service_has_the_neighbours_whose_topics_it_reads_or_writes() -> None:
         ),
         decider=DECIDER,
         rekeys=[Rekey({EVENTS: lambda _: ()}, source=facts, events=[AccountOpened])],
-        policies=[Reaction(_nothing, source=theirs, events=[AccountOpened], commands={asks: [OpenAccount]})],
+        policies=[Policy(_nothing, source=theirs, events=[AccountOpened], commands={asks: [OpenAccount]})],
         timers=[Timer(source=Topic("accounts.timers.v1"), target=rings, delay_s=1.0)],
         reads=[kept, EVENTS],
     )

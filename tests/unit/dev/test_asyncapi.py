@@ -26,7 +26,7 @@ from shared.domain.ids import derived_id
 from shared.domain.message import Command
 from shared.engine.wiring import processors_of
 from shared.runtime.checkout import found_services
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from shared.topology.topics import Topic
 
 SCHEMA = json.loads(Path(__file__).with_name("asyncapi-3.0.0.schema.json").read_text())
@@ -103,7 +103,7 @@ def test_commands_of_two_services_may_have_the_same_class_name() -> None:
         return ()
 
     other = Topic("other.commands.v1")
-    policy = Reaction(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]})
+    policy = Policy(ask, source=EVENTS, events=[AccountOpened], commands={other: [OtherOpenAccount]})
     messages = described(TOPOLOGY, processors_of(replace(SERVICE, policies=[policy])))["components"]["messages"]
     assert messages["other.open"]["title"] == messages["account.open"]["title"] == "OpenAccount"
     assert messages["other.open"]["payload"] != messages["account.open"]["payload"]

@@ -25,10 +25,10 @@ from shared.dev.schemas import accept, bare, check_lossless, compared, described
 from shared.dev.stages import StageFailed
 from shared.domain.envelope import EventEnvelope
 from shared.domain.message import Command, Event
-from shared.engine.processors import Aggregate, Policy, Processor, Projection
+from shared.engine.processors import Aggregate, PolicyProcessor, Processor, Projection
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from shared.topology.projection import ReadModel
 from shared.topology.topics import Table
 
@@ -232,7 +232,7 @@ def ignores(_: EventEnvelope[Event]) -> list[Send]:
     [
         Aggregate(replace(DECIDER, commands=(Masked,)), table=ACCOUNTS, events=EVENTS),  # type: ignore[arg-type]
         Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Masked)),
-        Policy(Reaction(ignores, source=EVENTS, events=(PaymentReceived,), commands={COMMANDS: (Masked,)})),
+        PolicyProcessor(Policy(ignores, source=EVENTS, events=(PaymentReceived,), commands={COMMANDS: (Masked,)})),
     ],
     ids=lambda processor: type(processor).__name__,
 )

@@ -22,7 +22,7 @@ from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUn
 from shared.runtime.clock import brokers_clock
 from shared.testing import node as node_module
 from shared.testing.node import MemoryNode
-from shared.topology.policy import Reaction, Send
+from shared.topology.policy import Policy, Send
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import Charge
 from tests.accounts.domain.decide import DECIDER
@@ -70,7 +70,7 @@ async def test_a_command_that_may_be_written_is_asked_for_again(
 
 async def test_a_caller_can_not_use_up_the_id_of_a_policys_command(http: httpx.AsyncClient, node: MemoryNode) -> None:
     """It can be worked out from the event that the policy answers, also before that is there; so can the body."""
-    welcome = Reaction(
+    welcome = Policy(
         lambda event: [Send(COMMANDS, event.aggregate_id, Charge(amount_cents=7))],
         source=EVENTS,
         events=[AccountOpened],

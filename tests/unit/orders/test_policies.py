@@ -87,7 +87,7 @@ REFUND = Send(ACCOUNTS_COMMANDS, "c-1", RefundOrder(order_id="orders:o-1"))
 SETTLE = Send(ACCOUNTS_COMMANDS, "c-1", SettleOrder(order_id="orders:o-1"))
 SHIPS = [Send(INVENTORY_COMMANDS, sku, ShipStock(order_id="orders:o-1")) for sku in ("abba", "bach")]
 
-REACTIONS: list[tuple[OrderEvent, list[Send]]] = [
+ANSWERS: list[tuple[OrderEvent, list[Send]]] = [
     (
         OrderPlaced(customer_id="c-1", lines=(ABBA, BACH), placed_at=AT),
         [reserve(ABBA), reserve(BACH), deadline(1)],
@@ -110,7 +110,7 @@ REACTIONS: list[tuple[OrderEvent, list[Send]]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "sends"), REACTIONS)
+@pytest.mark.parametrize(("event", "sends"), ANSWERS)
 def test_each_event_asks_for_the_next_step(event: OrderEvent, sends: list[Send]) -> None:
     assert next_step(happened(event)) == sends
 
@@ -151,7 +151,7 @@ def test_an_answer_to_another_process_is_ignored(reference: str) -> None:
 
 
 def test_every_command_that_is_sent_is_declared() -> None:
-    sent = {(send.topic, type(send.command)) for _, sends in REACTIONS for send in sends}
+    sent = {(send.topic, type(send.command)) for _, sends in ANSWERS for send in sends}
     assert sent == {(topic, command) for topic, commands in NEXT_STEP_SENDS.items() for command in commands}
     assert {COMMANDS: (RecordReservation, RecordRefusedReservation)} == INVENTORY_ANSWER_SENDS
     assert {COMMANDS: (RecordCharge, RecordRefusedCharge)} == ACCOUNT_ANSWER_SENDS
