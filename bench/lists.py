@@ -23,11 +23,11 @@ from shared.domain.message import Event
 from shared.domain.row import Row
 from shared.domain.state import State
 from shared.engine.engine import SWITCH_S
-from shared.engine.processors import Projection
+from shared.engine.processors import ProjectionProcessor
 from shared.http.api import create_api
 from shared.http.resource import Resource
 from shared.testing.node import StoredNode
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 
 LIMIT = 50
@@ -56,7 +56,7 @@ def parcel_view(parcel_id: str, row: Row[Parcel]) -> ParcelView:
 
 PARCELS = Table("parcels", source=Topic("parcels.events.v1"), indexes=("carrier", "phase", "grams", ("phase", "grams")))
 TOPOLOGY = Topology("parcels", topics=(PARCELS.source,), tables=(PARCELS,))
-MODEL = ReadModel(PARCELS, lambda view, _event, _key: view, initial=None, events=(Sent,), state=Parcel | None)
+PROJECTION = Projection(PARCELS, lambda view, _event, _key: view, initial=None, events=(Sent,), state=Parcel | None)
 ROUTES = Resource("/parcels/{parcel_id}", PARCELS, parcel_view, filters=("carrier", "phase", "grams"))
 
 # One parcel in six is carried by c0, one in forty is lost, of r, which has one in five hundred, none.
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Parcel], bool]]] = {
 def lists(lab: Lab, begin: Begin, load: Load) -> Report:
     """Pages of 50 of `events` rows; the ratios are of CPU. held: how late a timer of the loop was, at most."""
     sys.setswitchinterval(SWITCH_S)
-    node = StoredNode(TOPOLOGY, [Projection(MODEL)], PARCELS, lab.root / "lists")
+    node = StoredNode(TOPOLOGY, [ProjectionProcessor(PROJECTION)], PARCELS, lab.root / "lists")
     try:
         with begin(f"{load.events:,} rows"):
             rows = parcels(load.events)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bench.domain import Sales, Sold, project
 from bench.topology import TOPOLOGY
-from shared.topology import ReadModel, Service
+from shared.topology import Projection, Service
 
 SERVICE = Service(
     TOPOLOGY,
-    projections=[ReadModel(TOPOLOGY.tables[0], project, initial=Sales(), events=(Sold,), state=Sales)],
+    projections=[Projection(TOPOLOGY.tables[0], project, initial=Sales(), events=(Sold,), state=Sales)],
 )

@@ -13,10 +13,10 @@ from shared.runtime.checkout import found_services
 from shared.runtime.declared import declared
 from shared.topology.declaration import Service
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 
-Pure = Decider[Any, Any, Any] | ReadModel[Any, Any]
+Pure = Decider[Any, Any, Any] | Projection[Any, Any]
 
 
 class UnknownTable(OnefoldError):
@@ -47,7 +47,7 @@ class FoldedTable:
     @property
     def is_view(self) -> bool:
         """Whether the table is folded from its own source; an aggregate's source is its commands."""
-        return isinstance(self.pure, ReadModel)
+        return isinstance(self.pure, Projection)
 
     @property
     def initial(self) -> Any:
@@ -103,9 +103,9 @@ def service_in(package: str) -> Service:
 
 
 def _folded(package: str, service: Service, table: Table) -> FoldedTable:
-    for model in service.projections:
-        if model.table.name == table.name:
-            return FoldedTable(package, service.topology, table, table.source, model)
+    for projection in service.projections:
+        if projection.table.name == table.name:
+            return FoldedTable(package, service.topology, table, table.source, projection)
     if not table.is_of_commands:
         raise _unfolded(package, table, "projection")
     if service.decider is None:

@@ -22,7 +22,7 @@ from pipelines.sources import Flow
 from shared.domain.decider import Decider
 from shared.domain.errors import BadMessage, UnknownType
 from shared.kafka.murmur2 import check_home
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
 """One row per key.
@@ -150,8 +150,8 @@ def advance_of(table: FoldedTable) -> Advance:
     match table.pure:
         case Decider() as decider:
             return _advance_aggregate(decider)
-        case ReadModel() as model:
-            return _advance_view(model)
+        case Projection() as projection:
+            return _advance_view(projection)
 
 
 def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
@@ -169,8 +169,8 @@ def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
     return advance
 
 
-def _advance_view(model: ReadModel[Any, Any]) -> Advance:
-    decode, project = model.event_codec.decode, model.project
+def _advance_view(projection: Projection[Any, Any]) -> Advance:
+    decode, project = projection.event_codec.decode, projection.project
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         try:

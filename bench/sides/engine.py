@@ -15,7 +15,7 @@ from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
 from shared.domain.row import Row, RowCodec
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Processor, Projection
+from shared.engine.processors import Aggregate, Processor, ProjectionProcessor
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
 from shared.http.paths import PathId
@@ -23,7 +23,7 @@ from shared.http.peers import Peers
 from shared.http.queries import Queries, ReadingQuery
 from shared.service import worker_app
 from shared.tables.rows import Rows
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
 from shared.topology.topics import Table, Topic, Topology
 
@@ -73,7 +73,7 @@ def processor(work: str, topology: Topology) -> Processor:
     table = topology.tables[0]
     match work:
         case "fold":
-            return Projection(ReadModel(table, project, initial=Sales(), events=(Sold,), state=Sales))
+            return ProjectionProcessor(Projection(table, project, initial=Sales(), events=(Sold,), state=Sales))
         case "raw":
             return RawFold(table)
         case "decide":

@@ -6,7 +6,7 @@ from services.inventory.domain.events import StockReceived, StockShipped
 from services.inventory.domain.views import Level
 from services.inventory.topology import LEVELS
 from shared.domain import EventEnvelope
-from shared.topology import ReadModel
+from shared.topology import Projection
 
 Movement = StockReceived | StockShipped
 
@@ -21,6 +21,6 @@ def level(view: Level, event: EventEnvelope[Movement], _sku: str) -> Level:
             assert_never(event.data)
 
 
-READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
-    ReadModel(LEVELS, level, initial=Level(), events=get_args(Movement), state=Level),
+PROJECTIONS: tuple[Projection[Any, Any], ...] = (
+    Projection(LEVELS, level, initial=Level(), events=get_args(Movement), state=Level),
 )

@@ -1,8 +1,8 @@
 """Inventory, declared: what its workers, Spark, the tools and the tests are given."""
 
 from services.inventory.domain.decide import DECIDER
-from services.inventory.projections import READ_MODELS
+from services.inventory.projections import PROJECTIONS
 from services.inventory.topology import TOPOLOGY
 from shared.topology import Service
 
-SERVICE = Service(TOPOLOGY, decider=DECIDER, projections=READ_MODELS)
+SERVICE = Service(TOPOLOGY, decider=DECIDER, projections=PROJECTIONS)

@@ -20,7 +20,7 @@ from services.sales.topology import (
     SKUS,
 )
 from shared.domain import EventEnvelope
-from shared.topology import ReadModel, Rekey
+from shared.topology import Projection, Rekey
 
 Confirmed = EventEnvelope[OrderConfirmed]
 
@@ -81,10 +81,10 @@ REKEY = Rekey(
     events=(OrderConfirmed,),
 )
 
-READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
-    ReadModel(SKUS, sku_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
-    ReadModel(DAYS, day_sales, initial=DaySales(), events=(OrderConfirmed,), state=DaySales),
-    ReadModel(HOURS, hour_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
-    ReadModel(CUSTOMERS, customer_profile, initial=None, events=(OrderConfirmed,), state=Customer | None),
-    ReadModel(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
+PROJECTIONS: tuple[Projection[Any, Any], ...] = (
+    Projection(SKUS, sku_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
+    Projection(DAYS, day_sales, initial=DaySales(), events=(OrderConfirmed,), state=DaySales),
+    Projection(HOURS, hour_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
+    Projection(CUSTOMERS, customer_profile, initial=None, events=(OrderConfirmed,), state=Customer | None),
+    Projection(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
 )

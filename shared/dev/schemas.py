@@ -25,7 +25,7 @@ from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
 from shared.domain.message import Message
 from shared.domain.upcasting import Upcasters
-from shared.engine.processors import Aggregate, PolicyProcessor, Processor, Projection
+from shared.engine.processors import Aggregate, PolicyProcessor, Processor, ProjectionProcessor
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -77,8 +77,8 @@ def _messages(processor: Processor) -> Sequence[type[Message]]:
     match processor:
         case Aggregate(decider=decider):
             return (*decider.commands, *decider.events)
-        case Projection(model=model):
-            return model.events
+        case ProjectionProcessor(projection=projection):
+            return projection.events
         case PolicyProcessor(policy=policy):
             return [command for commands in policy.commands.values() for command in commands]
     return ()
@@ -108,10 +108,10 @@ def _commands(processors: Sequence[Processor]) -> list[Read]:
 
 def _events(topology: Topology, processors: Sequence[Processor]) -> list[Read]:
     """Of topics of its own that have no copies of other services' events."""
-    models = [each.model for each in processors if isinstance(each, Projection)]
+    projections = [each.projection for each in processors if isinstance(each, ProjectionProcessor)]
     deciders = [each.decider for each in processors if isinstance(each, Aggregate)]
     own = {*topology.topics}.difference(*(each.copies for each in processors))
-    written = [(each.events, each.upcasters) for each in models if each.table.source in own]
+    written = [(each.events, each.upcasters) for each in projections if each.table.source in own]
     return [*written, *((each.events, each.upcasters) for each in deciders)]
 
 

@@ -22,7 +22,7 @@ from shared.parking.parked import Failure
 from shared.parking.parking import Parking
 from shared.tables.rows import Rows
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
@@ -282,20 +282,20 @@ class Aggregate(Processor):
         )
 
 
-class Projection(Listener):
+class ProjectionProcessor(Listener):
     """Events in; the row under the record's key out."""
 
     repeatable = True
 
-    def __init__(self, model: ReadModel[Any, Any]) -> None:
-        self.name = model.table.name
-        self.source = model.table.source
-        self.table = model.table
-        self.model = model
-        self.codec = model.row_codec
-        self._project = model.project
-        self._initial: Row[Any] = Row(0, model.initial, {}, -1)
-        self._decode = model.event_codec.decode
+    def __init__(self, projection: Projection[Any, Any]) -> None:
+        self.name = projection.table.name
+        self.source = projection.table.source
+        self.table = projection.table
+        self.projection = projection
+        self.codec = projection.row_codec
+        self._project = projection.project
+        self._initial: Row[Any] = Row(0, projection.initial, {}, -1)
+        self._decode = projection.event_codec.decode
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None

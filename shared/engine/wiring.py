@@ -18,7 +18,7 @@ from shared.engine.processors import (
     Listener,
     PolicyProcessor,
     Processor,
-    Projection,
+    ProjectionProcessor,
 )
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, kinds
@@ -31,7 +31,13 @@ def processors_of(service: Service) -> list[Processor]:
     decider = service.decider
     aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
     copiers, policies = map(Copier, service.rekeys), map(PolicyProcessor, service.policies)
-    return [*aggregates, *copiers, *policies, *map(Delay, service.timers), *map(Projection, service.projections)]
+    return [
+        *aggregates,
+        *copiers,
+        *policies,
+        *map(Delay, service.timers),
+        *map(ProjectionProcessor, service.projections),
+    ]
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:

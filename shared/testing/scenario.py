@@ -1,13 +1,13 @@
-"""Tests of deciders and read models as sentences: given the past, when a command comes, then these events follow.
+"""Tests of deciders and projections as sentences: given the past, when a command comes, then these events follow.
 
 given = Scenario(DECIDER)
 given(AccountOpened()).when(Charge(amount_cents=2999)).then(AccountCharged(amount_cents=2999))
 
-sku = ViewScenario(READ_MODELS, SKUS)
+sku = ViewScenario(PROJECTIONS, SKUS)
 sku("abba", happened(OrderConfirmed(…))).shows(Totals(orders=1, …))
 
 Every event is folded. A sentence fails if `decide`, `evolve` or `project` changes the state it is given, if a state or
-a message is not read from its JSON as it was, and if the decider or the read model does not declare a message.
+a message is not read from its JSON as it was, and if the decider or the projection does not declare a message.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ from shared.domain.errors import DomainError
 from shared.domain.ids import derived_id
 from shared.domain.row import S
 from shared.testing.sentences import check_message, check_unchanged, next_state
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -107,19 +107,19 @@ def _folded(decider: Decider[C, E, S], events: Iterable[E], start: S) -> S:
 
 @dataclass(frozen=True, slots=True)
 class ViewScenario:
-    """Called with a key and its events so far, starts a sentence about the one of `models` that fills `table`."""
+    """Called with a key and its events so far, starts a sentence about the one of `projections` that fills `table`."""
 
-    models: Sequence[ReadModel[Any, Any]]
+    projections: Sequence[Projection[Any, Any]]
     table: Table
 
     def __call__(self, key: str, *events: EventEnvelope[Any]) -> "Viewed":
-        model = next((each for each in self.models if each.table == self.table), None)
-        assert model is not None, f"no read model fills {self.table.name}; fix: add one to READ_MODELS"
-        view = model.initial
+        projection = next((each for each in self.projections if each.table == self.table), None)
+        assert projection is not None, f"no projection fills {self.table.name}; fix: add one to PROJECTIONS"
+        view = projection.initial
         for event in events:
-            check_message(event.data, model.events, "the `events` of the ReadModel")
-            change = partial(model.project, view, event, key)
-            view = next_state(model.row_codec, "project", view, event.data, change)
+            check_message(event.data, projection.events, "the `events` of the Projection")
+            change = partial(projection.project, view, event, key)
+            view = next_state(projection.row_codec, "project", view, event.data, change)
         return Viewed(view)
 
 
@@ -137,7 +137,7 @@ class Viewed:
 def happened(
     fact: E, *, aggregate_id: str = "a-1", sequence: int = 1, occurred_at: datetime = NOON
 ) -> EventEnvelope[E]:
-    """The event as a read model gets it."""
+    """The event as a projection gets it."""
     return EventEnvelope(
         event_id=derived_id(aggregate_id, str(sequence)),
         type=fact.TYPE,

@@ -1,4 +1,4 @@
-"""What every sentence about a decider or a read model also checks, so that no worker meets it first."""
+"""What every sentence about a decider or a projection also checks, so that no worker meets it first."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -38,7 +38,7 @@ def check_unchanged(state: object, before: bytes, function: str, given: Message)
 
 
 def check_message(message: Message, declared: Iterable[type[Message]], where: str) -> None:
-    """where: the field in which the decider or the read model declares its messages."""
+    """where: the field in which the decider or the projection declares its messages."""
     name = type(message).__name__
     assert type(message) in declared, f"a worker would not handle {name}; fix: add it to {where}"
     try:

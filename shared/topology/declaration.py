@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.domain.decider import Decider
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
@@ -31,7 +31,7 @@ class Service:
     rekeys: Sequence[Rekey] = ()
     policies: Sequence[Policy] = ()
     timers: Sequence[Timer] = ()
-    projections: Sequence[ReadModel[Any, Any]] = ()
+    projections: Sequence[Projection[Any, Any]] = ()
     reads: Sequence[Topic] = ()
     writes: Topic | None = None
 

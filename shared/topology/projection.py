@@ -1,4 +1,4 @@
-"""A read model as data: the function that folds events into it, with its types. The engine and Spark run it."""
+"""A projection as data: the function that folds events into it, with its types. The engine and Spark run it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False)
-class ReadModel(Generic[E, V]):
+class Projection(Generic[E, V]):
     """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
 
     project  (view, event, key) → the view of that key after the event. key: the record's, which after a `Rekey` is not

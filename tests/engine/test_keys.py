@@ -14,13 +14,13 @@ from shared.domain.envelope import EventCodec
 from shared.domain.message import Event
 from shared.domain.row import Row, RowCodec
 from shared.engine.batch import Batch
-from shared.engine.processors import Projection
+from shared.engine.processors import ProjectionProcessor
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import Failure
 from shared.tables import indexing
 from shared.tables.rows import ENCODED_AT_ONCE, Rows
 from shared.tables.store import OFFSET_KEY, ORIGIN_KEY, RowStore
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic
 
 PARTITIONS = 8
@@ -40,8 +40,8 @@ BODY = EventCodec([Seen]).write(
     occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
     correlation_id="story",
 )
-COUNT = Projection(
-    ReadModel(VIEW, lambda view, *_: {"seen": view["seen"] + 1}, initial={"seen": 0}, events=(Seen,), state=dict)
+COUNT = ProjectionProcessor(
+    Projection(VIEW, lambda view, *_: {"seen": view["seen"] + 1}, initial={"seen": 0}, events=(Seen,), state=dict)
 )
 
 

@@ -13,11 +13,11 @@ from shared.domain.envelope import EventCodec, EventEnvelope
 from shared.domain.message import Event
 from shared.domain.row import RowCodec
 from shared.domain.state import State
-from shared.engine.processors import Projection
+from shared.engine.processors import ProjectionProcessor
 from shared.kafka.transactions import Record, RecordTooLarge
 from shared.parking.parked import PARKED_CODEC
 from shared.runtime.positions import Partition
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
 from tests.faults.simulated import Broker
@@ -55,8 +55,8 @@ def counted(seen: Count, _event: EventEnvelope[Noted], _key: str) -> Count:
 
 
 VIEWS = [
-    Projection(ReadModel(NOTES, noted, initial=Notes(), events=(Noted,), state=Notes)),
-    Projection(ReadModel(COUNTS, counted, initial=Count(), events=(Noted,), state=Count)),
+    ProjectionProcessor(Projection(NOTES, noted, initial=Notes(), events=(Noted,), state=Notes)),
+    ProjectionProcessor(Projection(COUNTS, counted, initial=Count(), events=(Noted,), state=Count)),
 ]
 
 

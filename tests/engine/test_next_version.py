@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from shared.domain.row import Row
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate, Copier, Delay, Processor, Projection
+from shared.engine.processors import Aggregate, Copier, Delay, Processor, ProjectionProcessor
 from shared.engine.versions import (
     MixedReleases,
     NotRebuilt,
@@ -30,7 +30,7 @@ from shared.engine.versions import (
 from shared.engine.wiring import wired
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
@@ -71,10 +71,10 @@ AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
 COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
 SENDER = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=0.0))
 DECIDES = wired(NEXT, [AGGREGATE])
-VIEW_MODEL: ReadModel[Any, int] = ReadModel(
+PROJECTION: Projection[Any, int] = Projection(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
 )
-VIEW = Projection(VIEW_MODEL)
+VIEW = ProjectionProcessor(PROJECTION)
 COPIES = Copier(Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened]))
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
@@ -359,7 +359,7 @@ def test_a_view_of_new_copies_is_as_late_as_they_are(broker: Broker) -> None:
     broker.append(EVENTS.name, OPEN, None)
     broker.committed[EVENTS.name, 0] = 1
     topology = replace(COPYING, tables=OTHER_SOURCE.tables)
-    view = Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0]))
+    view = ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0]))
     with capture_logs() as said:
         asyncio.run(Worker(broker, "w", 0, 1, topology=topology, processors=[COPIER, view]).start())
     assert [line["source"] for line in said if "misses those records" in line["event"]] == [EVENTS.name]
@@ -384,7 +384,7 @@ def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) 
     """`reprocess` refuses that, because the policy would send its commands again."""
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
-    view = Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0]))
+    view = ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0]))
     beside = Delay(Timer(source=COPIED, target=COMMANDS, delay_s=0.0))
     later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
     with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
@@ -429,7 +429,11 @@ def test_a_worker_that_has_read_only_bad_commands_needs_no_rows(broker: Broker) 
     ("topology", "processor", "fix"),
     [
         (OTHER_COMMANDS, reading(OTHER_COMMANDS), "raise `version` in its topology.py, then `rebuild accounts`"),
-        (OTHER_SOURCE, Projection(replace(VIEW_MODEL, table=OTHER_SOURCE.tables[0])), "`reprocess accounts/accounts`"),
+        (
+            OTHER_SOURCE,
+            ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0])),
+            "`reprocess accounts/accounts`",
+        ),
     ],
     ids=["aggregate", "view"],
 )

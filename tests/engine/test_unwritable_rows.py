@@ -19,10 +19,10 @@ from shared.domain.envelope import EventCodec, EventEnvelope
 from shared.domain.message import Command, Event
 from shared.domain.row import RowCodec
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Processor, Projection
+from shared.engine.processors import Aggregate, Processor, ProjectionProcessor
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import Parked
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
 from tests.faults.simulated import Broker
@@ -87,7 +87,7 @@ def projection() -> Bound:
         )
         for number, (key, litres) in enumerate(POURED, start=1)
     ]
-    return Projection(ReadModel(VIEW, project, initial=Tank(), events=(Poured,), state=Tank)), VIEW, values
+    return ProjectionProcessor(Projection(VIEW, project, initial=Tank(), events=(Poured,), state=Tank)), VIEW, values
 
 
 def aggregate() -> Bound:

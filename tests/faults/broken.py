@@ -41,7 +41,7 @@ from shared.runtime.clock import elapsed_s
 from shared.runtime.positions import Partition
 from shared.tables import store
 from shared.tables.replicas import Replica, Replicas
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table
 from tests.accounts import service
 from tests.accounts.domain.events import AccountOpened
@@ -63,10 +63,10 @@ WITH_ONE_PARTITION = replace(TOPOLOGY, partitions=1)
 
 def keeps_totals() -> None:
     """The later release."""
-    model: ReadModel[Any, int] = ReadModel(
+    projection: Projection[Any, int] = Projection(
         TOTALS, lambda total, *_: total + 1, initial=0, events=(AccountOpened,), state=int
     )
-    service.SERVICE = replace(service.SERVICE, topology=WITH_TOTALS, projections=[model])
+    service.SERVICE = replace(service.SERVICE, topology=WITH_TOTALS, projections=[projection])
 
 
 def has_one_partition() -> None:

@@ -12,12 +12,12 @@ from shared.runtime.declared import Undeclared
 
 DECLARED = """
 from services.accounts.domain.decide import DECIDER
-from shared.topology import ReadModel, Service, Table, Topic, Topology
+from shared.topology import Projection, Service, Table, Topic, Topology
 
 COMMANDS, EVENTS = Topic("shop.commands.v1"), Topic("shop.events.v1")
 LEVELS = Table("levels", source=EVENTS)
 TOPOLOGY = Topology("shop", topics=(COMMANDS, EVENTS), tables=(Table("shops", source=COMMANDS), LEVELS))
-MODELS = [ReadModel(LEVELS, lambda view, *_: view, initial=0, events=DECIDER.events[:1], state=int)]
+PROJECTIONS = [Projection(LEVELS, lambda view, *_: view, initial=0, events=DECIDER.events[:1], state=int)]
 """
 
 _PACKAGES = count(1)
@@ -43,14 +43,14 @@ def declaring(folder: Path, parts: str) -> str:
 
 
 def test_each_table_is_folded_by_what_is_declared_for_it(tmp_path: Path) -> None:
-    shops, levels = tables_in(declaring(tmp_path, "decider=DECIDER, projections=MODELS"))
+    shops, levels = tables_in(declaring(tmp_path, "decider=DECIDER, projections=PROJECTIONS"))
     assert (shops.is_view, shops.events.name) == (False, "shop.events.v1")
     assert (levels.is_view, levels.initial) == (True, 0)
 
 
 @pytest.mark.parametrize(
     ("parts", "lacks"),
-    [("decider=DECIDER", "projection of its table levels"), ("projections=MODELS", "decider of its table shops")],
+    [("decider=DECIDER", "projection of its table levels"), ("projections=PROJECTIONS", "decider of its table shops")],
 )
 def test_a_table_of_which_nothing_says_how_it_is_computed_is_refused(parts: str, lacks: str, tmp_path: Path) -> None:
     """A view is not folded with the aggregate's decider."""

@@ -18,7 +18,7 @@ from shared.domain.message import Command, Event
 from shared.domain.row import Row
 from shared.engine import processors
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Processor, Projection
+from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Processor, ProjectionProcessor
 from shared.engine.wiring import by_source
 from shared.parking import parking as parking_module
 from shared.parking.parked import PARKED_CODEC, Failure, Parked
@@ -27,7 +27,7 @@ from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import Said
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
@@ -214,12 +214,12 @@ DECIDER: Decider[Any, Any, Any] = Decider(
 OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
 
-def listeners() -> list[PolicyProcessor | Projection | Copier]:
+def listeners() -> list[PolicyProcessor | ProjectionProcessor | Copier]:
     """Each handles `Placed` only."""
     view = Table("view", source=FACTS)
     return [
         PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(Placed,), commands={})),
-        Projection(ReadModel(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
+        ProjectionProcessor(Projection(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
         Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,))),
     ]
 
@@ -239,7 +239,7 @@ def test_an_unknown_event_of_another_service_is_skipped(listener: Processor) -> 
 
 def test_a_view_or_a_copier_of_no_events_is_refused() -> None:
     with pytest.raises(ValueError, match="no message types"):
-        ReadModel(Table("view", source=FACTS), lambda seen, *_: seen, initial=0, events=(), state=int)
+        Projection(Table("view", source=FACTS), lambda seen, *_: seen, initial=0, events=(), state=int)
     with pytest.raises(ValueError, match="no message types"):
         Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=()))
 

@@ -14,7 +14,7 @@ from shared.dev.compatibility import changes
 from shared.domain.message import Command, Event, Message
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 
 RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json")}
 
@@ -96,10 +96,12 @@ def versions(types: Iterable[str]) -> list[bytes]:
     return [path.read_bytes() for paths in found.values() for path in paths]
 
 
-@pytest.mark.parametrize("model", readers("projections", "READ_MODELS"), ids=lambda model: model.table.name)
-def test_a_view_reads_every_version_of_its_events(model: ReadModel[Any, Any]) -> None:
-    for record in versions({event.TYPE for event in model.events}):
-        model.event_codec.decode(record)
+@pytest.mark.parametrize(
+    "projection", readers("projections", "PROJECTIONS"), ids=lambda projection: projection.table.name
+)
+def test_a_view_reads_every_version_of_its_events(projection: Projection[Any, Any]) -> None:
+    for record in versions({event.TYPE for event in projection.events}):
+        projection.event_codec.decode(record)
 
 
 @pytest.mark.parametrize("policy", readers("policies", "POLICIES"), ids=lambda policy: policy.react.__name__)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Projection
+from shared.engine.processors import Aggregate, Copier, PolicyProcessor, ProjectionProcessor
 from shared.topology.policy import Policy
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
 from shared.topology.replay import NotReplayable, Replay, replay_of
 from shared.topology.topics import Table, Topic, Topology
@@ -12,8 +12,8 @@ from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 
 
-def view(table: Table) -> Projection:
-    return Projection(ReadModel(table, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int))
+def view(table: Table) -> ProjectionProcessor:
+    return ProjectionProcessor(Projection(table, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int))
 
 
 COMMANDS, FACTS = Topic("shop.commands.v1"), Topic("shop.events.v1")

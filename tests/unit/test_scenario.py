@@ -17,7 +17,7 @@ from shared.domain.message import Command, Event, Part
 from shared.domain.state import State
 from shared.domain.times import Day, Instant
 from shared.testing.scenario import Scenario, ViewScenario, happened, history
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
@@ -291,7 +291,7 @@ Beds = dict[str, int]
 
 
 def beds(project: Callable[[Beds, EventEnvelope[Stored], str], Beds]) -> ViewScenario:
-    return ViewScenario([ReadModel(BEDS, project, initial={}, events=(Stored,), state=Beds)], BEDS)
+    return ViewScenario([Projection(BEDS, project, initial={}, events=(Stored,), state=Beds)], BEDS)
 
 
 def counted(view: Beds, event: EventEnvelope[Stored], key: str) -> Beds:
@@ -309,8 +309,8 @@ def test_a_view_that_shows_something_else_is_shown() -> None:
         beds(counted)("hall", happened(Stored(item="bed"))).shows({})
 
 
-def test_a_table_that_no_read_model_fills_is_found() -> None:
-    with pytest.raises(AssertionError, match="no read model fills beds; fix: add one to READ_MODELS"):
+def test_a_table_that_no_projection_fills_is_found() -> None:
+    with pytest.raises(AssertionError, match="no projection fills beds; fix: add one to PROJECTIONS"):
         ViewScenario([], BEDS)("hall")
 
 
@@ -330,7 +330,7 @@ def test_a_view_that_is_read_as_another_is_found() -> None:
         beds(lambda *_: {"hall": 0.5})("hall", happened(Stored(item="bed")))
 
 
-def test_an_event_that_the_read_model_does_not_declare_is_found() -> None:
+def test_an_event_that_the_projection_does_not_declare_is_found() -> None:
     """A worker passes over it."""
-    with pytest.raises(AssertionError, match="not handle Fetched; fix: add it to the `events` of the ReadModel"):
+    with pytest.raises(AssertionError, match="not handle Fetched; fix: add it to the `events` of the Projection"):
         beds(counted)("hall", happened(Fetched()))

@@ -14,12 +14,12 @@ import pytest
 from shared.domain.envelope import EventEnvelope
 from shared.domain.personal import Personal
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Delay, Projection
+from shared.engine.processors import Aggregate, Delay, ProjectionProcessor
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
 from shared.topology.policy import Policy, Send
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
@@ -66,7 +66,7 @@ def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
     ("module", "part", "field"),
     [
         ("policies", Policy, "policies"),
-        ("projections", ReadModel, "projections"),
+        ("projections", Projection, "projections"),
         ("projections", Rekey, "rekeys"),
         ("topology", Timer, "timers"),
     ],
@@ -92,10 +92,10 @@ def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
 def test_a_service_runs_all_that_it_declares() -> None:
     copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
     answer = Policy(_nothing, source=EVENTS, events=[AccountOpened], commands={})
-    model = view_in(Table("baskets", source=EVENTS)).model
+    projection = view_in(Table("baskets", source=EVENTS)).projection
     waits = Timer(source=Topic("accounts.timers.v1"), target=COMMANDS, delay_s=1.0)
     declared = Service(
-        TOPOLOGY, decider=DECIDER, rekeys=[copies], policies=[answer], timers=[waits], projections=[model]
+        TOPOLOGY, decider=DECIDER, rekeys=[copies], policies=[answer], timers=[waits], projections=[projection]
     )
     found = [each.name for each in processors_of(declared)]
     assert found[:2] == ["accounts", "rekey.accounts.events.v1"]
@@ -171,8 +171,8 @@ def test_commands_and_events_that_are_compacted_are_refused_at_start_up(compacte
 def test_a_view_may_read_a_compacted_topic() -> None:
     results = Topic("accounts.results.v1", cleanup="compact")
     table = Table("latest", source=results)
-    model = ReadModel(table, lambda view, *_: view, initial=None, events=(AccountOpened,), state=Basket | None)
-    wired(Topology("accounts", (results,), (table,)), [Projection(model)])
+    projection = Projection(table, lambda view, *_: view, initial=None, events=(AccountOpened,), state=Basket | None)
+    wired(Topology("accounts", (results,), (table,)), [ProjectionProcessor(projection)])
 
 
 def set_timers(kept_ms: int) -> None:
@@ -210,9 +210,9 @@ class Basket(State):
     anything: Any = None
 
 
-def view_in(table: Table) -> Projection:
-    return Projection(
-        ReadModel(table, lambda view, *_: view, initial=Basket(), events=(AccountOpened,), state=Basket | None)
+def view_in(table: Table) -> ProjectionProcessor:
+    return ProjectionProcessor(
+        Projection(table, lambda view, *_: view, initial=Basket(), events=(AccountOpened,), state=Basket | None)
     )
 
 

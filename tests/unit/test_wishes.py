@@ -16,7 +16,7 @@ from shared.domain.envelope import EventCodec
 from shared.domain.message import Event
 from shared.engine import retries as wishes_module
 from shared.engine.batch import Batch
-from shared.engine.processors import Processor, Projection
+from shared.engine.processors import Processor, ProjectionProcessor
 from shared.engine.retries import Wishes
 from shared.engine.sources import Source
 from shared.parking.parked import (
@@ -32,7 +32,7 @@ from shared.parking.parked import (
 from shared.parking.parking import Parking
 from shared.tables.rows import Rows
 from shared.testing.conversation import Said
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
 from shared.topology.topics import Table, Topic, Topology
 from tests.faults.simulated import FakeStore
@@ -257,8 +257,10 @@ def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
 
 def test_a_parked_record_waits_until_its_source_is_reread_up_to_it() -> None:
     fragile = Table("fragile", FACTS)
-    view = Projection(
-        ReadModel(fragile, lambda seen, event, _: [*seen, event.sequence], initial=[], events=(Noted,), state=list[int])
+    view = ProjectionProcessor(
+        Projection(
+            fragile, lambda seen, event, _: [*seen, event.sequence], initial=[], events=(Noted,), state=list[int]
+        )
     )
     source = Source(PLACE, [view], position=0, end=4)
     wishes = _wishes({PLACE: source}, Log())

@@ -5,7 +5,7 @@ from typing import Any
 from services.accounts.domain.events import AccountCharged
 from services.accounts.domain.upcasters import UPCASTERS
 from shared.domain import EventEnvelope, State
-from shared.topology import ReadModel
+from shared.topology import Projection
 from tests.pipelines.charged.topology import TOTALS
 
 
@@ -18,6 +18,6 @@ def totals(view: Totals, event: EventEnvelope[AccountCharged], _item: str) -> To
     return Totals(charges=view.charges + 1, cents=view.cents + event.data.amount_cents)
 
 
-READ_MODELS: tuple[ReadModel[Any, Any], ...] = (
-    ReadModel(TOTALS, totals, initial=Totals(), events=(AccountCharged,), state=Totals, upcasters=UPCASTERS),
+PROJECTIONS: tuple[Projection[Any, Any], ...] = (
+    Projection(TOTALS, totals, initial=Totals(), events=(AccountCharged,), state=Totals, upcasters=UPCASTERS),
 )

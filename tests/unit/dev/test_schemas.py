@@ -25,11 +25,11 @@ from shared.dev.schemas import accept, bare, check_lossless, compared, described
 from shared.dev.stages import StageFailed
 from shared.domain.envelope import EventEnvelope
 from shared.domain.message import Command, Event
-from shared.engine.processors import Aggregate, PolicyProcessor, Processor, Projection
+from shared.engine.processors import Aggregate, PolicyProcessor, Processor, ProjectionProcessor
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
 from shared.topology.policy import Policy, Send
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table
 
 ACCEPTED = Path("services/accounts/schemas.json")
@@ -200,8 +200,10 @@ def test_a_golden_record_is_never_written_again(root: Path) -> None:
 
 def test_what_others_write_for_a_view_is_in_its_document() -> None:
     topology = replace(TOPOLOGY, tables=(Table("payments", source=EVENTS),), topics=(EVENTS,))
-    model = ReadModel(topology.tables[0], lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Account)
-    assert described(topology, [Projection(model)])["events"].keys() == {PAID}
+    projection = Projection(
+        topology.tables[0], lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Account
+    )
+    assert described(topology, [ProjectionProcessor(projection)])["events"].keys() == {PAID}
 
 
 def test_what_would_not_be_read_as_it_is_written_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +213,8 @@ def test_what_would_not_be_read_as_it_is_written_is_refused(root: Path, monkeypa
         tags: frozenset[str]
 
     app = import_module("services.accounts.app").app
-    model = ReadModel(ACCOUNTS, lambda view, *_: view, initial=None, events=(Tagged,), state=int)
-    monkeypatch.setattr(app, "processors", [*app.processors, Projection(model)])
+    projection = Projection(ACCOUNTS, lambda view, *_: view, initial=None, events=(Tagged,), state=int)
+    monkeypatch.setattr(app, "processors", [*app.processors, ProjectionProcessor(projection)])
     with pytest.raises(StageFailed, match=r"^  services/accounts: Tagged\.tags: a set has no order, .*; fix: use a"):
         compared(root, ["accounts"])
 
@@ -231,7 +233,9 @@ def ignores(_: EventEnvelope[Event]) -> list[Send]:
     "processor",
     [
         Aggregate(replace(DECIDER, commands=(Masked,)), table=ACCOUNTS, events=EVENTS),  # type: ignore[arg-type]
-        Projection(ReadModel(ACCOUNTS, lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Masked)),
+        ProjectionProcessor(
+            Projection(ACCOUNTS, lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Masked)
+        ),
         PolicyProcessor(Policy(ignores, source=EVENTS, events=(PaymentReceived,), commands={COMMANDS: (Masked,)})),
     ],
     ids=lambda processor: type(processor).__name__,

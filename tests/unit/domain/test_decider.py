@@ -19,7 +19,7 @@ from services.accounts.topology import ACCOUNTS
 from shared.domain.decider import fold
 from shared.domain.message import Command, Part
 from shared.domain.state import State
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 
 events = st.lists(
     st.one_of(
@@ -120,7 +120,7 @@ def test_an_initial_state_that_is_not_of_its_type_is_refused() -> None:
 
 def test_a_view_s_initial_is_checked_unless_it_is_none() -> None:
     def view(initial: Any, state: Any) -> Any:
-        return ReadModel(ACCOUNTS, lambda view, *_: view, initial=initial, events=(AccountOpened,), state=state)
+        return Projection(ACCOUNTS, lambda view, *_: view, initial=initial, events=(AccountOpened,), state=state)
 
     with pytest.raises(ValueError, match=r"^initial=Unopened"):
         view(Unopened(), int)

@@ -22,7 +22,7 @@ from shared.domain.message import Event
 from shared.domain.row import Row
 from shared.domain.state import State
 from shared.domain.times import Day, Instant
-from shared.engine.processors import Aggregate, Projection
+from shared.engine.processors import Aggregate, ProjectionProcessor
 from shared.http import lists as lists_module
 from shared.http import scans
 from shared.http.api import Routes, create_api
@@ -34,7 +34,7 @@ from shared.runtime.settings import Settings
 from shared.tables.indexing import entry, key_of
 from shared.testing.node import MemoryNode
 from shared.testing.scenario import happened
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.domain.decide import DECIDER
@@ -211,8 +211,8 @@ class BillList(ListQuery):
 BILLED = Topic("billing.events.v1")
 BILLS = Table("bills", source=BILLED, indexes=("due", "remind_at", "paid", "limit", "note"))
 BILLING = Topology("billing", topics=(BILLED,), tables=(BILLS,))
-PROJECTION = Projection(
-    ReadModel(
+PROJECTION = ProjectionProcessor(
+    Projection(
         BILLS, lambda _view, event, _key: Bill(**event.data.model_dump()), initial=None, events=(Billed,), state=Bill
     )
 )
@@ -523,7 +523,7 @@ class TaskList(ListQuery):
 
 NOTED = Topic("tasks.events.v1")
 TASKS = Table("tasks", source=NOTED, indexes=("due", "tag"))
-TASK_MODEL: ReadModel[Noted, Task | None] = ReadModel(
+TASK_PROJECTION: Projection[Noted, Task | None] = Projection(
     TASKS,
     lambda _view, event, _key: None if event.data.gone else Task(due=event.data.due, tag=event.data.tag),
     initial=None,
@@ -557,7 +557,7 @@ def tasking(node: Node, peers: Peers) -> list[APIRouter]:
 )
 async def test_rows_without_a_value_are_listed_and_in_no_range(query: dict[str, str], expected: str) -> None:
     """b has no date, d no state at all; a has several tags, which no index can sort."""
-    node = MemoryNode(Topology("tasks", topics=(NOTED,), tables=(TASKS,)), [Projection(TASK_MODEL)])
+    node = MemoryNode(Topology("tasks", topics=(NOTED,), tables=(TASKS,)), [ProjectionProcessor(TASK_PROJECTION)])
     told = {
         "a": Noted(due=date(2026, 5, 1), tag=["home", "work"]),
         "b": Noted(),
@@ -565,7 +565,7 @@ async def test_rows_without_a_value_are_listed_and_in_no_range(query: dict[str, 
         "d": Noted(gone=True),
     }
     for task, event in told.items():
-        await node.append(NOTED, task.encode(), TASK_MODEL.event_codec.encode(happened(event, aggregate_id=task)))
+        await node.append(NOTED, task.encode(), TASK_PROJECTION.event_codec.encode(happened(event, aggregate_id=task)))
     assert [item["bill"] for item in (await page_of(tasking, node, **query))["items"]] == list(expected)
 
 

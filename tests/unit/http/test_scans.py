@@ -19,7 +19,7 @@ from shared.domain.errors import NotReady
 from shared.domain.message import Event
 from shared.domain.row import Row
 from shared.domain.state import State
-from shared.engine.processors import Projection
+from shared.engine.processors import ProjectionProcessor
 from shared.http import lists, scans
 from shared.http.api import create_api
 from shared.http.resource import Resource
@@ -27,7 +27,7 @@ from shared.http.scans import Bounds, Place, Scan, Wanted
 from shared.tables import store as store_module
 from shared.tables.indexing import sortable
 from shared.testing.node import StoredNode
-from shared.topology.projection import ReadModel
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.unit.http.services import client_of
 
@@ -76,9 +76,11 @@ class Airport:
     def __init__(self, folder: Path, *several: tuple[str, ...]) -> None:
         topic = Topic("flights.events.v1")
         self.table = table = Table("flights", source=topic, indexes=("carrier", "phase", "delay", "gate", *several))
-        model = ReadModel(table, lambda view, _event, _key: view, initial=None, events=(Flown,), state=Flight | None)
+        projection = Projection(
+            table, lambda view, _event, _key: view, initial=None, events=(Flown,), state=Flight | None
+        )
         topology = Topology("flights", topics=(topic,), tables=(table,))
-        self.node = StoredNode(topology, [Projection(model)], table, folder)
+        self.node = StoredNode(topology, [ProjectionProcessor(projection)], table, folder)
         self.node.put({flight: Row(1, state, {}, number) for number, (flight, state) in enumerate(FLIGHTS)})
         filters = ("carrier", "phase", "delay", "gate")
         self.api: FastAPI = create_api(

@@ -2,12 +2,12 @@
 
 from services.inventory.domain.events import StockReceived, StockShipped
 from services.inventory.domain.views import Level
-from services.inventory.projections import READ_MODELS
+from services.inventory.projections import PROJECTIONS
 from services.inventory.projections import level as project
 from services.inventory.topology import LEVELS
 from shared.testing.scenario import ViewScenario, happened
 
-level = ViewScenario(READ_MODELS, LEVELS)
+level = ViewScenario(PROJECTIONS, LEVELS)
 DELIVERED = happened(StockReceived(quantity=3))
 
 

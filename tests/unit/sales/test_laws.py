@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.sales.contracts.orders import Line, OrderConfirmed
-from services.sales.projections import READ_MODELS
+from services.sales.projections import PROJECTIONS
 from services.sales.service import SERVICE
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, ORDERS_EVENTS, SKUS, TOPOLOGY
 from shared.engine.wiring import processors_of
 from shared.testing.conversation import Conversation
 
-CODEC = next(model.event_codec for model in READ_MODELS if OrderConfirmed in model.events)
+CODEC = next(projection.event_codec for projection in PROJECTIONS if OrderConfirmed in projection.events)
 START = datetime(1997, 1, 1, tzinfo=UTC)
 
 lines = st.lists(

@@ -10,13 +10,13 @@ from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import Rfm, score
 from services.sales.domain.views import Customer, DaySales, Totals
 from services.sales.domain.windows import GRACE
-from services.sales.projections import READ_MODELS, by_customer, by_day, by_hour, by_sku
+from services.sales.projections import PROJECTIONS, by_customer, by_day, by_hour, by_sku
 from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.domain import EventEnvelope
 from shared.testing.scenario import ViewScenario, happened
 
 sku, day, hour, customer, insight = (
-    ViewScenario(READ_MODELS, each) for each in (SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS)
+    ViewScenario(PROJECTIONS, each) for each in (SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS)
 )
 
 SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
