@@ -15,7 +15,7 @@ from bench.domain import DECIDER, Sales, Sell, Sold, project
 from bench.topology import engine_topology
 from shared.domain.row import Row, RowCodec
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, Processor, ProjectionProcessor
 from shared.http.commands import Accepted, Commands, Headers
 from shared.http.node import Node
 from shared.http.paths import PathId
@@ -77,7 +77,7 @@ def processor(work: str, topology: Topology) -> Processor:
         case "raw":
             return RawFold(table)
         case "decide":
-            return Aggregate(DECIDER, table=table, events=topology.topics[1])
+            return AggregateProcessor(DECIDER, table=table, events=topology.topics[1])
         case _:
             raise ValueError(f"no work is called {work}")
 

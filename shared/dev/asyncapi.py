@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from shared.domain.envelope import CommandEnvelope, EventEnvelope
 from shared.domain.message import Command, Message
-from shared.engine.processors import Aggregate, PolicyProcessor, Processor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor
 from shared.runtime.declared import declared
 from shared.topology.topics import Topic, Topology
 
@@ -66,7 +66,7 @@ def _messages(processors: Iterable[Processor]) -> Mapping[str, Sequence[type[Mes
     """The types declared by this service, by the topic that carries them."""
     found: dict[str, set[type[Message]]] = defaultdict(set)
     for processor in processors:
-        if isinstance(processor, Aggregate):
+        if isinstance(processor, AggregateProcessor):
             found[processor.source.name].update(processor.decider.commands)
             found[processor.events.name].update(processor.decider.events)
         if isinstance(processor, PolicyProcessor):

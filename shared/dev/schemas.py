@@ -25,7 +25,7 @@ from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
 from shared.domain.message import Message
 from shared.domain.upcasting import Upcasters
-from shared.engine.processors import Aggregate, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -75,7 +75,7 @@ def check_lossless(processors: Iterable[Processor]) -> None:
 
 def _messages(processor: Processor) -> Sequence[type[Message]]:
     match processor:
-        case Aggregate(decider=decider):
+        case AggregateProcessor(decider=decider):
             return (*decider.commands, *decider.events)
         case ProjectionProcessor(projection=projection):
             return projection.events
@@ -102,14 +102,14 @@ def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
 
 
 def _commands(processors: Sequence[Processor]) -> list[Read]:
-    deciders = [each.decider for each in processors if isinstance(each, Aggregate)]
+    deciders = [each.decider for each in processors if isinstance(each, AggregateProcessor)]
     return [(each.commands, each.upcasters) for each in deciders]
 
 
 def _events(topology: Topology, processors: Sequence[Processor]) -> list[Read]:
     """Of topics of its own that have no copies of other services' events."""
     projections = [each.projection for each in processors if isinstance(each, ProjectionProcessor)]
-    deciders = [each.decider for each in processors if isinstance(each, Aggregate)]
+    deciders = [each.decider for each in processors if isinstance(each, AggregateProcessor)]
     own = {*topology.topics}.difference(*(each.copies for each in processors))
     written = [(each.events, each.upcasters) for each in projections if each.table.source in own]
     return [*written, *((each.events, each.upcasters) for each in deciders)]

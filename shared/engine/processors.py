@@ -151,7 +151,7 @@ class Overtaken(BadMessage):
     code = "command.overtaken"
 
 
-class Aggregate(Processor):
+class AggregateProcessor(Processor):
     """Commands in; events, the aggregate's row and the command's outcome out.
 
     A command that fails has changed nothing, so later ones don't wait for it. Its outcome says that it failed, until an
@@ -349,7 +349,7 @@ class PolicyProcessor(Listener):
             batch.write(sent.topic, sent.key, sent.body)
 
 
-class Copier(Listener):
+class RekeyProcessor(Listener):
     """Events in; the same bytes out under other keys."""
 
     repeatable = True

@@ -11,14 +11,14 @@ from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
 from shared.engine.processors import (
-    Aggregate,
+    AggregateProcessor,
     Chronicle,
-    Copier,
     Delay,
     Listener,
     PolicyProcessor,
     Processor,
     ProjectionProcessor,
+    RekeyProcessor,
 )
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, kinds
@@ -29,11 +29,13 @@ from shared.topology.topics import Topic, Topology
 def processors_of(service: Service) -> list[Processor]:
     """What its workers run."""
     decider = service.decider
-    aggregates = [] if decider is None else [Aggregate(decider, table=service.aggregates, events=service.events)]
-    copiers, policies = map(Copier, service.rekeys), map(PolicyProcessor, service.policies)
+    aggregates = (
+        [] if decider is None else [AggregateProcessor(decider, table=service.aggregates, events=service.events)]
+    )
+    rekeys, policies = map(RekeyProcessor, service.rekeys), map(PolicyProcessor, service.policies)
     return [
         *aggregates,
-        *copiers,
+        *rekeys,
         *policies,
         *map(Delay, service.timers),
         *map(ProjectionProcessor, service.projections),
@@ -62,7 +64,7 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
                 f"do everything again; fix: move it to a service of its own, or drop `history` from topology.py"
             )
     for each in processors:
-        if isinstance(each, Aggregate) and each.events == topology.history:
+        if isinstance(each, AggregateProcessor) and each.events == topology.history:
             if each.decider.initial is None:
                 raise ValueError(
                     f"{topology.service}: its initial state is None, which means unknown in a history; "
@@ -74,12 +76,12 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
 
 def decider_of(processors: Sequence[Processor]) -> Decider[Any, Any, Any] | None:
     """Of the service's only aggregate; None where it has none."""
-    return next((each.decider for each in processors if isinstance(each, Aggregate)), None)
+    return next((each.decider for each in processors if isinstance(each, AggregateProcessor)), None)
 
 
 def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]) -> None:
     """Callers wait for an outcome by the aggregate's id, and Spark folds one topic of events with one decider."""
-    tables = [each.name for each in processors if isinstance(each, Aggregate)]
+    tables = [each.name for each in processors if isinstance(each, AggregateProcessor)]
     if len(tables) > 1:
         raise ValueError(
             f"{topology.service} has several aggregates, {', '.join(tables)}, and a service has one; "
@@ -122,7 +124,7 @@ def _refuse_other_kinds(topology: Topology, processors: Sequence[Processor]) -> 
 def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
     """The topics whose kind is fixed by what the processor does with them."""
     match processor:
-        case Aggregate():
+        case AggregateProcessor():
             return (processor.source, "commands"), (processor.events, "events")
         case Delay():
             return ((processor.source, "timers"),)
@@ -183,7 +185,7 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
             f"a Timer and other processors, which would wait as long, read {', '.join(mixed)}; fix: give the Timer a "
             f"topic of its own"
         )
-    for aggregate in [each for each in processors if isinstance(each, Aggregate)]:
+    for aggregate in [each for each in processors if isinstance(each, AggregateProcessor)]:
         aggregate.outcomes = topology.outcomes or aggregate.outcomes
         for reader in found.get(aggregate.events.name, []):
             if isinstance(reader, Listener):

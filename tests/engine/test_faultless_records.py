@@ -11,7 +11,7 @@ import pytest
 
 from shared.domain.errors import NotReady
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore, StoreFailed
 from tests.accounts.domain.commands import OpenAccount
@@ -58,14 +58,14 @@ def test_a_store_that_cannot_be_read_stops_the_batch(read: Any, failure: type[Ex
     batch = Batch(TOPOLOGY.dead_letters.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     with pytest.raises(failure, match=said):
-        Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)
+        AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS).attempt(RECORD, rows, batch)
     assert not batch.records
     assert not batch.outcomes
 
 
 @pytest.mark.parametrize(("read", "said"), [(_of_another_shape, _SHAPE), (_of_a_later_release, _LATER)])
 def test_a_row_that_cannot_be_read_holds_up_its_key(read: Any, said: str) -> None:
-    aggregate, batch = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), Batch(TOPOLOGY.dead_letters.name)
+    aggregate, batch = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS), Batch(TOPOLOGY.dead_letters.name)
     rows = Rows("changelog", cast(RowStore, SimpleNamespace(get=read)), 3, 8, DECIDER.row_codec)
     failure = aggregate.attempt(RECORD, rows, batch)
     assert failure is not None

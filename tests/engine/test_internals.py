@@ -41,7 +41,7 @@ from faust.types import TP
 from faust.worker import Worker
 from mode.services import ServiceTask
 
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.group import app, internals
 from shared.kafka.transactions import group_metadata
 from shared.runtime.settings import Settings, SettingsError
@@ -212,14 +212,14 @@ def _defined(module: Path) -> set[str]:
 
 @pytest.mark.parametrize("session_s", [1.5, 300])
 def test_the_group_may_take_as_long_as_a_session_to_answer(session_s: float) -> None:
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
     conf = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None)).conf
     assert conf.broker_request_timeout > max(conf.broker_session_timeout, conf.broker_rebalance_timeout)
 
 
 @pytest.mark.parametrize("session_s", [1.5, 300])
 def test_a_lease_ends_before_the_group_goes_on_without_the_worker(session_s: float) -> None:
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
     worker = app.WorkerApp(TOPOLOGY, processors, Settings(session_timeout_s=session_s), cast(Any, None))
     assert worker.lease_s < min(worker.conf.broker_session_timeout, worker.conf.broker_rebalance_timeout)
 
@@ -251,7 +251,7 @@ def test_a_folder_for_stores_that_cannot_be_written_is_named(tmp_path: Path, mon
     """Else RocksDB, or a bare "Permission denied", would end the worker."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(app, "require_topics", lambda *_: None)
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
     worker = app.WorkerApp(TOPOLOGY, processors, Settings(data_dir=tmp_path / "file"), cast(Any, None))
     with pytest.raises(SettingsError, match=f"{tmp_path}/file/accounts-1 cannot be written: Not a directory; fix: "):
         asyncio.run(worker.on_first_start())
@@ -266,7 +266,7 @@ def test_a_full_disk_is_not_taken_for_a_folder_that_cannot_be_written(
 
     monkeypatch.setattr(app, "require_topics", lambda *_: None)
     monkeypatch.setattr(app, "TemporaryFile", lambda **_: Full())
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
     worker = app.WorkerApp(TOPOLOGY, processors, Settings(data_dir=tmp_path), cast(Any, None))
     with pytest.raises(SettingsError, match="No space left on device; fix: make room on its disk"):
         asyncio.run(worker.on_first_start())

@@ -18,7 +18,7 @@ from shared.engine.engine import Engine
 from shared.engine.lagging import LAG_S
 from shared.engine.membership import Assignment
 from shared.engine.pace import POLL_RECORDS
-from shared.engine.processors import Aggregate, PolicyProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor
 from shared.engine.wiring import by_source, lagging, wired
 from shared.topology.policy import Policy, Send
 from shared.topology.topics import Table, Topology
@@ -29,7 +29,7 @@ from tests.faults.load import command
 from tests.faults.simulated import CLOCK, Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=1, history=EVENTS)
-AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
 A_FEW = 20
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from shared.dev.stack import Stack
-from shared.engine.processors import Aggregate, Copier
+from shared.engine.processors import AggregateProcessor, RekeyProcessor
 from shared.group.app import WorkerApp
 from shared.operations.provision import TopicsMissing
 from shared.topology.rekey import Rekey
@@ -22,8 +22,10 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_worker_that_would_write_to_a_missing_topic_does_not_start(stack: Stack, tmp_path: Path) -> None:
-    sends = Copier(Rekey({Topic("archive.commands.v1"): lambda _: ()}, source=COMMANDS, events=(AccountOpened,)))
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), sends]
+    sends = RekeyProcessor(
+        Rekey({Topic("archive.commands.v1"): lambda _: ()}, source=COMMANDS, events=(AccountOpened,))
+    )
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS), sends]
     settings = stack.settings.model_copy(update={"data_dir": tmp_path})
     worker = WorkerApp(TOPOLOGY, processors, settings, cast(Any, None))
     with pytest.raises(TopicsMissing, match=r"this principal: archive\.commands\.v1; fix: run `provision`"):

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from shared.domain.row import Row
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate, Copier, Delay, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, Delay, Processor, ProjectionProcessor, RekeyProcessor
 from shared.engine.versions import (
     MixedReleases,
     NotRebuilt,
@@ -67,15 +67,15 @@ DECLARED = (
     replace(COPYING, version=3),
 )
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
-AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
-COPIER = Copier(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
+AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
+REKEY = RekeyProcessor(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
 SENDER = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=0.0))
 DECIDES = wired(NEXT, [AGGREGATE])
 PROJECTION: Projection[Any, int] = Projection(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
 )
 VIEW = ProjectionProcessor(PROJECTION)
-COPIES = Copier(Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened]))
+COPIES = RekeyProcessor(Rekey({COMMANDS: lambda _: []}, source=EVENTS, events=[AccountOpened]))
 AFTER_NEXT = replace(NEXT, version=3).group
 OPEN = b"a-1", command("a-1", "c1", "account.open", {})
 
@@ -236,7 +236,7 @@ def test_a_later_version_without_events_does_not_send_again_what_an_earlier_one_
 
 
 def copying(broker: Broker, name: str, *partitions: int) -> Worker:
-    return Worker(broker, name, *partitions, topology=COPYING, processors=[AGGREGATE, COPIER])
+    return Worker(broker, name, *partitions, topology=COPYING, processors=[AGGREGATE, REKEY])
 
 
 @pytest.mark.parametrize("number", range(COPYING.partitions))
@@ -361,12 +361,12 @@ def test_a_view_of_new_copies_is_as_late_as_they_are(broker: Broker) -> None:
     topology = replace(COPYING, tables=OTHER_SOURCE.tables)
     view = ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0]))
     with capture_logs() as said:
-        asyncio.run(Worker(broker, "w", 0, 1, topology=topology, processors=[COPIER, view]).start())
+        asyncio.run(Worker(broker, "w", 0, 1, topology=topology, processors=[REKEY, view]).start())
     assert [line["source"] for line in said if "misses those records" in line["event"]] == [EVENTS.name]
 
 
-def reading(topology: Topology) -> Aggregate:
-    return Aggregate(DECIDER, table=topology.tables[0], events=EVENTS)
+def reading(topology: Topology) -> AggregateProcessor:
+    return AggregateProcessor(DECIDER, table=topology.tables[0], events=EVENTS)
 
 
 def test_a_worker_whose_table_has_another_name_does_not_begin_its_aggregates_again(broker: Broker) -> None:
@@ -410,7 +410,7 @@ def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
     """Its chapters would refer to offsets of both."""
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
-    processors = wired(OTHER_HISTORY, [Aggregate(DECIDER, table=ACCOUNTS, events=OTHERS)])
+    processors = wired(OTHER_HISTORY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=OTHERS)])
     later = Worker(broker, "later", 0, 1, topology=OTHER_HISTORY, processors=processors)
     with pytest.raises(
         TableChanged, match=r"accounts/chapters has rows, .* fix: .* or raise `version` in its topology"

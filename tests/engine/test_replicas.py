@@ -15,7 +15,7 @@ from shared.domain.errors import NotReady
 from shared.engine.committer import Aborted
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
 from shared.topology.topics import Topology
@@ -173,7 +173,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
     async def run() -> None:
         engine = Engine(
             TOPOLOGY,
-            [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)],
+            [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)],
             stores=cast(Any, stores),
             reader=cast(Any, FakeReader(broker, broker.chance)),
             new_consumer=cast(Any, None),

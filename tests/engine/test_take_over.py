@@ -16,7 +16,7 @@ from shared.kafka.offsets import Position
 from shared.operations.provision import TopologyMismatch
 from shared.runtime.positions import Partition
 from tests.accounts.topology import COMMANDS
-from tests.engine.test_next_version import AGGREGATE, COPIED, COPIER, COPYING, NEXT, OPEN, TOPICS, Worker, events
+from tests.engine.test_next_version import AGGREGATE, COPIED, COPYING, NEXT, OPEN, REKEY, TOPICS, Worker, events
 from tests.faults.load import command
 from tests.faults.simulated import Broker, FakeOffsets
 
@@ -72,7 +72,7 @@ def test_positions_from_before_the_worker_joined_are_asked_again(broker: Broker,
     """With them, what a predecessor has copied would be copied again: copies have no row that remembers them."""
     broker.append(COMMANDS.name, OPEN, None)
     past = deepcopy(broker)
-    working = {"topology": COPYING, "processors": wired(COPYING, [AGGREGATE, COPIER])}
+    working = {"topology": COPYING, "processors": wired(COPYING, [AGGREGATE, REKEY])}
     asyncio.run(Worker(broker, "w", 0, 1, **working).work())  # type: ignore[arg-type]
     past.committed = dict.fromkeys(broker.committed, 0)
     next_owner = Worker(broker, "v", 0, 1, **working)  # type: ignore[arg-type]

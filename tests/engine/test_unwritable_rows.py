@@ -19,7 +19,7 @@ from shared.domain.envelope import EventCodec, EventEnvelope
 from shared.domain.message import Command, Event
 from shared.domain.row import RowCodec
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, Processor, ProjectionProcessor
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import Parked
 from shared.topology.projection import Projection
@@ -96,7 +96,7 @@ def aggregate() -> Bound:
         codec.encode(codec.wrap(Pour(litres=litres), command_id=f"c{number}", aggregate_id=key, issued_at=NOW))
         for number, (key, litres) in enumerate(POURED, start=1)
     ]
-    return Aggregate(DECIDER, table=TANKS, events=EVENTS), TANKS, values
+    return AggregateProcessor(DECIDER, table=TANKS, events=EVENTS), TANKS, values
 
 
 def _state(type_: Any, raw: bytes) -> Any:
@@ -135,7 +135,9 @@ def test_it_is_parked_although_other_partitions_commit_before_it_is_tried_again(
     """Their commits end the caution that follows a failure."""
     topology = Topology("tanks", (COMMANDS, EVENTS), (TANKS,), partitions=2)
     broker = Broker([topic.name for topic in topology.all_topics()], 2, random.Random(1), topology.group)
-    worker = Worker(broker, "w", 0, 1, topology=topology, processors=[Aggregate(DECIDER, table=TANKS, events=EVENTS)])
+    worker = Worker(
+        broker, "w", 0, 1, topology=topology, processors=[AggregateProcessor(DECIDER, table=TANKS, events=EVENTS)]
+    )
     poisoned, healthy = (next(k for k in "abcdefgh" if partition_of(k.encode(), 2) == number) for number in (0, 1))
 
     def pour(key: str, number: int, litres: float) -> None:

@@ -47,7 +47,7 @@ from shared.engine.guards import GapGuard
 from shared.engine.holdings import Holdings
 from shared.engine.lease import Lease
 from shared.engine.membership import Assignment
-from shared.engine.processors import Aggregate, Copier, Delay
+from shared.engine.processors import AggregateProcessor, Delay, RekeyProcessor
 from shared.engine.reading import Reading
 from shared.engine.sources import Source, SourceGone
 from shared.engine.take_over import TakeOver
@@ -124,8 +124,8 @@ DELAY_S = 3.0
 COPIED: list[type[Event]] = [AccountOpened, AccountCharged, PaymentReceived]
 SIMULATED = Topology("accounts", (COMMANDS, EVENTS, COPIES, TIMERS, RINGS), (ACCOUNTS,), PARTITIONS)
 PROCESSORS = (
-    Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS),
-    Copier(
+    AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS),
+    RekeyProcessor(
         Rekey(
             {COPIES: lambda event: [event.aggregate_id], TIMERS: lambda event: [f"timer-of-{event.aggregate_id}"]},
             source=EVENTS,

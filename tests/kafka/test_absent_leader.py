@@ -17,7 +17,7 @@ from shared.dev.embedded import EmbeddedKafka
 from shared.domain.errors import NotReady
 from shared.domain.row import RowCodec
 from shared.engine import retries as wishes_module
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.engine.retries import Wishes
 from shared.group.app import WorkerApp
 from shared.kafka import lookup as log_module
@@ -88,7 +88,7 @@ def leader(only: Leader) -> Iterator[Leader]:
 
 @pytest.fixture
 def worker(leader: Leader) -> WorkerApp:
-    processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+    processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
     return WorkerApp(TOPOLOGY, processors, Settings(bootstrap=leader.bootstrap), cast(Any, None))
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.group.app import WorkerApp
 from shared.group.internals import LogReader
 from shared.runtime.settings import Settings
@@ -43,7 +43,7 @@ class Consumers:
     """Makes them as a worker does, and counts them."""
 
     def __init__(self, bootstrap: str) -> None:
-        processors = [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)]
+        processors = [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)]
         self._app = WorkerApp(TOPOLOGY, processors, Settings(bootstrap=bootstrap), cast(Any, None))
         self.made = 0
 

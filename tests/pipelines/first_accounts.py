@@ -9,13 +9,13 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
 from services.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.service import worker_app
 from shared.tables.rows import Rows
 from shared.topology.records import SourceRecord
 
 
-class FirstAccounts(Aggregate):
+class FirstAccounts(AggregateProcessor):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         start = len(batch.records)
         super().handle(record, rows, batch)

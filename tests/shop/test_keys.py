@@ -24,7 +24,7 @@ from services.orders.service import SERVICE
 from services.orders.topology import COMMANDS, TIMERS
 from shared.domain.envelope import CommandCodec
 from shared.domain.ids import callers_id
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.engine.wiring import processors_of
 from shared.testing.conversation import Conversation
 from tests.shop.market import Market, story_of
@@ -55,8 +55,8 @@ def _foreseen(sku: str, customer: str, order: str) -> dict[str, str]:
     """The ids of the commands that policies will send to the account, by type, from the code of the services alone."""
     talk = Conversation(
         [
-            Aggregate(ITEM, table=ITEMS, events=ITEM_EVENTS),
-            Aggregate(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS),
+            AggregateProcessor(ITEM, table=ITEMS, events=ITEM_EVENTS),
+            AggregateProcessor(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS),
             *processors_of(SERVICE),
         ]
     )

@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Outcome
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.engine.retries import Wishes
 from shared.engine.sources import Source
 from shared.engine.wiring import processors_of

@@ -18,7 +18,7 @@ from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import FAILURES_KEPT
 from shared.domain.state import State
 from shared.engine.batch import Batch, Refusal
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.parking.parked import PARKED_CODEC, Failure
 from shared.parking.parking import Parking, place_id
 from shared.tables.rows import Rows
@@ -106,8 +106,8 @@ class Service:
         return [decode(each.value).causation_id or "" for each in self.batch.records if each.topic == EVENTS.name]
 
     @property
-    def _aggregate(self) -> Aggregate:
-        return Aggregate(self.decider, table=TANKS, events=EVENTS)
+    def _aggregate(self) -> AggregateProcessor:
+        return AggregateProcessor(self.decider, table=TANKS, events=EVENTS)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_retry_after_days_is_known_from_then_on(service: Service) -> None:
 
 def test_a_command_of_a_later_release_holds_up_its_key(service: Service) -> None:
     unknown = Said(COMMANDS.name, b"a", service.send("c0", 1).value.replace(b"tank.pour", b"tank.drain"), 10)
-    aggregate = Aggregate(FAULTY, table=TANKS, events=EVENTS)
+    aggregate = AggregateProcessor(FAULTY, table=TANKS, events=EVENTS)
     aggregate.process([unknown], service.rows, service.batch, service.parking)
     parked = service.parking.get("tanks/0/a")
     assert parked is not None

@@ -15,7 +15,7 @@ from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage
 from shared.domain.row import Row, RowCodec
-from shared.engine.processors import Aggregate, PolicyProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor
 from shared.engine.wiring import wired
 from shared.topology.policy import Policy
 from shared.topology.topics import Topic
@@ -93,14 +93,14 @@ def test_an_event_after_which_there_is_no_state_is_not_taken_for_an_unknown_stat
 def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
     """It would send its commands again when the next version reads its chapters from the start of the log."""
     policy = PolicyProcessor(Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
-    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    aggregate = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1.* fix: move it"):
         wired(TOPOLOGY, [aggregate, policy])
 
 
 def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="no aggregate writes its history"):
-        wired(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=Topic("accounts.events.v2"))])
+        wired(TOPOLOGY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=Topic("accounts.events.v2"))])
 
 
 def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None:
@@ -109,4 +109,4 @@ def test_a_history_whose_states_begin_with_none_is_refused_at_start_up() -> None
     with pytest.raises(
         ValueError, match=r"^accounts: its initial state is None, which means unknown in a history; fix:"
     ):
-        wired(TOPOLOGY, [Aggregate(decider, table=ACCOUNTS, events=EVENTS)])
+        wired(TOPOLOGY, [AggregateProcessor(decider, table=ACCOUNTS, events=EVENTS)])

@@ -14,7 +14,7 @@ from shared.domain.ids import callers_id
 from shared.domain.outcomes import OUTCOME_CODEC, key_of, recalled
 from shared.domain.row import Outcome
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import Said
@@ -23,7 +23,7 @@ from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 
-AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
 KEPT_MS = outcomes_of(ACCOUNTS).kept_ms
 BEGAN_MS = 1_700_000_000_000
 

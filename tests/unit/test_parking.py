@@ -18,7 +18,7 @@ from shared.domain.message import Command, Event
 from shared.domain.row import Row
 from shared.engine import processors
 from shared.engine.batch import Batch
-from shared.engine.processors import Aggregate, Copier, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor, RekeyProcessor
 from shared.engine.wiring import by_source
 from shared.parking import parking as parking_module
 from shared.parking.parked import PARKED_CODEC, Failure, Parked
@@ -211,16 +211,16 @@ COMMANDS = Topic("shop.commands.v1")
 DECIDER: Decider[Any, Any, Any] = Decider(
     lambda *_: [], lambda state, _: state, initial=0, commands=(Place,), events=(Placed, Paid), state=int
 )
-OWN = Aggregate(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
+OWN = AggregateProcessor(DECIDER, table=Table("shops", source=COMMANDS), events=FACTS)
 
 
-def listeners() -> list[PolicyProcessor | ProjectionProcessor | Copier]:
+def listeners() -> list[PolicyProcessor | ProjectionProcessor | RekeyProcessor]:
     """Each handles `Placed` only."""
     view = Table("view", source=FACTS)
     return [
         PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(Placed,), commands={})),
         ProjectionProcessor(Projection(view, lambda seen, *_: seen, initial=0, events=(Placed,), state=int)),
-        Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,))),
+        RekeyProcessor(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=(Placed,))),
     ]
 
 
@@ -241,12 +241,12 @@ def test_a_view_or_a_copier_of_no_events_is_refused() -> None:
     with pytest.raises(ValueError, match="no message types"):
         Projection(Table("view", source=FACTS), lambda seen, *_: seen, initial=0, events=(), state=int)
     with pytest.raises(ValueError, match="no message types"):
-        Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=()))
+        RekeyProcessor(Rekey({Topic("shop.by-day.v1"): lambda _: ()}, source=FACTS, events=()))
 
 
 def test_a_copier_wants_several_keys_not_one_text() -> None:
-    copier = Copier(Rekey({Topic("shop.by-day.v1"): lambda _: "monday"}, source=FACTS, events=(Placed,)))
-    failure = heard(copier, Placed())
+    rekey = RekeyProcessor(Rekey({Topic("shop.by-day.v1"): lambda _: "monday"}, source=FACTS, events=(Placed,)))
+    failure = heard(rekey, Placed())
     assert failure is not None
     assert "fix: give ['monday']" in failure.reason
 
@@ -254,8 +254,8 @@ def test_a_copier_wants_several_keys_not_one_text() -> None:
 @pytest.mark.parametrize("key", ["", "x" * 129, "a\n", ".", None, 5])
 def test_a_copier_parks_an_event_of_which_a_key_is_no_aggregate_id(key: Any) -> None:
     """Nobody would read the copy."""
-    copier = Copier(Rekey({Topic("shop.by-day.v1"): lambda _: ["monday", key]}, source=FACTS, events=(Placed,)))
-    failure = heard(copier, Placed())
+    rekey = RekeyProcessor(Rekey({Topic("shop.by-day.v1"): lambda _: ["monday", key]}, source=FACTS, events=(Placed,)))
+    failure = heard(rekey, Placed())
     assert failure is not None
     assert failure.code == "processor.failed"
     assert "ValueError: a key for shop.by-day.v1: " in failure.reason

@@ -16,7 +16,7 @@ from shared.domain.decider import Decider
 from shared.domain.envelope import CommandCodec, EventCodec
 from shared.domain.message import Command, Event
 from shared.engine import processors
-from shared.engine.processors import Aggregate, Delay, PolicyProcessor, Processor
+from shared.engine.processors import AggregateProcessor, Delay, PolicyProcessor, Processor
 from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
@@ -78,7 +78,7 @@ def answered(*policies: Policy) -> list[str]:
 
 
 def said_of(*policies: Policy) -> Conversation:
-    talk = Conversation([Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), *map(PolicyProcessor, policies)])
+    talk = Conversation([AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS), *map(PolicyProcessor, policies)])
     for source in dict.fromkeys(policy.source for policy in policies):
         talk.say(source, "abba", RECEIVED)
     talk.run(lambda turns: turns[0])
@@ -129,7 +129,8 @@ def test_a_policy_in_memory_answers_an_event_once_its_row_is_there() -> None:
 
     policy = Policy(welcome, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]})
     node = MemoryNode(
-        replace(TOPOLOGY, history=None), [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS), PolicyProcessor(policy)]
+        replace(TOPOLOGY, history=None),
+        [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS), PolicyProcessor(policy)],
     )
     codec, issued_at = DECIDER.command_codec, datetime(1998, 3, 1, tzinfo=UTC)
     opening = codec.wrap(OpenAccount(), command_id="c-1", aggregate_id="ann", issued_at=issued_at)
@@ -173,7 +174,7 @@ def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> 
         commands={PARCELS.source: [Arrive]},
     )
     topology = Topology("parcels", (PARCELS.source, events), (PARCELS,))
-    node = MemoryNode(topology, [Aggregate(PARCEL, table=PARCELS, events=events), PolicyProcessor(again)])
+    node = MemoryNode(topology, [AggregateProcessor(PARCEL, table=PARCELS, events=events), PolicyProcessor(again)])
     arrive = codec.wrap(Arrive(), command_id="c-1", aggregate_id="p-1", issued_at=datetime(1998, 3, 1, tzinfo=UTC))
     asyncio.run(node.append(PARCELS.source, b"p-1", codec.encode(arrive)))
     log = node.logs[events.name, node.partition(b"p-1")]

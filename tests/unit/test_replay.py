@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.engine.processors import Aggregate, Copier, PolicyProcessor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, ProjectionProcessor, RekeyProcessor
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
@@ -19,14 +19,14 @@ def view(table: Table) -> ProjectionProcessor:
 COMMANDS, FACTS = Topic("shop.commands.v1"), Topic("shop.events.v1")
 ITEMS, LEVELS = Table("items", source=COMMANDS), Table("levels", source=FACTS)
 SHOP = Topology("shop", topics=(COMMANDS, FACTS), tables=(ITEMS, LEVELS))
-AGGREGATE = Aggregate(DECIDER, table=ITEMS, events=FACTS)
+AGGREGATE = AggregateProcessor(DECIDER, table=ITEMS, events=FACTS)
 DECIDES = [AGGREGATE, view(LEVELS)]
 
 RESULTS, COPIES = Topic("trends.results.v1"), (Topic("trends.by-day.v1"), Topic("trends.by-sku.v1"))
 DAYS, SKUS = (Table(name, source=copies) for name, copies in zip(("days", "skus"), COPIES, strict=True))
 FIGURES, OPENED = Table("figures", source=RESULTS), Table("opened", source=FACTS)
 TRENDS = Topology("trends", topics=(*COPIES, RESULTS), tables=(DAYS, SKUS, FIGURES))
-REKEY = Copier(Rekey(dict.fromkeys(COPIES, lambda _: ()), source=FACTS, events=[AccountOpened]))
+REKEY = RekeyProcessor(Rekey(dict.fromkeys(COPIES, lambda _: ()), source=FACTS, events=[AccountOpened]))
 COPYING = [REKEY, *map(view, TRENDS.tables)]
 BESIDE = Topology("trends", topics=COPIES, tables=(OPENED,))
 

@@ -14,7 +14,7 @@ import pytest
 from shared.domain.envelope import EventEnvelope
 from shared.domain.personal import Personal
 from shared.domain.state import State
-from shared.engine.processors import Aggregate, Delay, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, Delay, ProjectionProcessor
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
@@ -41,7 +41,7 @@ def test_a_topic_whose_name_tells_another_kind_is_refused_at_start_up(commands: 
     """The mirror would leave it out."""
     topics = Topic(f"accounts.{commands}.v1"), Topic(f"accounts.{events}.v1")
     table = replace(ACCOUNTS, source=topics[0])
-    aggregate = Aggregate(DECIDER, table=table, events=topics[1])
+    aggregate = AggregateProcessor(DECIDER, table=table, events=topics[1])
     with pytest.raises(ValueError, match=rf" holds {kind}, and .*; fix: call it accounts\.{kind}\.v1"):
         wired(Topology("accounts", topics, (table,)), [aggregate])
 
@@ -142,7 +142,7 @@ def _nothing(_event: EventEnvelope[AccountOpened]) -> Sequence[Send]:
 
 
 def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
-    aggregate = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    aggregate = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"its topology lacks the table others, .*; fix: add it to `tables`"):
         wired(replace(TOPOLOGY, history=None), [aggregate, view_in(Table("others", source=EVENTS))])
 
@@ -150,7 +150,7 @@ def test_a_processor_of_an_undeclared_table_is_refused_at_start_up() -> None:
 def test_a_second_aggregate_is_refused_at_start_up() -> None:
     """Their events would follow each other's under one id, and each would be folded with the other's decider."""
     tables = (ACCOUNTS, Table("wallets", source=COMMANDS))
-    aggregates = [Aggregate(DECIDER, table=table, events=EVENTS) for table in tables]
+    aggregates = [AggregateProcessor(DECIDER, table=table, events=EVENTS) for table in tables]
     with pytest.raises(
         ValueError, match=r"^accounts has several aggregates, accounts, wallets, .*; fix: put each of the others into a"
     ):
@@ -165,7 +165,7 @@ def test_commands_and_events_that_are_compacted_are_refused_at_start_up(compacte
     accounts = replace(ACCOUNTS, source=commands)
     topology = replace(TOPOLOGY, topics=(commands, events), tables=(accounts,), history=events)
     with pytest.raises(ValueError, match=rf"^accounts: {compacted.name} is compacted, .*; fix: leave out its"):
-        wired(topology, [Aggregate(DECIDER, table=accounts, events=events)])
+        wired(topology, [AggregateProcessor(DECIDER, table=accounts, events=events)])
 
 
 def test_a_view_may_read_a_compacted_topic() -> None:
@@ -194,7 +194,7 @@ def test_timers_that_are_kept_longer_than_they_wait_are_accepted(kept_ms: int) -
 @pytest.mark.parametrize("index", ["balance", ("phase", "balance")], ids=str)
 def test_an_index_on_no_field_of_the_state_is_refused_at_start_up(index: str | tuple[str, ...]) -> None:
     table = replace(ACCOUNTS, indexes=("phase", index))
-    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
+    aggregate = AggregateProcessor(DECIDER, table=table, events=EVENTS)
     with pytest.raises(ValueError, match=r"the state in the table accounts has no field 'balance'; fix: correct its"):
         wired(replace(TOPOLOGY, tables=(table,)), [aggregate])
 

@@ -25,7 +25,7 @@ from shared.dev.schemas import accept, bare, check_lossless, compared, described
 from shared.dev.stages import StageFailed
 from shared.domain.envelope import EventEnvelope
 from shared.domain.message import Command, Event
-from shared.engine.processors import Aggregate, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
 from shared.topology.policy import Policy, Send
@@ -232,7 +232,7 @@ def ignores(_: EventEnvelope[Event]) -> list[Send]:
 @pytest.mark.parametrize(
     "processor",
     [
-        Aggregate(replace(DECIDER, commands=(Masked,)), table=ACCOUNTS, events=EVENTS),  # type: ignore[arg-type]
+        AggregateProcessor(replace(DECIDER, commands=(Masked,)), table=ACCOUNTS, events=EVENTS),  # type: ignore[arg-type]
         ProjectionProcessor(
             Projection(ACCOUNTS, lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Masked)
         ),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def node() -> MemoryNode:
-    return MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+    return MemoryNode(TOPOLOGY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)])
 
 
 @pytest.fixture

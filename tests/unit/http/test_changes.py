@@ -19,7 +19,7 @@ from starlette.types import Message
 
 from shared.dev.issuer import DevIssuer
 from shared.domain.errors import NotReady
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http.api import Routes, create_api
 from shared.http.changes import change_routes, format_id, parse_id
 from shared.http.node import Node
@@ -33,7 +33,7 @@ from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
 from tests.unit.http.services import issuer_settings
 
-AGGREGATE = Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
 CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 EVERYWHERE = ",".join(f"{partition}@-1" for partition in range(TOPOLOGY.partitions))
 

@@ -15,7 +15,7 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from shared.dev.issuer import DevIssuer
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
@@ -170,7 +170,7 @@ async def test_callers_with_one_key_have_an_outcome_each(tmp_path: Path) -> None
         token = issuer.token("accounts", ["accounts:read", "accounts:write", "accounts:any"], subject)
         return {"Authorization": f"Bearer {token}", "Idempotency-Key": "one"}
 
-    issuer, aggregate = DevIssuer(tmp_path), Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)
+    issuer, aggregate = DevIssuer(tmp_path), AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
     node = MemoryNode(TOPOLOGY, [aggregate], issuer_settings(tmp_path, "accounts"))
     ann, bob, eve = map(caller, ("ann", "bob", "eve"))
     async with client_of(create_api(node, routes)) as http:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from shared.domain.chapters import EVENTS_A_CHAPTER, key_of
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.http.history import History
 from shared.http.peers import Peers
@@ -41,7 +41,7 @@ def balance(sequence: int) -> int:
 
 async def filled() -> MemoryNode:
     """Ann has charges of 2, 3, 4 … cents, by sequence, a day between each; another account's lie between them."""
-    node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+    node = MemoryNode(TOPOLOGY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)])
     async with client_of(create_api(node, routes)) as http:
         for sequence in range(1, EVENTS_OF_ANN + 1):
             path, body = ("", {}) if sequence == 1 else ("/charges", {"amount_cents": sequence})

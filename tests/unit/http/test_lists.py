@@ -22,7 +22,7 @@ from shared.domain.message import Event
 from shared.domain.row import Row
 from shared.domain.state import State
 from shared.domain.times import Day, Instant
-from shared.engine.processors import Aggregate, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, ProjectionProcessor
 from shared.http import lists as lists_module
 from shared.http import scans
 from shared.http.api import Routes, create_api
@@ -53,7 +53,7 @@ class Endless(MemoryNode):
     """Every partition has endlessly many accounts in these states: a list that reads to the last never answers."""
 
     def __init__(self, *states: Open | Closed) -> None:
-        super().__init__(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)])
+        super().__init__(TOPOLOGY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)])
         self.reads = 0
         self._states = states or (Open(),)
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from shared.dev.issuer import DevIssuer
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.http.auth import Authority
 from shared.http.peers import TOKEN_S, AllowedPeers, PeerTokens, peer_tokens
@@ -321,7 +321,7 @@ async def test_a_peer_whose_clock_is_off_is_told_so_with_both_times(ahead_s: flo
 
 async def test_a_forwarded_command_is_taken_with_the_body_that_was_signed_and_no_other() -> None:
     settings = Settings.model_validate({"peer_secret": PEER_SECRET})
-    node = MemoryNode(TOPOLOGY, [Aggregate(DECIDER, table=ACCOUNTS, events=EVENTS)], settings)
+    node = MemoryNode(TOPOLOGY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)], settings)
     api, path, body = create_api(node, routes), "/accounts/ann/charges", b'{"amount_cents": 1}'
     headers = {"Content-Type": "application/json", "Onefold-Peer": good("POST", path, body=body)}
     async with client_of(api) as http:

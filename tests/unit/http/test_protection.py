@@ -18,7 +18,7 @@ from shared.dev.issuer import DevIssuer
 from shared.domain.decider import Decider
 from shared.domain.message import Command, Event
 from shared.domain.state import State
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http import limits
 from shared.http.api import create_api
 from shared.http.commands import Commands, Headers
@@ -253,7 +253,7 @@ async def test_a_command_that_its_readers_cannot_take_is_422_and_not_sent(body: 
     """FastAPI takes all of them."""
     node = MemoryNode(
         Topology("parcels", topics=(COMMANDS, EVENTS), tables=(PARCELS,)),
-        [Aggregate(SHIPPING, table=PARCELS, events=EVENTS)],
+        [AggregateProcessor(SHIPPING, table=PARCELS, events=EVENTS)],
     )
     async with client_of(create_api(node, shipping)) as http:
         answer = await http.post("/parcels/p", content=body, headers={"Content-Type": "application/json"})

@@ -29,7 +29,7 @@ from services.orders.domain.decide import DECIDER as ORDER
 from services.orders.domain.state import Cancelled, Confirmed, Placed, Rejected
 from services.orders.service import SERVICE
 from services.orders.topology import COMMANDS, EVENTS, TIMERS
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.engine.wiring import processors_of
 from shared.testing.conversation import Conversation, Turn
 
@@ -41,8 +41,8 @@ CUSTOMERS = ("ann", "bob")
 MISTAKES = {"inventory.not_reserved", "account.not_charged"}
 
 
-ITEMS_KEPT = Aggregate(ITEM, table=ITEMS, events=ITEM_EVENTS)
-ACCOUNTS_KEPT = Aggregate(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS)
+ITEMS_KEPT = AggregateProcessor(ITEM, table=ITEMS, events=ITEM_EVENTS)
+ACCOUNTS_KEPT = AggregateProcessor(ACCOUNT, table=ACCOUNTS, events=ACCOUNT_EVENTS)
 ORDERS_KEPT, *PROCESS = processors_of(SERVICE)
 
 

@@ -17,7 +17,7 @@ from services.orders.domain.decide import DECIDER
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
 from shared.domain.row import Row
-from shared.engine.processors import Aggregate
+from shared.engine.processors import AggregateProcessor
 from shared.http import lists, scans
 from shared.http.api import create_api
 from shared.testing.node import MemoryNode
@@ -40,7 +40,7 @@ def issuer(tmp_path: Path) -> DevIssuer:
 def node(issuer: DevIssuer) -> MemoryNode:
     settings = issuer_settings(issuer.key_set.parent, "orders")
     without_timers = replace(TOPOLOGY, topics=(COMMANDS, EVENTS))
-    return MemoryNode(without_timers, [Aggregate(DECIDER, table=ORDERS, events=EVENTS)], settings)
+    return MemoryNode(without_timers, [AggregateProcessor(DECIDER, table=ORDERS, events=EVENTS)], settings)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ async def test_an_index_of_several_fields_confines_a_list_to_the_callers_orders_
 ) -> None:
     table = replace(ORDERS, indexes=("phase", ("customer_id", "phase")))
     topology = replace(TOPOLOGY, topics=(COMMANDS, EVENTS), tables=(table,))
-    aggregate = Aggregate(DECIDER, table=table, events=EVENTS)
+    aggregate = AggregateProcessor(DECIDER, table=table, events=EVENTS)
     node = MemoryNode(topology, [aggregate], issuer_settings(issuer.key_set.parent, "orders"))
     looked_at, read = list[str](), node.read
 
