@@ -234,14 +234,14 @@ class Rebuild:
         self._brokers.commit_with(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
-        """Where the new version goes on. Its chapters, which only the engine writes, start from the first event; the
-        rows of a view of the same events skip what they include."""
-        chronicled = [] if self._new.history is None else [self._new.history.name]
-        return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in chronicled}}
+        """Where the new version goes on. Its history index, which only the engine writes, starts from the first event;
+        the rows of a view of the same events skip what they include."""
+        indexed = [] if self._new.history is None else [self._new.history.name]
+        return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in indexed}}
 
     def _still_parked(self) -> list[Record]:
         """What is parked before the positions, for an operator; not what was folded again, or will be read again."""
-        anew = {table.table for table in self._tables if table.is_view} | {self._new.chapters}
+        anew = {table.table for table in self._tables if table.is_view} | {self._new.history_index}
         names = {table.name for table in anew if table is not None}
         target = self._new.changelog(self._new.parked).name
         parked = parked_records(self._brokers, self._old)

@@ -10,7 +10,7 @@ from shared.http.dead_letters import DeadLetter
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.operations.provision import setting_command
 from shared.runtime.clock import TOLD_S
-from shared.topology.topics import CHAPTERS, Topology
+from shared.topology.topics import HISTORY_INDEX, Topology
 
 _FIX = "; fix: "
 _HOPELESS = frozenset({"message.bad", "command.overtaken"})  # the record itself is wrong, or too old
@@ -196,7 +196,7 @@ def _cure_of(service: str, told: Told, oldest: DeadLetter) -> str:
 
 def _is_hopeless(letter: DeadLetter) -> bool:
     """Whether no release will handle it, once it has failed again. An event can't be left out of a history."""
-    return letter.code in _HOPELESS and letter.processor != CHAPTERS
+    return letter.code in _HOPELESS and letter.processor != HISTORY_INDEX
 
 
 def _by_topology(seen: Snapshot) -> Iterator[tuple[Topology, Told]]:

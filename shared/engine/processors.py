@@ -8,10 +8,10 @@ from typing import Any
 
 import structlog
 
-from shared.domain.chapters import Chapter, continued, key_of, number_of
 from shared.domain.decider import Decider
 from shared.domain.envelope import CommandEnvelope
 from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
+from shared.domain.history_index import HistoryEntry, continued, key_of, number_of
 from shared.domain.ids import CALLERS
 from shared.domain.outcomes import key_of as outcome_key
 from shared.domain.outcomes import known, moved, row_of
@@ -308,8 +308,8 @@ class ProjectionProcessor(Listener):
             rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
 
 
-class Chronicle(Processor):
-    """An aggregate's own events in; their offsets, by chapter, out."""
+class HistoryIndexProcessor(Processor):
+    """An aggregate's own events in; their offsets, by entry of the history index, out."""
 
     repeatable = True
 
@@ -317,7 +317,7 @@ class Chronicle(Processor):
         self.name = table.name
         self.source = source
         self.table = table
-        self.codec = RowCodec(Chapter[decider.state])  # type: ignore[name-defined]
+        self.codec = RowCodec(HistoryEntry[decider.state])  # type: ignore[name-defined]
         self._decider = decider
         self._decode = decider.event_codec.decode
 
@@ -331,8 +331,8 @@ class Chronicle(Processor):
             return
         if row is None and number:
             row = rows.get(key_of(event.aggregate_id, number - 1))
-        chapter = continued(row.state if row else None, event, record.offset, self._decider)
-        rows.put(key, Row(event.sequence, chapter, {}, record.offset))
+        entry = continued(row.state if row else None, event, record.offset, self._decider)
+        rows.put(key, Row(event.sequence, entry, {}, record.offset))
 
 
 class PolicyProcessor(Listener):

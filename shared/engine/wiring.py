@@ -12,8 +12,8 @@ from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
 from shared.engine.processors import (
     AggregateProcessor,
-    Chronicle,
     Delay,
+    HistoryIndexProcessor,
     Listener,
     PolicyProcessor,
     Processor,
@@ -43,7 +43,7 @@ def processors_of(service: Service) -> list[Processor]:
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:
-    """The processors, if they fit `topology`, with a Chronicle for the history that it declares, if any.
+    """The processors, if they fit `topology`, with a HistoryIndexProcessor for the history that it declares, if any.
 
     Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
     that is not declared, for timers that nothing reads, for a topic whose name tells another kind, for an index on a
@@ -55,7 +55,7 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
     _refuse_other_kinds(topology, processors)
     _refuse_losses(topology, processors)
     _refuse_useless_indexes(topology, processors)
-    if topology.history is None or topology.chapters is None:
+    if topology.history is None or topology.history_index is None:
         return processors
     for each in processors:
         if each.source == topology.history and (each.copies or not each.repeatable):
@@ -70,7 +70,10 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
                     f"{topology.service}: its initial state is None, which means unknown in a history; "
                     f"fix: make it a phase, such as `class Unopened(State)`"
                 )
-            return (*processors, Chronicle(each.decider, source=topology.history, table=topology.chapters))
+            return (
+                *processors,
+                HistoryIndexProcessor(each.decider, source=topology.history, table=topology.history_index),
+            )
     raise ValueError(f"{topology.service}: no aggregate writes its history, {topology.history.name}")
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.domain.chapters import LogBegins
+from shared.domain.history_index import LogBegins
 from shared.domain.envelope import CommandEnvelope, encode
 from shared.domain.row import Outcome, Row
 from shared.domain.step import fingerprint

@@ -1,7 +1,7 @@
 """An aggregate's past: its events in pages, and its state as of a sequence or a time.
 
-As fresh as a read of its row. The events come from the log: only the records that its chapters name; see
-shared.domain.chapters.
+As fresh as a read of its row. The events come from the log: only the records that the history index names; see
+shared.domain.history_index.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 
-from shared.domain.chapters import Chapter, LogBegins, key_of, number_of
 from shared.domain.decider import Decider, fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import NotReady
+from shared.domain.history_index import HistoryEntry, LogBegins, key_of, number_of
 from shared.domain.ids import check_aggregate_id
 from shared.domain.message import Event
 from shared.domain.row import Row
@@ -37,7 +37,7 @@ from shared.http.refusals import Archived
 from shared.topology.topics import Table, Topic
 
 MAX_PAGE = 100
-CATCH_UP_S = 2.0  # chapters follow rows at once where a reader waits for them
+CATCH_UP_S = 2.0  # the history index follows rows at once where a reader waits for them
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -109,13 +109,13 @@ class History(Queries):
     ) -> None:
         """Raises ValueError for a service whose topology declares no history."""
         super().__init__(node, peers, table, present)
-        log, chapters = node.topology.history, node.topology.chapters
-        if log is None or chapters is None:
+        log, index = node.topology.history, node.topology.history_index
+        if log is None or index is None:
             fix = "give its Topology `history=`, the topic of its events"
             raise ValueError(f"{node.topology.service} declares no history; fix: {fix}")
         self._decider = decider
         self._log = log
-        self._chapters = chapters
+        self._index = index
 
     async def events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
         """A page of its events from its owner: this worker, or one hop away."""
@@ -168,7 +168,7 @@ class History(Queries):
 
     async def _past(self, aggregate_id: str, partition: int, newest: int, last: int, deadline: float) -> _Past:
         """The past of an aggregate with `newest` events, at least up to the event `last`. Raises NotReady."""
-        past = _Past(self._node, self._decider, self._log, self._chapters, aggregate_id, partition, newest)
+        past = _Past(self._node, self._decider, self._log, self._index, aggregate_id, partition, newest)
         deadline = max(deadline, asyncio.get_running_loop().time() + CATCH_UP_S)
         if not await self._wait_until(lambda: past.includes(last), partition, deadline):
             raise NotReady(f"the history of {aggregate_id!r} has not caught up with event {last}")
@@ -186,39 +186,39 @@ class _Past:
     node: Node
     decider: Decider[Any, Any, Any]
     log: Topic
-    chapters: Table
+    index: Table
     aggregate_id: str
     partition: int
     newest: int
 
     def includes(self, sequence: int) -> bool:
-        """Whether the chapters have got as far as this event, which may itself be older than all of them."""
-        chapters = map(self._chapter, (number_of(sequence), number_of(self.newest)))
-        return any(chapter is not None and chapter.last >= sequence for chapter in chapters)
+        """Whether the index has got as far as this event, which may itself be older than all of it."""
+        entries = map(self._entry, (number_of(sequence), number_of(self.newest)))
+        return any(entry is not None and entry.last >= sequence for entry in entries)
 
     async def at(self, as_of: int | datetime) -> Row[Any]:
         return await (self._at_sequence(as_of) if isinstance(as_of, int) else self._at_time(as_of))
 
     async def _at_sequence(self, sequence: int) -> Row[Any]:
-        chapter = self._known(self._chapter(number_of(sequence)))
-        if sequence == chapter.last:
-            return Row(chapter.last, chapter.after, {}, -1)
-        return self._folded(chapter, await self.events(chapter.first - 1, sequence))
+        entry = self._known(self._entry(number_of(sequence)))
+        if sequence == entry.last:
+            return Row(entry.last, entry.after, {}, -1)
+        return self._folded(entry, await self.events(entry.first - 1, sequence))
 
     async def _at_time(self, moment: datetime) -> Row[Any]:
         """The state after the longest prefix of the history in which no event occurred later than `moment`."""
         numbers = range(number_of(self.newest) + 1)
-        number = bisect_right(numbers, moment, key=lambda n: c.latest if (c := self._chapter(n)) else _BEFORE_ALL)
-        chapter = self._known(self._chapter(min(number, numbers[-1])))
-        if chapter.latest <= moment:
-            return Row(chapter.last, chapter.after, {}, -1)
-        events = await self.events(chapter.first - 1, chapter.last)
-        return self._folded(chapter, list(takewhile(lambda event: event.occurred_at <= moment, events)))
+        number = bisect_right(numbers, moment, key=lambda n: e.latest if (e := self._entry(n)) else _BEFORE_ALL)
+        entry = self._known(self._entry(min(number, numbers[-1])))
+        if entry.latest <= moment:
+            return Row(entry.last, entry.after, {}, -1)
+        events = await self.events(entry.first - 1, entry.last)
+        return self._folded(entry, list(takewhile(lambda event: event.occurred_at <= moment, events)))
 
     async def events(self, after: int, last: int) -> Sequence[EventEnvelope[Any]]:
         """The events after the sequence `after`, up to `last`."""
-        chapters = filter(None, map(self._chapter, range(number_of(after + 1), number_of(last) + 1)))
-        offsets = [offset for chapter in chapters for offset in chapter.between(after, last)]
+        entries = filter(None, map(self._entry, range(number_of(after + 1), number_of(last) + 1)))
+        offsets = [offset for entry in entries for offset in entry.between(after, last)]
         if len(offsets) < last - after:
             raise self._archived(0)
         try:
@@ -227,28 +227,28 @@ class _Past:
             raise self._archived(cut.offset) from cut
         events = [self.decider.event_codec.decode(value) for value in values]
         if any((e.aggregate_id, e.sequence) != (self.aggregate_id, n) for n, e in enumerate(events, after + 1)):
-            raise RuntimeError(f"{self.log.name} is not the log that the chapters refer to")
+            raise RuntimeError(f"{self.log.name} is not the log that the history index refers to")
         return events
 
-    def _folded(self, chapter: Chapter[Any], events: Sequence[EventEnvelope[Any]]) -> Row[Any]:
-        state = fold(self.decider.evolve, [event.data for event in events], chapter.before)
-        return Row(chapter.first - 1 + len(events), state, {}, -1)
+    def _folded(self, entry: HistoryEntry[Any], events: Sequence[EventEnvelope[Any]]) -> Row[Any]:
+        state = fold(self.decider.evolve, [event.data for event in events], entry.before)
+        return Row(entry.first - 1 + len(events), state, {}, -1)
 
-    def _known(self, chapter: Chapter[Any] | None) -> Chapter[Any]:
-        if chapter is None or chapter.before is None:
+    def _known(self, entry: HistoryEntry[Any] | None) -> HistoryEntry[Any]:
+        if entry is None or entry.before is None:
             raise self._archived(0)
-        return chapter
+        return entry
 
-    def _chapter(self, number: int) -> Chapter[Any] | None:
-        row = self.node.read(self.chapters, self.partition, key_of(self.aggregate_id, number))
+    def _entry(self, number: int) -> HistoryEntry[Any] | None:
+        row = self.node.read(self.index, self.partition, key_of(self.aggregate_id, number))
         return None if row is None else row.state
 
     def _archived(self, begin: int) -> Archived:
-        """begin: the log's first offset; 0 when it is the chapters that begin later."""
+        """begin: the log's first offset; 0 when it is the index that begins later."""
         numbers = range(number_of(self.newest) + 1)
-        number = bisect_left(numbers, begin, key=lambda n: c.offsets[-1] if (c := self._chapter(n)) else -1)
-        chapter = self._chapter(number)
-        first = chapter.first + bisect_left(chapter.offsets, begin) if chapter else self.newest + 1
+        number = bisect_left(numbers, begin, key=lambda n: e.offsets[-1] if (e := self._entry(n)) else -1)
+        entry = self._entry(number)
+        first = entry.first + bisect_left(entry.offsets, begin) if entry else self.newest + 1
         return Archived(
             f"{self.log.name} has events of {self.aggregate_id!r} only after event {first - 1}: retention has removed "
             f"the rest, which is in the archive of {self.node.topology.service}, if one is kept"

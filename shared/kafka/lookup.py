@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from shared.domain.chapters import LogBegins
 from shared.domain.errors import NotReady
+from shared.domain.history_index import LogBegins
 
 FETCH_BYTES = 64 * 1024  # the broker sends at least a whole batch, of which one record is wanted
 NEIGHBOURS = 200  # records that come along with the wanted one; the next wanted one may be among them

@@ -16,7 +16,7 @@ from tempfile import gettempdir
 from typing import Any, cast
 from uuid import uuid4
 
-from shared.domain.chapters import LogBegins
+from shared.domain.history_index import LogBegins
 from shared.domain.row import Row
 from shared.engine.answers import Answers
 from shared.engine.batch import Batch

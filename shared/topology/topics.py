@@ -11,10 +11,10 @@ from typing import Literal
 KEPT_FOR_EVER = -1
 PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
-CHAPTERS = "chapters"
+HISTORY_INDEX = "chapters"  # the name in topics and letters from before its own
 HOUR_MS = 3_600_000
 IDEMPOTENCY_HOURS_MIN = 24
-ENGINE_TABLES = (PARKED, CHAPTERS)  # names that no service may take
+ENGINE_TABLES = (PARKED, HISTORY_INDEX)  # names that no service may take
 
 _PARTS = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+")
 _LEGAL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,248}")
@@ -164,9 +164,9 @@ class Topology:
         return Table(PARKED, source=self.parking, keyed_by_id=False)
 
     @property
-    def chapters(self) -> Table | None:
-        """Where in `history` the events of each aggregate are; see shared.domain.chapters."""
-        return None if self.history is None else Table(CHAPTERS, source=self.history, keyed_by_id=False)
+    def history_index(self) -> Table | None:
+        """Where in `history` the events of each aggregate are; see shared.domain.history_index."""
+        return None if self.history is None else Table(HISTORY_INDEX, source=self.history, keyed_by_id=False)
 
     @cached_property
     def outcomes(self) -> Table | None:
@@ -175,11 +175,11 @@ class Topology:
 
     def needs_every_record(self, processor: str) -> bool:
         """Whether the processor's records can't be discarded: after a missing event, no later one can follow."""
-        return self.chapters is not None and processor == self.chapters.name
+        return self.history_index is not None and processor == self.history_index.name
 
     def all_tables(self) -> tuple[Table, ...]:
         """The declared tables and those of the engine."""
-        return (*self.tables, *filter(None, [self.outcomes, self.chapters]), self.parked)
+        return (*self.tables, *filter(None, [self.outcomes, self.history_index]), self.parked)
 
     @property
     def shown_tables(self) -> tuple[Table, ...]:

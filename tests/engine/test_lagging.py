@@ -78,7 +78,7 @@ class Bank:
     @property
     def indexed(self) -> int:
         """How many events the history has."""
-        return self.engine.holdings.position(cast(Table, TOPOLOGY.chapters), 0) + 1
+        return self.engine.holdings.position(cast(Table, TOPOLOGY.history_index), 0) + 1
 
     async def turns(self) -> None:
         for _ in range(A_FEW):
@@ -134,7 +134,7 @@ def test_a_reader_of_the_history_does_not_wait_for_the_lag_to_end() -> None:
     with_bank(act)
 
 
-@pytest.mark.parametrize(("table", "commits"), [(TOPOLOGY.chapters, 2), (ACCOUNTS, 1)])
+@pytest.mark.parametrize(("table", "commits"), [(TOPOLOGY.history_index, 2), (ACCOUNTS, 1)])
 def test_only_who_waits_for_a_row_of_a_view_hastens_it(table: Table, commits: int) -> None:
     async def act(bank: Bank) -> None:
         with bank.engine.holdings.answers.watch(TOPOLOGY.changelog(table).name, b"a-1"):

@@ -179,7 +179,7 @@ def test_a_next_version_with_a_past_in_any_partition_waits_for_rebuild(broker: B
 
 
 def test_a_service_can_add_a_history_without_a_rebuild(broker: Broker) -> None:
-    """The history's chapters are read from the start of the log; only aggregates and views need a rebuild."""
+    """The history index is read from the start of the log; only aggregates and views need a rebuild."""
     broker.append(EVENTS.name, OPEN, None)
     broker.committed[COMMANDS.name, 0] = 0
     for number in range(NEXT.partitions):
@@ -327,11 +327,11 @@ def test_a_first_batch_of_a_new_table_that_fails_is_not_taken_for_another_source
         await worker.go_on()
 
     broker.append(COMMANDS.name, OPEN, None)
-    without_chapters = replace(ROWS_ONLY, history=None)
-    asyncio.run(Worker(broker, "w", 0, 1, topology=without_chapters, processors=[AGGREGATE]).work())
+    unindexed = replace(ROWS_ONLY, history=None)
+    asyncio.run(Worker(broker, "w", 0, 1, topology=unindexed, processors=[AGGREGATE]).work())
     asyncio.run(begin())
-    assert ROWS_ONLY.chapters is not None
-    assert events(broker, ROWS_ONLY.changelog(ROWS_ONLY.chapters)) == 1
+    assert ROWS_ONLY.history_index is not None
+    assert events(broker, ROWS_ONLY.changelog(ROWS_ONLY.history_index)) == 1
 
 
 def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -> None:
@@ -407,7 +407,7 @@ def test_rows_of_a_former_topic_of_the_same_name_skip_none_of_the_records_of_its
 
 
 def test_a_history_of_another_topic_is_not_continued(broker: Broker) -> None:
-    """Its chapters would refer to offsets of both."""
+    """Its index would refer to offsets of both."""
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=ROWS_ONLY).work())
     processors = wired(OTHER_HISTORY, [AggregateProcessor(DECIDER, table=ACCOUNTS, events=OTHERS)])

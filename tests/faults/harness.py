@@ -32,7 +32,7 @@ from tests.faults.transfers import Books, Transfers, wrong_totals
 from tests.faults.truth import Truth, fact_in
 from tests.faults.verdict import (
     CHANGELOG,
-    CHAPTERS,
+    HISTORY_INDEX,
     OUTPUTS,
     changed_since,
     first_difference,
@@ -41,7 +41,7 @@ from tests.faults.verdict import (
     truth_of,
     uncompacted,
     wrong_answers,
-    wrong_chapters,
+    wrong_entries,
     wrong_log,
 )
 from tests.waiting import Deadline, Late
@@ -51,7 +51,7 @@ TICK_S = 0.05
 TRIES = 10
 TRANSFERRING, LEAST_TRANSFERS = 100, 100  # accounts; completed transfers
 SHOWN = 10
-FOLLOWED = (*OUTPUTS, CHAPTERS)
+FOLLOWED = (*OUTPUTS, HISTORY_INDEX)
 TOPICS = [topic.name for topic in TOPOLOGY.all_topics()]
 
 
@@ -290,7 +290,7 @@ class Scenario:
             *changed_since(self._follower.records, outputs),
             *wrong_totals(books, self._follower.arrived, self._transfers.names),
             *wrong_log(truth, outputs),
-            *wrong_chapters(truth, outputs),
+            *wrong_entries(truth, outputs),
             *wrong_answers(truth, self._http.answers),
             *self._wrong_rows(truth),
             *self._wrong_pasts(truth),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.domain.chapters import EVENTS_A_CHAPTER
+from shared.domain.history_index import EVENTS_PER_ENTRY
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import page_id
 from shared.runtime.positions import Partition
@@ -30,7 +30,9 @@ CHANGELOG = TOPOLOGY.changelog(ACCOUNTS).name
 PARKED = TOPOLOGY.changelog(TOPOLOGY.parked).name
 OUTCOMES = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.outcomes)
 OUTPUTS = (EVENTS.name, CHANGELOG, OUTCOMES, PARKED, TOPOLOGY.dead_letters.name)
-CHAPTERS = next(TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.chapters)
+HISTORY_INDEX = next(
+    TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables() if table == TOPOLOGY.history_index
+)
 
 
 def truth_of(inputs: Records, limits: Limits = NO_LIMITS) -> Truth:
@@ -50,21 +52,21 @@ def wrong_log(truth: Truth, outputs: Records, partitions: int = TOPOLOGY.partiti
     yield from _wrong_parked(truth, outputs)
 
 
-def wrong_chapters(truth: Truth, outputs: Records) -> Iterator[str]:
-    """Each chapter has to name the next events of its account and the states around them, and in the end all."""
+def wrong_entries(truth: Truth, outputs: Records) -> Iterator[str]:
+    """Each entry of the index has to name the next events of its account and the states around them; in the end all."""
     offsets: dict[str, list[int]] = {}
     for _, record in _records(outputs, EVENTS.name):
         offsets.setdefault((record.key or b"").decode(), []).append(record.offset)
     states = {name: states_after(account.facts) for name, account in truth.accounts.items()}
     named: dict[tuple[str, int], int] = {}  # the last event, by account and first event
-    for _, record in _records(outputs, CHAPTERS):
+    for _, record in _records(outputs, HISTORY_INDEX):
         name, _, number = (record.key or b"").decode().rpartition(" ")
-        row, first = json.loads(record.value or b""), int(number) * EVENTS_A_CHAPTER
+        row, first = json.loads(record.value or b""), int(number) * EVENTS_PER_ENTRY
         before, last = named.get((name, first), first), row["sequence"]
         around = [state for at in (first, last) for state in states.get(name, [])[at : at + 1]]
-        is_next = before < last <= first + EVENTS_A_CHAPTER
-        if not is_next or _chapter(row) != (first + 1, offsets.get(name, [])[first:last], around):
-            yield f"chapter of {name} after event {before}: {row}"
+        is_next = before < last <= first + EVENTS_PER_ENTRY
+        if not is_next or _entry(row) != (first + 1, offsets.get(name, [])[first:last], around):
+            yield f"index entry of {name} after event {before}: {row}"
         named[name, first] = last
     yield from _unnamed(truth, named)
 
@@ -163,10 +165,10 @@ def _unnamed(truth: Truth, named: Mapping[tuple[str, int], int]) -> Iterator[str
         counts[name] += last - first
     for name, account in truth.accounts.items():
         if counts[name] != len(account.facts):
-            yield f"chapters of {name} have {counts[name]} of {len(account.facts)} events"
+            yield f"index entries of {name} have {counts[name]} of {len(account.facts)} events"
 
 
-def _chapter(row: Mapping[str, Any]) -> tuple[int, list[int], list[tuple[str, int] | None]]:
+def _entry(row: Mapping[str, Any]) -> tuple[int, list[int], list[tuple[str, int] | None]]:
     """Its first event, the offsets, and the states around; None for one that is unknown."""
     state = row["state"]
     around = [each and (each["phase"], each.get("balance_cents", 0)) for each in (state["before"], state["after"])]

@@ -100,7 +100,7 @@ def test_outcomes_are_copied_that_count_yet(ledger: Any, brokers: Brokers, rebui
     assert kept.items() <= rows(brokers, old.changelog(old.outcomes).name).items()
 
 
-def test_the_chapters_of_a_history_begin_anew(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
+def test_the_index_of_a_history_begins_anew(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     events = ledger.table.events
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=events))

@@ -218,10 +218,10 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
 
 
-def test_a_view_of_events_whose_chapters_begin_anew_is_whole_before_they_are(
+def test_a_view_of_events_whose_index_begins_anew_is_whole_before_they_are(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:
-    view = View(spark, bootstrap, "chronicledviews")
+    view = View(spark, bootstrap, "indexedviews")
     view.table = replace(view.table, topology=replace(view.topology, history=view.source))
     view.receive(("a", CHARGED), ("a", CHARGED))
     view.has("a", charges=2, offset=1)

@@ -66,7 +66,7 @@ async def test_every_worker_returns_a_long_history_in_full_even_after_its_owner_
 
 
 async def _whole(http: httpx.AsyncClient, url: str, key: str) -> None:
-    """Checks all pages, and the row as of sequences at the edges of chapters and as of their times."""
+    """Checks all pages, and the row as of sequences at the edges of index entries and as of their times."""
     found = await history(http, url, key)
     assert [each["sequence"] for each in found] == list(range(1, EVENTS_OF_ONE + 1))
     assert [each["data"].get("amount_cents") for each in found[1:]] == list(range(2, EVENTS_OF_ONE + 1))

@@ -43,7 +43,7 @@ class Worker:
     """Owns the account `zoe`, which is open."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        (self.aggregate,) = [each for each in processors_of(SERVICE) if isinstance(each, Aggregate)]
+        (self.aggregate,) = [each for each in processors_of(SERVICE) if isinstance(each, AggregateProcessor)]
         self.rows = Rows("", cast(RowStore, Nothing()), 0, 1, self.aggregate.decider.row_codec)
         self.rows.outcomes = Rows("", cast(RowStore, Nothing()), 0, None, OUTCOME_CODEC)
         self.parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set())

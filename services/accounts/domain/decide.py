@@ -46,7 +46,7 @@ from services.accounts.domain.upcasters import UPCASTERS
 from shared.domain import Decider
 
 MAX_AMOUNT_CENTS = 1_000_000_00
-MAX_HELD = 1_200  # orders: two states, with ids of any kind, have to fit into a chapter's record of 1 MiB
+MAX_HELD = 1_200  # orders: two states, with ids of any kind, have to fit into a record of the history index, of 1 MiB
 
 
 def decide(command: AccountCommand, account: Account) -> list[AccountEvent]:

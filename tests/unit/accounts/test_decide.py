@@ -29,7 +29,7 @@ from services.accounts.domain.events import (
     PaymentReceived,
 )
 from services.accounts.domain.state import Account, Open
-from shared.domain.chapters import EVENTS_A_CHAPTER, Chapter
+from shared.domain.history_index import EVENTS_PER_ENTRY, HistoryEntry
 from shared.domain.ids import REFERENCE_MAX_BYTES
 from shared.testing.scenario import Scenario
 
@@ -179,10 +179,10 @@ def test_the_orders_that_an_account_holds_money_for_are_limited() -> None:
 def test_the_orders_that_an_account_holds_money_for_fit_into_a_record() -> None:
     held = {f"{number:04}".ljust(REFERENCE_MAX_BYTES, '"'): MAX_AMOUNT_CENTS for number in range(MAX_HELD)}
     full = Open(held=held)
-    chapter: Chapter[Account] = Chapter(
-        first=1, offsets=(2**40,) * EVENTS_A_CHAPTER, latest=datetime.now(UTC), before=full, after=full
+    entry: HistoryEntry[Account] = HistoryEntry(
+        first=1, offsets=(2**40,) * EVENTS_PER_ENTRY, latest=datetime.now(UTC), before=full, after=full
     )
-    assert len(chapter.model_dump_json()) < 1_000_000
+    assert len(entry.model_dump_json()) < 1_000_000
 
 
 def test_an_order_is_charged_once() -> None:

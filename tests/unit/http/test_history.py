@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.domain.chapters import EVENTS_A_CHAPTER, key_of
+from shared.domain.history_index import EVENTS_PER_ENTRY, key_of
 from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.http.history import History
@@ -24,7 +24,7 @@ from tests.unit.http.services import client_of
 
 pytestmark = pytest.mark.anyio
 
-EVENTS_OF_ANN = 2 * EVENTS_A_CHAPTER + 20
+EVENTS_OF_ANN = 2 * EVENTS_PER_ENTRY + 20
 NEIGHBOUR = "neighbour-7"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LATE = 60
@@ -146,7 +146,7 @@ async def test_events_that_retention_removed_are_410_and_later_ones_are_served(
     page = (await ann.get("/accounts/ann/events", params={"cursor": 70})).json()
     assert [each["sequence"] for each in page["items"]] == list(range(71, EVENTS_OF_ANN + 1))
     assert (await ann.get("/accounts/ann", params={"as_of": 60})).status_code == 410
-    assert (await shown(ann, as_of=EVENTS_A_CHAPTER))["balance_cents"] == balance(EVENTS_A_CHAPTER)
+    assert (await shown(ann, as_of=EVENTS_PER_ENTRY))["balance_cents"] == balance(EVENTS_PER_ENTRY)
     assert (await shown(ann, as_of=110))["balance_cents"] == balance(110)
 
 
@@ -161,7 +161,7 @@ async def test_a_past_that_is_not_yet_read_is_503(
 
 
 async def test_only_what_is_not_yet_read_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy aggregate's row is always ahead of its chapters."""
+    """A busy aggregate's row is always ahead of its history index."""
     node, unread = await filled(), key_of("ann", 2)
     read = node.read
     monkeypatch.setattr("shared.http.history.CATCH_UP_S", 0.05)

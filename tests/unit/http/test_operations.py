@@ -46,7 +46,7 @@ async def test_requests_are_counted_by_route_never_by_path(http: httpx.AsyncClie
 async def test_the_engine_and_every_partition_are_measured(http: httpx.AsyncClient, node: MemoryNode) -> None:
     await http.post("/accounts/a")
     found = await samples(http)
-    assert found["onefold_records_handled_total",] == 2  # the command, and its event into a chapter
+    assert found["onefold_records_handled_total",] == 2  # the command, and its event into the history index
     assert found["onefold_ready",] == 1
     for partition in map(str, range(node.topology.partitions)):
         assert found["onefold_source_lag_records", partition, "accounts.commands.v1"] == 0

@@ -1,7 +1,7 @@
-"""Where in the log the events of each aggregate are, and the states around them: a table of chapters. Pure.
+"""Where in the log the events of each aggregate are, and the states around them: the history index. Pure.
 
-A chapter has at most EVENTS_A_CHAPTER events. So to read an event, or the state at any sequence or time, takes a few
-look-ups and the records of one chapter, however long the aggregate's history and the log are.
+An entry has at most EVENTS_PER_ENTRY events. So to read an event, or the state at any sequence or time, takes a few
+look-ups and the records of one entry, however long the aggregate's history and the log are.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from shared.domain.errors import BadMessage, OnefoldError
 from shared.domain.row import S
 from shared.domain.times import Instant
 
-EVENTS_A_CHAPTER = 50
+EVENTS_PER_ENTRY = 50
 
 
 class LogBegins(OnefoldError):
@@ -26,7 +26,7 @@ class LogBegins(OnefoldError):
         self.offset = offset
 
 
-class Chapter(BaseModel, Generic[S]):
+class HistoryEntry(BaseModel, Generic[S]):
     """Consecutive events of one aggregate, from its event number `first`.
 
     offsets: of each event in the log. latest: the greatest `occurred_at` in the history up to the last of them.
@@ -51,8 +51,8 @@ class Chapter(BaseModel, Generic[S]):
 
 
 def number_of(sequence: int) -> int:
-    """The number of the chapter that an event is in, from 0."""
-    return (sequence - 1) // EVENTS_A_CHAPTER
+    """The number of the entry that an event is in, from 0."""
+    return (sequence - 1) // EVENTS_PER_ENTRY
 
 
 def key_of(aggregate_id: str, number: int) -> bytes:
@@ -60,22 +60,22 @@ def key_of(aggregate_id: str, number: int) -> bytes:
 
 
 def continued(
-    chapter: Chapter[Any] | None, event: EventEnvelope[Any], offset: int, decider: Decider[Any, Any, Any]
-) -> Chapter[Any]:
-    """The chapter with `event`. chapter: the one with the event before it; None if there is none.
+    entry: HistoryEntry[Any] | None, event: EventEnvelope[Any], offset: int, decider: Decider[Any, Any, Any]
+) -> HistoryEntry[Any]:
+    """The entry with `event`. entry: the one with the event before it; None if there is none.
 
     Raises BadMessage if `event` is not the next one, TypeError if `evolve` gives None, which means unknown here.
     """
-    if chapter is None:
+    if entry is None:
         before, latest = decider.initial if event.sequence == 1 else None, event.occurred_at
-    elif event.sequence != chapter.last + 1:
-        raise BadMessage(f"sequence {event.sequence} follows {chapter.last}")
+    elif event.sequence != entry.last + 1:
+        raise BadMessage(f"sequence {event.sequence} follows {entry.last}")
     else:
-        before, latest = chapter.after, max(chapter.latest, event.occurred_at)
+        before, latest = entry.after, max(entry.latest, event.occurred_at)
     after = None if before is None else decider.evolve(before, event.data)
     if before is not None and after is None:
         fix = "give it a phase, such as `class Closed(State)`"
         raise TypeError(f"evolve gives None after {event.type}, which means unknown in a history; fix: {fix}")
-    if chapter is None or number_of(chapter.last) < number_of(event.sequence):
-        return Chapter(first=event.sequence, offsets=(offset,), latest=latest, before=before, after=after)
-    return chapter.model_copy(update={"offsets": (*chapter.offsets, offset), "latest": latest, "after": after})
+    if entry is None or number_of(entry.last) < number_of(event.sequence):
+        return HistoryEntry(first=event.sequence, offsets=(offset,), latest=latest, before=before, after=after)
+    return entry.model_copy(update={"offsets": (*entry.offsets, offset), "latest": latest, "after": after})

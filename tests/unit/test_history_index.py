@@ -1,4 +1,4 @@
-"""Chapters: in any history each event is found, and the states around it are the fold of the events."""
+"""The history index: in any history each event is found, and the states around it are the fold of the events."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.chapters import EVENTS_A_CHAPTER, Chapter, continued, number_of
 from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage
+from shared.domain.history_index import EVENTS_PER_ENTRY, HistoryEntry, continued, number_of
 from shared.domain.row import Row, RowCodec
 from shared.engine.processors import AggregateProcessor, PolicyProcessor
 from shared.engine.wiring import wired
@@ -39,37 +39,35 @@ def event(sequence: int, hours: int = 0) -> EventEnvelope[AccountEvent]:
     return DECIDER.event_codec.decode(raw)
 
 
-def written(hours: list[int], first: int = 1) -> dict[int, Chapter[Open]]:
-    """The chapters of a history, each event's offset 10 times its sequence."""
-    chapters: dict[int, Chapter[Open]] = {}
+def written(hours: list[int], first: int = 1) -> dict[int, HistoryEntry[Open]]:
+    """The index entries of a history, each event's offset 10 times its sequence."""
+    entries: dict[int, HistoryEntry[Open]] = {}
     last = None
     for sequence, hour in enumerate(hours, first):
         last = continued(last, event(sequence, hour), 10 * sequence, DECIDER)
-        chapters[number_of(sequence)] = last
-    return chapters
+        entries[number_of(sequence)] = last
+    return entries
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=3 * EVENTS_A_CHAPTER + 7))
-def test_every_event_is_in_one_chapter_between_the_folds_before_and_after(hours: list[int]) -> None:
-    for number, chapter in written(hours).items():
-        assert chapter.offsets == tuple(10 * n for n in range(chapter.first, chapter.last + 1))
-        assert {number_of(chapter.first), number_of(chapter.last)} == {number}
-        assert chapter.before == fold(DECIDER.evolve, [event(n).data for n in range(1, chapter.first)], DECIDER.initial)
-        assert chapter.after == fold(
-            DECIDER.evolve, [event(n).data for n in range(1, chapter.last + 1)], DECIDER.initial
-        )
-        assert chapter.latest == BEGIN + timedelta(hours=max(hours[: chapter.last]))
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=3 * EVENTS_PER_ENTRY + 7))
+def test_every_event_is_in_one_entry_between_the_folds_before_and_after(hours: list[int]) -> None:
+    for number, entry in written(hours).items():
+        assert entry.offsets == tuple(10 * n for n in range(entry.first, entry.last + 1))
+        assert {number_of(entry.first), number_of(entry.last)} == {number}
+        assert entry.before == fold(DECIDER.evolve, [event(n).data for n in range(1, entry.first)], DECIDER.initial)
+        assert entry.after == fold(DECIDER.evolve, [event(n).data for n in range(1, entry.last + 1)], DECIDER.initial)
+        assert entry.latest == BEGIN + timedelta(hours=max(hours[: entry.last]))
 
 
-def test_a_chapter_survives_its_way_through_the_table() -> None:
-    codec: RowCodec[Chapter[Open]] = RowCodec(Chapter[DECIDER.state])  # type: ignore[name-defined]
+def test_an_entry_survives_its_way_through_the_table() -> None:
+    codec: RowCodec[HistoryEntry[Open]] = RowCodec(HistoryEntry[DECIDER.state])  # type: ignore[name-defined]
     row = Row(3, written([1, 3, 2])[0], {}, 30)
     assert codec.decode(codec.encode(row)) == row
 
 
 def test_a_history_whose_beginning_was_never_read_has_its_events_and_no_states() -> None:
-    chapters = written([0] * 100, first=17)
-    assert [(c.first, c.before, c.after) for c in chapters.values()] == [
+    entries = written([0] * 100, first=17)
+    assert [(e.first, e.before, e.after) for e in entries.values()] == [
         (17, None, None), (51, None, None), (101, None, None)
     ]  # fmt: skip
 
@@ -80,18 +78,18 @@ def test_an_event_that_does_not_follow_is_refused(sequence: int) -> None:
         continued(written([0, 0])[0], event(sequence), 99, DECIDER)
 
 
-@pytest.mark.parametrize("chapter", [None, written([0, 0])[0]])
+@pytest.mark.parametrize("entry", [None, written([0, 0])[0]])
 def test_an_event_after_which_there_is_no_state_is_not_taken_for_an_unknown_state(
-    chapter: Chapter[Open] | None,
+    entry: HistoryEntry[Open] | None,
 ) -> None:
     """Reads of the past would answer that retention has removed it."""
     forgetful: Any = replace(DECIDER, evolve=lambda *_: None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^evolve gives None after account\.\w+, .*; fix: give it a phase, such as"):
-        continued(chapter, event(3 if chapter else 1), 99, forgetful)
+        continued(entry, event(3 if entry else 1), 99, forgetful)
 
 
 def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
-    """It would send its commands again when the next version reads its chapters from the start of the log."""
+    """It would send its commands again when the next version reads its history from the start of the log."""
     policy = PolicyProcessor(Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
     aggregate = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1.* fix: move it"):
