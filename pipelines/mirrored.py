@@ -29,7 +29,7 @@ from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
 from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
 from shared.kafka.transactions import Record
-from shared.parking.parked import Wish
+from shared.parking.parked import OperatorRequest
 from shared.topology.topics import Topic
 
 # the field with the id of the command that a record is, or came from
@@ -70,7 +70,7 @@ class MirroredRebuild(Rebuild):
     def _read_to_the_end(self) -> set[str]:
         return {table.events.name for table in self._aggregates()}
 
-    def _notes(self) -> tuple[Wish, ...]:
+    def _notes(self) -> tuple[OperatorRequest, ...]:
         return ()  # they name the first cluster's offsets
 
     def _undecided(self, table: FoldedTable) -> Positions:

@@ -17,13 +17,13 @@ from shared.parking.parked import (
     NOTE_ID,
     PARKED_CODEC,
     SUPERSEDED_ID,
+    OperatorRequest,
     Parked,
-    Wish,
     is_noted_in,
     partition_of_id,
     processor_of_id,
 )
-from shared.parking.requests import wishes
+from shared.parking.requests import operator_requests
 from shared.topology.topics import Topology
 
 Place = tuple[int, int]
@@ -64,12 +64,12 @@ class Scope(NamedTuple):
         return self.starts == other.starts and set(self.dropped) >= set(other.dropped)
 
 
-def notes(brokers: Brokers, topology: Topology) -> tuple[Wish, ...]:
+def notes(brokers: Brokers, topology: Topology) -> tuple[OperatorRequest, ...]:
     """What was done to the records that views count, in order; not what was only requested."""
-    return tuple(wish for wish in wishes(brokers, topology) if wish.is_note)
+    return tuple(request for request in operator_requests(brokers, topology) if request.is_note)
 
 
-def scope_of(notes: Iterable[Wish], view: FoldedTable) -> Scope:
+def scope_of(notes: Iterable[OperatorRequest], view: FoldedTable) -> Scope:
     """As the view was last computed: `reprocess` reads again what was dropped before, and may begin later."""
     starts: Positions = {}
     dropped: list[Place] = []

@@ -40,7 +40,7 @@ from shared.domain.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.transactions import Record
 from shared.operations.reprocess import Reprocessing
-from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, Wish, note_of_successor, partition_of_id
+from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, OperatorRequest, note_of_successor, partition_of_id
 from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -87,14 +87,14 @@ class Plan:
     else is read. archives: path and version of those that were named. code: the digest of the code that folds.
     """
 
-    notes: tuple[Wish, ...]
+    notes: tuple[OperatorRequest, ...]
     positions: Mapping[str, Positions]
     ends: Mapping[str, Positions]
     archives: tuple[tuple[str, int], ...]
     code: str
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True, default=Wish.model_dump)
+        return json.dumps(asdict(self), sort_keys=True, default=OperatorRequest.model_dump)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Rebuild:
             if archive is not None and archive.exists():
                 yield archive.path, archive.version()
 
-    def _notes(self) -> tuple[Wish, ...]:
+    def _notes(self) -> tuple[OperatorRequest, ...]:
         return notes(self._brokers, self._old)
 
     def _refuse_workers(self) -> None:

@@ -34,7 +34,7 @@ from shared.engine.membership import Assignment, Membership
 from shared.engine.pace import RETRY_PAUSE_S, Pace
 from shared.engine.processors import Processor
 from shared.engine.reading import Reading
-from shared.engine.retries import Wishes
+from shared.engine.retries import OperatorRequests
 from shared.engine.sources import SourceGone
 from shared.engine.take_over import TakeOver
 from shared.engine.versions import VersionGuard, VersionRefused
@@ -125,8 +125,8 @@ class Engine(Service):
         self.reading = Reading(reader, holdings)
         self._take_over = TakeOver(holdings, offsets, producer, self.reading, version, topic_guard, ask, sign, clock)
         self._beginning = Beginning(holdings, version)
-        wishes = Wishes(topology, holdings.sources, new_consumer)
-        self._filling = Filling(holdings, self.reading, wishes, self._pace, clock, lambda: self.has_rebalance, alive)
+        requests = OperatorRequests(topology, holdings.sources, new_consumer)
+        self._filling = Filling(holdings, self.reading, requests, self._pace, clock, lambda: self.has_rebalance, alive)
         self._committer = Committer(producer, in_thread, holdings.events_written, self._committed)
         self.watch = Watch(holdings, offsets, version, topic_guard, ask)
         self.lags = Lags(holdings, LeaderEnds(new_consumer), lambda: self.membership.in_lease)

@@ -13,11 +13,11 @@ from shared.engine.holdings import Holdings
 from shared.engine.pace import Pace
 from shared.engine.processors import Processor
 from shared.engine.reading import Reading
-from shared.engine.retries import Wishes
+from shared.engine.retries import OperatorRequests
 from shared.engine.sources import Source
 from shared.kafka.reader import ReadRecord
 from shared.kafka.transactions import RecordTooLarge
-from shared.parking.parked import Failure, Wish
+from shared.parking.parked import Failure, OperatorRequest
 from shared.parking.parking import Parking
 from shared.runtime.clock import BrokersClock, elapsed_s
 from shared.runtime.positions import Partition
@@ -26,7 +26,7 @@ from shared.topology.topics import Table
 
 SLICE_RECORDS = 50  # handled without a break: about a millisecond's work
 TIMES_REFUSED = 2  # of a command with an outcome that says so, and without; of a retry with many records, and with one
-WISHES = ""  # in the place of a processor's name
+OPERATOR_REQUESTS = ""  # in the place of a processor's name
 
 
 class Filling:
@@ -38,7 +38,7 @@ class Filling:
         self,
         holdings: Holdings,
         reading: Reading,
-        wishes: Wishes,
+        requests: OperatorRequests,
         pace: Pace,
         clock: BrokersClock,
         is_interrupted: Callable[[], bool],
@@ -49,7 +49,7 @@ class Filling:
         self.careful: set[Partition] = set()
         self._holdings = holdings
         self._reading = reading
-        self._wishes = wishes
+        self._requests = requests
         self._pace = pace
         self._is_interrupted = is_interrupted
         self._alive = alive
@@ -98,7 +98,7 @@ class Filling:
     def _writers(self, source: str, topic: str) -> Sequence[str]:
         """The names of the processors of `source` that write to `topic`."""
         if source == self._holdings.topology.parking.name:
-            return [WISHES]
+            return [OPERATOR_REQUESTS]
         changelog = self._holdings.replicas.changelog
         return [
             each.name
@@ -110,7 +110,7 @@ class Filling:
         """Handle the records, up to a rebalance."""
         partition = source.partition
         if partition.topic == self._holdings.topology.parking.name:
-            await self._fulfil_wishes(source, records)
+            await self._fulfil_requests(source, records)
             return
         if source.delay_s:
             records = self._due(source, records)
@@ -136,7 +136,7 @@ class Filling:
             self._reading.pause(source)
         return due
 
-    async def _fulfil_wishes(self, source: Source, records: Sequence[ReadRecord]) -> None:
+    async def _fulfil_requests(self, source: Source, records: Sequence[ReadRecord]) -> None:
         """Do what operators want done with parked records.
 
         Stops early for a rebalance, and for the batch: a retry may take seconds, and other work waits for its commit.
@@ -149,18 +149,18 @@ class Filling:
                 return
             self._alive()
             try:
-                wish = Wish.model_validate_json(record.value or b"")
+                request = OperatorRequest.model_validate_json(record.value or b"")
             except ValueError as error:
                 self.batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
             else:
-                await self._fulfil(wish, record)
+                await self._fulfil(request, record)
             source.position = record.offset + 1
             self.batch.advance(source.partition, source.position, 1)
 
-    async def _fulfil(self, wish: Wish, record: ReadRecord) -> None:
-        refusal = self._refused.get((WISHES, record.topic, record.partition, record.offset))
-        note = await self._wishes.fulfil(
-            wish,
+    async def _fulfil(self, request: OperatorRequest, record: ReadRecord) -> None:
+        refusal = self._refused.get((OPERATOR_REQUESTS, record.topic, record.partition, record.offset))
+        note = await self._requests.fulfil(
+            request,
             self.parking(record.partition),
             partial(self._retry, refusal, record.timestamp),
             self.batch.bury,

@@ -1,4 +1,4 @@
-"""What operators want done with parked records: handle them again, as they lie or corrected, or discard them."""
+"""What operators request of parked records: handle them again, as they lie or corrected, or discard them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.engine.batch import FULL_RECORDS
 from shared.engine.processors import Processor
 from shared.engine.sources import Source
 from shared.kafka.lookup import records_at
-from shared.parking.parked import Failure, Parked, Wish, noted_id
+from shared.parking.parked import Failure, OperatorRequest, Parked, noted_id
 from shared.parking.parking import Parking, place_id
 from shared.topology.topics import Topology
 
@@ -35,7 +35,7 @@ Bury = Callable[[ConsumerRecord, str, str], None]
 """Writes a dead letter for the record, with the code and the reason of its failure."""
 
 
-class Wishes:
+class OperatorRequests:
     def __init__(
         self,
         topology: Topology,
@@ -47,37 +47,41 @@ class Wishes:
         self._new_consumer = new_consumer
 
     async def fulfil(
-        self, wish: Wish, parking: Parking, attempt: Attempt, bury: Bury, at_most: int = FULL_RECORDS
-    ) -> Wish | None:
-        """Do what the wish asks for. Returns the note to write in the same transaction if a record was discarded.
+        self, request: OperatorRequest, parking: Parking, attempt: Attempt, bury: Bury, at_most: int = FULL_RECORDS
+    ) -> OperatorRequest | None:
+        """Do what the request asks for. Returns the note to write in the same transaction if a record was discarded.
 
         at_most: how many records a retry handles.
         """
-        parked = parking.get(wish.id)
+        parked = parking.get(request.id)
         if parked is None:
             return None  # done before
-        if wish.action == "retry":
-            await self._retry(wish.id, parking, parked, attempt, bury, at_most)
-        elif wish.action == "correct" and wish.offset == parked.offset and wish.value is not None:
-            told = {"id": wish.id, "offset": wish.offset, "reason": wish.reason, "by": wish.by}
+        if request.action == "retry":
+            await self._retry(request.id, parking, parked, attempt, bury, at_most)
+        elif request.action == "correct" and request.offset == parked.offset and request.value is not None:
+            told = {"id": request.id, "offset": request.offset, "reason": request.reason, "by": request.by}
             log.warning("a parked command is corrected", **told)
-            await self._retry(wish.id, parking, parked, attempt, bury, at_most, wish.value.encode())
-        elif wish.action == "discard" and wish.offset == parked.offset:
-            return self._discard(wish, parked, parking)
+            await self._retry(request.id, parking, parked, attempt, bury, at_most, request.value.encode())
+        elif request.action == "discard" and request.offset == parked.offset:
+            return self._discard(request, parked, parking)
         return None
 
-    def _discard(self, wish: Wish, parked: Parked, parking: Parking) -> Wish | None:
+    def _discard(self, request: OperatorRequest, parked: Parked, parking: Parking) -> OperatorRequest | None:
         if self._topology.needs_every_record(parked.processor):
-            log.warning("an event can't be left out of a history, so it stays parked", id=wish.id, offset=wish.offset)
+            log.warning(
+                "an event can't be left out of a history, so it stays parked", id=request.id, offset=request.offset
+            )
             return None
         source = self._source(parked)
         if source is not None and _will_be_reread(source, parked.offset):
-            parking.keep(wish.id, parked.failed(NOT_REACHED_AGAIN))
+            parking.keep(request.id, parked.failed(NOT_REACHED_AGAIN))
             return None
-        log.warning("a parked record is discarded", id=wish.id, offset=wish.offset, reason=wish.reason, by=wish.by)
-        parking.drop(wish.id, 1)
+        log.warning(
+            "a parked record is discarded", id=request.id, offset=request.offset, reason=request.reason, by=request.by
+        )
+        parking.drop(request.id, 1)
         # without `by`, so that a release before it still knows of the note
-        return wish.model_copy(update={"action": "dropped", "id": noted_id(wish.id, parked.topic), "by": ""})
+        return request.model_copy(update={"action": "dropped", "id": noted_id(request.id, parked.topic), "by": ""})
 
     async def _retry(
         self,

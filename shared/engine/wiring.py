@@ -176,7 +176,7 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
     """The processors by the name of their source. Raises ValueError for those that can't share a worker.
 
-    The parking topic has no processor: the engine itself does what operators wish. Listeners get in `own` the event
+    The parking topic has no processor: the engine itself does what operators request. Listeners get in `own` the event
     types of the aggregate whose topic they read. Aggregates get the table of their commands' outcomes.
     """
     _refuse_ambiguous(processors)

@@ -167,14 +167,14 @@ class _Calls:
         max_lag: int | None,
         as_of: int | str | None,
     ) -> _Steps[Read[M]]:
-        wished: dict[str, str | int | None] = {
+        given: dict[str, str | int | None] = {
             "min_position": self.position or None,
             "until": until,
             "wait": f"{wait_s:g}",
             "max_lag": max_lag,
             "as_of": as_of,
         }
-        params = {name: value for name, value in wished.items() if value is not None}
+        params = {name: value for name, value in given.items() if value is not None}
         answer = yield from self._answered(_Ask("GET", path, params, wait_s=wait_s))
         self._note(answer)
         _check(answer)

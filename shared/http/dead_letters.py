@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.domain.history_index import LogBegins
 from shared.domain.envelope import CommandEnvelope, encode
+from shared.domain.history_index import LogBegins
 from shared.domain.row import Outcome, Row
 from shared.domain.step import fingerprint
 from shared.http.auth import caller_of
@@ -22,7 +22,7 @@ from shared.http.node import Node
 from shared.http.paths import Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
-from shared.parking.parked import Parked, Wish, partition_of_id, processor_of_id
+from shared.parking.parked import OperatorRequest, Parked, partition_of_id, processor_of_id
 
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "Nothing is parked under this id"}}
 NOT_DISCARDABLE: dict[int | str, dict[str, Any]] = {
@@ -134,18 +134,20 @@ def router(node: Node, peers: Peers) -> APIRouter:
         shown = ParkedRecord(**place, value=_text(value), data=command and bytes(command.data).decode())
         return JSONResponse(shown.model_dump())
 
-    @routes.post("/{letter_id}/retry", status_code=202, response_model=Wish, responses=UNKNOWN)
+    @routes.post("/{letter_id}/retry", status_code=202, response_model=OperatorRequest, responses=UNKNOWN)
     async def retry(request: Request, letter_id: Segment, body: Retry | None = None) -> Response:
         """Handle the parked records in order, up to the first that fails again."""
-        return await _wish(request, "retry", letter_id, body or Retry())
+        return await _ask(request, "retry", letter_id, body or Retry())
 
-    @routes.post("/{letter_id}/discard", status_code=202, response_model=Wish, responses=UNKNOWN | NOT_DISCARDABLE)
+    @routes.post(
+        "/{letter_id}/discard", status_code=202, response_model=OperatorRequest, responses=UNKNOWN | NOT_DISCARDABLE
+    )
     async def discard(request: Request, letter_id: Segment, body: Discard) -> Response:
         """Drop the first record for good; a retry handles the records behind it."""
         if node.topology.needs_every_record(processor_of_id(letter_id)):
             detail = "an event can't be left out of a history: fix `evolve` and retry"
             return problem(409, "history.whole", detail)
-        return await _wish(request, "discard", letter_id, body, offset=body.offset)
+        return await _ask(request, "discard", letter_id, body, offset=body.offset)
 
     @routes.post(
         "/{letter_id}/correct",
@@ -176,7 +178,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
         command = await corrections.corrected(parked, body.data)
         decided = node.expect(command.aggregate_id, command.command_id)
         try:
-            await _wish(request, "correct", letter_id, body, body.offset, encode(command).decode())
+            await _ask(request, "correct", letter_id, body, body.offset, encode(command).decode())
             outcome, _ = await asyncio.wait_for(decided, wait_s)
         except TimeoutError:
             return _corrected(command, None)
@@ -193,7 +195,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
             return await peers.forward(request, node.owner(table, partition), wait_s)
         return node.read(table, partition, letter_id.encode()) or _unknown(letter_id)
 
-    async def _wish(
+    async def _ask(
         request: Request,
         action: Literal["retry", "discard", "correct"],
         letter_id: str,
@@ -206,10 +208,12 @@ def router(node: Node, peers: Peers) -> APIRouter:
             return _unknown(letter_id)
         caller = caller_of(request)
         by = asked.by if caller is None else caller.subject
-        wish = Wish(action=action, id=letter_id, offset=offset, reason=asked.reason, by=by, value=value)
-        await node.append(parking, *wish.record, partition)
-        headers = {"Location": f"/dead-letters/{quote(wish.id, safe='')}"}
-        return JSONResponse(wish.model_dump(exclude={"value"}), 202, headers=headers)
+        operator_request = OperatorRequest(
+            action=action, id=letter_id, offset=offset, reason=asked.reason, by=by, value=value
+        )
+        await node.append(parking, *operator_request.record, partition)
+        headers = {"Location": f"/dead-letters/{quote(operator_request.id, safe='')}"}
+        return JSONResponse(operator_request.model_dump(exclude={"value"}), 202, headers=headers)
 
     return routes
 

@@ -361,8 +361,8 @@ def _check_orders(query: type[ListQuery], table: Table) -> None:
 
 def _parameters(query: ListQuery) -> dict[str, Any]:
     """The query as a request has it."""
-    wishes = query.model_dump(mode="json", by_alias=False, exclude_none=True)
-    texts = {name: str(wish).lower() if isinstance(wish, bool) else wish for name, wish in wishes.items()}
+    asked = query.model_dump(mode="json", by_alias=False, exclude_none=True)
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in asked.items()}
     return {_parameter(name, type(query)): text for name, text in texts.items()}
 
 

@@ -125,21 +125,21 @@ class Resource(Generic[S]):
 
     def _list_query(self) -> type[ListQuery]:
         shown, orders = self._shown, [*self.sorts]
-        wishes: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         for name in self.filters:
             if name not in shown.model_fields:
                 raise self._wrong(f"{shown.__name__} has no field {name!r}", "filter by a field that the view shows")
             found = shown.model_fields[name]
             kind: Any = Annotated[found.annotation, *found.metadata] if found.metadata else found.annotation
-            wish: Any = (kind | None, None)
+            parameter: Any = (kind | None, None)
             if kinds(shown, name) & {"integer", "number"}:
-                wishes |= {f"{name}_min": wish, f"{name}_max": wish}
+                parameters |= {f"{name}_min": parameter, f"{name}_max": parameter}
                 orders += [name, f"-{name}"]
             else:
-                wishes[name] = wish
+                parameters[name] = parameter
         if orders:
-            wishes["order"] = (Literal["id", *orders], "id")
-        return create_model(f"{_noun(shown)}List", __base__=ListQuery, **wishes)
+            parameters["order"] = (Literal["id", *orders], "id")
+        return create_model(f"{_noun(shown)}List", __base__=ListQuery, **parameters)
 
     def _add_row(self, router: APIRouter, node: Node, peers: Peers) -> None:
         shown, name = self._shown, f"get_{to_snake(_noun(self._shown))}"

@@ -26,8 +26,8 @@ from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
 from shared.kafka.transactions import Record
 from shared.operations.provision import set_config
-from shared.parking.parked import Wish, is_noted_in, noted_id, partition_of_id, processor_of_id
-from shared.parking.requests import wishes
+from shared.parking.parked import OperatorRequest, is_noted_in, noted_id, partition_of_id, processor_of_id
+from shared.parking.requests import operator_requests
 from shared.runtime.positions import Partition
 from shared.topology.replay import Replay
 from shared.topology.topics import Cleanup, Topic, Topology
@@ -78,7 +78,7 @@ class Plan:
     emptied: tuple[ToEmpty, ...]
     rewound: Mapping[Partition, int]
     parking: str
-    notes: tuple[Wish, ...]
+    notes: tuple[OperatorRequest, ...]
 
 
 class Reprocessing:
@@ -162,10 +162,10 @@ class Reprocessing:
         """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
         sources = {table.name: table.source.name for table in replay.tables}
         return {
-            (source, partition_of_id(wish.id)): wish.offset
-            for wish in wishes(self._brokers, topology)
-            if wish.action == "reprocess" and wish.offset is not None
-            if (source := sources.get(processor_of_id(wish.id))) is not None and is_noted_in(wish.id, source)
+            (source, partition_of_id(request.id)): request.offset
+            for request in operator_requests(self._brokers, topology)
+            if request.action == "reprocess" and request.offset is not None
+            if (source := sources.get(processor_of_id(request.id))) is not None and is_noted_in(request.id, source)
         }
 
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
@@ -212,8 +212,10 @@ def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
     return by_topic
 
 
-def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[Wish]:
+def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[OperatorRequest]:
     for table in replay.tables:
         for (topic, partition), start in begins.items():
             if topic == table.source.name:
-                yield Wish(action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start)
+                yield OperatorRequest(
+                    action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start
+                )

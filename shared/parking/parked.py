@@ -128,17 +128,17 @@ def topics_in(note: Parked) -> dict[str, str]:
 PARKED_CODEC: RowCodec[Parked] = RowCodec(Parked)
 
 
-class Wish(BaseModel):
+class OperatorRequest(BaseModel):
     """What an operator wants done with a parked key: try all its records again in order, or drop the first one.
 
     offset: of the first record as the operator saw it; no other record is dropped or corrected in its place.
-    by: who asked for it; "" where nobody said. Releases without it do not read a wish that has one.
+    by: who asked for it; "" where nobody said. Releases without it do not read a request that has one.
     value: what the first record is read as by `correct`, which else is a `retry`. It holds the same command, with other
     data, so whatever is asked or sent beside it, that takes effect once.
 
-    The other actions are notes of what was done, which the engine skips; they share the topic so that wishes and notes
-    have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records that
-    were dropped before are read again; the id names a partition of the view, not a key, and `offset` is the first
+    The other actions are notes of what was done, which the engine skips; they share the topic, so that requests and
+    notes have one order. `dropped`: the engine discarded that record. `reprocess`: a view is computed again, so records
+    that were dropped before are read again; the id names a partition of the view, not a key, and `offset` is the first
     record that counts. The ids of notes end with the topic that `offset` is in, as `noted_id` makes them.
     """
 

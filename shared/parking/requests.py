@@ -1,4 +1,4 @@
-"""Operators' wishes and their notes, read from the topic."""
+"""Operators' requests and their notes, read from the topic."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
-from shared.parking.parked import Wish
+from shared.parking.parked import OperatorRequest
 from shared.topology.topics import Topology
 
 
-def wishes(brokers: Brokers, topology: Topology) -> Iterator[Wish]:
+def operator_requests(brokers: Brokers, topology: Topology) -> Iterator[OperatorRequest]:
     """All committed so far, in order within each partition. Raises BrokersUnavailable."""
     for _, _, value in read_all(brokers, topology.parking.name):
         with suppress(ValidationError):  # the engine has written a dead letter for it
-            yield Wish.model_validate_json(value or b"")
+            yield OperatorRequest.model_validate_json(value or b"")

@@ -11,8 +11,8 @@ import pytest
 from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
-from shared.parking.parked import Wish
-from shared.parking.requests import wishes
+from shared.parking.parked import OperatorRequest
+from shared.parking.requests import operator_requests
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.console.browser import Page
 from tests.console.conftest import OPERATOR, check_everybody_can_use, opened
@@ -51,8 +51,8 @@ def press(page: Page, label: str) -> None:
     )
 
 
-def asked_of(stack: Stack, letter: str) -> Sequence[Wish]:
-    return [each for each in wishes(Brokers(stack.bootstrap), TOPOLOGY) if each.id == letter]
+def asked_of(stack: Stack, letter: str) -> Sequence[OperatorRequest]:
+    return [each for each in operator_requests(Brokers(stack.bootstrap), TOPOLOGY) if each.id == letter]
 
 
 def gone(page: Page, letter: str) -> None:
@@ -78,8 +78,8 @@ def test_a_record_is_edited_and_takes_effect_with_other_data(page: Page, console
     assert page.run("[...document.querySelectorAll('dialog .mend button')].filter(each => !each.disabled).length") == 1
     url = f"{stack.urls(SERVICE)[0]}/accounts/{account}"
     eventually(lambda: httpx.get(url, trust_env=False).json()["balance_cents"], lambda cents: cents == 12)
-    (wish,) = asked_of(stack, letter)
-    assert (wish.action, wish.by, wish.reason) == ("correct", OPERATOR, WHY)
+    (request,) = asked_of(stack, letter)
+    assert (request.action, request.by, request.reason) == ("correct", OPERATOR, WHY)
     press(page, "its story")
     eventually(lambda: page.texts("dialog .step b"), lambda steps: steps == ["account.charge", "account.charged"])
     page.press("Escape")

@@ -16,9 +16,9 @@ from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.spans import read_all
-from shared.parking.parked import Wish
+from shared.parking.parked import OperatorRequest
 from shared.parking.parking import PAGE_RECORDS
-from shared.parking.requests import wishes
+from shared.parking.requests import operator_requests
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.engine.parked import ask, await_letter, letter, release, send
 from tests.faults.load import command
@@ -62,8 +62,8 @@ def test_only_the_record_that_was_shown_is_discarded(stack: Stack) -> None:
     ask(stack, _id(account), "discard", {"offset": offset, "reason": "this one"})
     await_letter(stack, _id(account))
     note_id = f"{_id(account)}@{TOPOLOGY.tables[0].source.name}"
-    noted = [wish for wish in wishes(Brokers(stack.bootstrap), TOPOLOGY) if wish.id == note_id]
-    assert noted == [Wish(action="dropped", id=note_id, offset=offset, reason="this one")]
+    noted = [request for request in operator_requests(Brokers(stack.bootstrap), TOPOLOGY) if request.id == note_id]
+    assert noted == [OperatorRequest(action="dropped", id=note_id, offset=offset, reason="this one")]
 
 
 def _kill_and_restart(stack: Stack) -> None:

@@ -26,7 +26,7 @@ from shared.engine.pace import MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, Pace
 from shared.engine.processors import Delay, Processor
 from shared.engine.sources import Source
 from shared.kafka.transactions import Record
-from shared.parking.parked import Wish
+from shared.parking.parked import OperatorRequest
 from shared.runtime.positions import Partition
 from shared.tables.rows import Rows
 from shared.topology.records import SourceRecord
@@ -111,11 +111,11 @@ def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
 
 
 def _asked(retries: int, alive: Callable[[], None], reader: Any = None) -> tuple[Engine, Source, list[Any]]:
-    """An engine, the source of operators' wishes, and the records of some retries in it."""
-    wish = Wish(action="retry", id="noting/0/a").model_dump_json().encode()
+    """An engine, the source of operators' requests, and the records of some retries in it."""
+    request = OperatorRequest(action="retry", id="noting/0/a").model_dump_json().encode()
     place = TopicPartition(SHOP.parking.name, 0)
     fetched = [
-        SimpleNamespace(topic=place.topic, partition=0, offset=n, value=wish, timestamp=0) for n in range(retries)
+        SimpleNamespace(topic=place.topic, partition=0, offset=n, value=request, timestamp=0) for n in range(retries)
     ]
     return _engine(reader=reader, alive=alive), Source(place, [], 0, retries), fetched
 
@@ -171,7 +171,7 @@ class Seekable:
         self.sought.append(offset)
 
 
-async def _goes_back_to_a_wish(reader: Seekable) -> tuple[Engine, Source]:
+async def _goes_back_to_a_request(reader: Seekable) -> tuple[Engine, Source]:
     engine, source, fetched = _asked(4, lambda: None, reader)
     await engine._filling.process(source, fetched)
     return engine, source
@@ -186,7 +186,7 @@ async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
     return engine, source
 
 
-@pytest.mark.parametrize("goes_back", [_goes_back_to_a_wish, _goes_back_to_a_timer])
+@pytest.mark.parametrize("goes_back", [_goes_back_to_a_request, _goes_back_to_a_timer])
 def test_a_batch_that_is_dropped_after_a_seek_is_read_again(
     goes_back: Callable[[Seekable], Awaitable[tuple[Engine, Source]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from shared.dev.embedded import EmbeddedKafka
 from shared.domain.errors import NotReady
 from shared.domain.row import RowCodec
-from shared.engine import retries as wishes_module
+from shared.engine import retries
 from shared.engine.processors import AggregateProcessor
-from shared.engine.retries import Wishes
+from shared.engine.retries import OperatorRequests
 from shared.group.app import WorkerApp
 from shared.kafka import lookup as log_module
 from shared.kafka.lookup import read_at
@@ -154,13 +154,13 @@ def test_a_parked_record_that_it_leads_is_unread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def reread() -> None:
-        monkeypatch.setattr(wishes_module, "REREAD_S", DEADLINE_S)
-        there, _ = await Wishes(TOPOLOGY, {}, new_consumer)._reread(WRITTEN, [0])
+        monkeypatch.setattr(retries, "REREAD_S", DEADLINE_S)
+        there, _ = await OperatorRequests(TOPOLOGY, {}, new_consumer)._reread(WRITTEN, [0])
         assert there.keys() == {0}
-        monkeypatch.setattr(wishes_module, "REREAD_S", PATIENCE_S)
+        monkeypatch.setattr(retries, "REREAD_S", PATIENCE_S)
         for _ in range(3):
             leader.come_back()
-            found, missing = await Wishes(TOPOLOGY, {}, deserted)._reread(WRITTEN, [0])
+            found, missing = await OperatorRequests(TOPOLOGY, {}, deserted)._reread(WRITTEN, [0])
             assert (found, missing.code) == ({}, "unread")
 
     run(reread())

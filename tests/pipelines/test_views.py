@@ -21,8 +21,8 @@ from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.producer import producer_config
 from shared.operations.provision import provision
 from shared.operations.reprocess import HistoryIsCut, Reprocessing
-from shared.parking.parked import PAGE_CODE, PARKED_CODEC, Parked, Wish, noted_id, page_id
-from shared.parking.requests import wishes
+from shared.parking.parked import PAGE_CODE, PARKED_CODEC, OperatorRequest, Parked, noted_id, page_id
+from shared.parking.requests import operator_requests
 from shared.runtime.settings import Settings
 from shared.topology.replay import Replay
 from shared.topology.topics import Table, Topic, Topology
@@ -84,13 +84,13 @@ class View:
     def release(self, key: str) -> None:
         self.put(self.topology.changelog(self.topology.parked), f"totals/0/{key}", None)
 
-    def wish(self, key: str, offset: int) -> Wish:
-        wish = Wish(action="discard", id=f"totals/0/{key}", offset=offset)
-        self.put(self.topology.parking, wish.id, wish.model_dump_json().encode())
-        return wish
+    def ask(self, key: str, offset: int) -> OperatorRequest:
+        request = OperatorRequest(action="discard", id=f"totals/0/{key}", offset=offset)
+        self.put(self.topology.parking, request.id, request.model_dump_json().encode())
+        return request
 
     def drop(self, key: str, offset: int) -> None:
-        asked = self.wish(key, offset)
+        asked = self.ask(key, offset)
         note = asked.model_copy(update={"action": "dropped", "id": noted_id(asked.id, self.source.name)})
         self.put(self.topology.parking, note.id, note.model_dump_json().encode())
 
@@ -193,11 +193,11 @@ def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstr
     view.receive(("a", CHARGED), ("a", NOISE))
     view.has("a", charges=1, offset=0)
     view.drop("a", offset=1)
-    view.wish("a", offset=0)
+    view.ask("a", offset=0)
     assert view.audit() == "1 of 1 totals agree"
     successor = view.rebuild(tmp_path)
     assert successor.audit() == "1 of 1 totals agree"
-    assert [wish.action for wish in wishes(view.brokers, successor.table.topology)] == ["dropped"]
+    assert [request.action for request in operator_requests(view.brokers, successor.table.topology)] == ["dropped"]
 
 
 def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_discards_it(
@@ -276,7 +276,9 @@ def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
         patch.setattr(Reprocessing, "_empty", beside_a_worker)
         with pytest.raises(GroupIsLive, match="a worker of the group supervisedviews came and went meanwhile"):
             view.reprocess(again)
-    assert not list(wishes(view.brokers, view.topology))  # if given up now, the rows are those of all records
+    assert not list(
+        operator_requests(view.brokers, view.topology)
+    )  # if given up now, the rows are those of all records
     view.reprocess(again)
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 

@@ -14,10 +14,10 @@ from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Outcome
 from shared.engine.batch import Batch
 from shared.engine.processors import AggregateProcessor
-from shared.engine.retries import Wishes
+from shared.engine.retries import OperatorRequests
 from shared.engine.sources import Source
 from shared.engine.wiring import processors_of
-from shared.parking.parked import PARKED_CODEC, Failure, Parked, Wish
+from shared.parking.parked import PARKED_CODEC, Failure, OperatorRequest, Parked
 from shared.parking.parking import Parking, place_id
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
@@ -50,7 +50,7 @@ class Worker:
         self.batch = Batch("dead-letters")
         self.log: list[Said] = []
         self.now_ms = 0
-        monkeypatch.setattr(Wishes, "_reread", self._reread)
+        monkeypatch.setattr(OperatorRequests, "_reread", self._reread)
         self.send("opening", {}, "account.open")
 
     def send(self, id_: str, data: object, type_: str = "account.charge", **more: object) -> Said:
@@ -64,15 +64,17 @@ class Worker:
         """Of the letter that has the record, under its place or its key."""
         at_place = place_id(ACCOUNTS.name, said)
         id_ = at_place if self.parking.get(at_place) else KEY
-        wish = Wish(action=action, id=id_, offset=said.offset, value=None if value is None else value.decode())
+        request = OperatorRequest(
+            action=action, id=id_, offset=said.offset, value=None if value is None else value.decode()
+        )
         place = TopicPartition(COMMANDS.name, 0)
         source = Source(place, [self.aggregate], position=len(self.log), end=len(self.log))
-        wishes = Wishes(TOPOLOGY, {place: source}, cast(Any, None))
+        requests = OperatorRequests(TOPOLOGY, {place: source}, cast(Any, None))
 
         def attempt(_: object, record: Any) -> Failure | None:
             return self.aggregate.attempt(record, self.rows, self.batch, retried_ms=self.now_ms)
 
-        asyncio.run(wishes.fulfil(wish, self.parking, attempt, self.batch.bury))
+        asyncio.run(requests.fulfil(request, self.parking, attempt, self.batch.bury))
 
     async def _reread(self, _: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, Said], Failure]:
         return {offset: self.log[offset] for offset in offsets}, Failure("gone", "")
@@ -173,6 +175,6 @@ def test_whether_a_repeat_took_effect_is_known_for_as_long_as_outcomes_are(worke
     assert (left.code, worker.balance) == ("command.overtaken", 1)
 
 
-def test_a_wish_without_a_correction_is_one_that_earlier_releases_read() -> None:
-    assert b"value" not in Wish(action="retry", id=KEY).record[1]
-    assert b'"value":"{}"' in Wish(action="correct", id=KEY, offset=1, value="{}").record[1]
+def test_a_request_without_a_correction_is_one_that_earlier_releases_read() -> None:
+    assert b"value" not in OperatorRequest(action="retry", id=KEY).record[1]
+    assert b'"value":"{}"' in OperatorRequest(action="correct", id=KEY, offset=1, value="{}").record[1]

@@ -17,7 +17,7 @@ from shared.domain.step import fingerprint
 from shared.engine.batch import Batch
 from shared.engine.wiring import processors_of
 from shared.http.api import create_api
-from shared.parking.parked import PARKED_CODEC, Parked, Wish
+from shared.parking.parked import PARKED_CODEC, OperatorRequest, Parked
 from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
@@ -73,14 +73,14 @@ def parked(node: MemoryNode, value: bytes | None, topic: str = COMMANDS.name) ->
     return f"/dead-letters/{id_.replace('/', '%2F')}"
 
 
-def wishes(node: MemoryNode) -> Sequence[Wish]:
+def requests(node: MemoryNode) -> Sequence[OperatorRequest]:
     log = node.logs[TOPOLOGY.parking.name, node.partition(b"zoe")]
-    return [Wish.model_validate_json(value) for value in log]
+    return [OperatorRequest.model_validate_json(value) for value in log]
 
 
 def corrected(node: MemoryNode) -> Any:
     """What the latest correction says."""
-    return json.loads(wishes(node)[-1].value or "")
+    return json.loads(requests(node)[-1].value or "")
 
 
 async def test_the_record_is_shown_and_its_data_where_they_can_be_corrected(
@@ -109,7 +109,7 @@ async def test_the_record_is_shown_and_its_data_where_they_can_be_corrected(
         assert (refused.status_code, refused.json()["code"]) == (409, "letter.no_command")
         of_others = (await http.get(f"{parked(node, other, 'shop.events.v1')}/record")).json()
         assert (of_others["value"] is None, of_others["data"]) == (other in (None, b"\xff"), None)
-    assert wishes(node) == []
+    assert requests(node) == []
 
 
 async def test_a_correction_asks_for_the_same_command_with_other_data(
@@ -119,8 +119,8 @@ async def test_a_correction_asks_for_the_same_command_with_other_data(
     asked = await http.post(f"{letter}/correct", json={"offset": 0, "data": GOOD, **BECAUSE})
     assert (asked.status_code, asked.json()) == (202, {"command_id": "first", "sequence": None}), asked.text
     assert corrected(node) == json.loads(command("account.charge", GOOD, expected_sequence=99, causation_id="e"))
-    (wish,) = wishes(node)
-    assert (wish.action, wish.offset, wish.by, wish.reason) == ("correct", 0, "ann", BECAUSE["reason"])
+    (request,) = requests(node)
+    assert (request.action, request.offset, request.by, request.reason) == ("correct", 0, "ann", BECAUSE["reason"])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_what_no_command_can_be_changes_nothing(
     letter = parked(node, command("account.charge", {"amount_cents": "12"}))
     refused = await http.post(f"{letter}/correct", json={"offset": offset, "data": data, **BECAUSE})
     assert (refused.status_code, refused.json()["code"]) == (status, code)
-    assert wishes(node) == []
+    assert requests(node) == []
 
 
 async def test_an_event_is_no_command(http: httpx.AsyncClient, node: MemoryNode) -> None:
@@ -224,9 +224,9 @@ async def test_contents_are_for_whoever_may_see_anybodys_rows_and_the_token_says
         assert await statuses("accounts:any") == (403, 403)
         assert await statuses("accounts:read", "accounts:write") == (403, 403)
         assert await statuses("operations:read", "operations:write") == (403, 403)
-        assert wishes(node) == []
+        assert requests(node) == []
         assert await statuses() == (200, 202)
-    assert [each.by for each in wishes(node)] == ["olga"]
+    assert [each.by for each in requests(node)] == ["olga"]
 
 
 async def test_a_retry_says_who_and_why_if_it_was_told(http: httpx.AsyncClient, node: MemoryNode) -> None:
@@ -234,5 +234,5 @@ async def test_a_retry_says_who_and_why_if_it_was_told(http: httpx.AsyncClient, 
     assert (await http.post(f"{letter}/retry")).status_code == 202
     assert (await http.post(f"{letter}/retry", json=BECAUSE)).status_code == 202
     log = node.logs[TOPOLOGY.parking.name, node.partition(b"zoe")]
-    assert [(each.reason, each.by) for each in wishes(node)] == [("", ""), (BECAUSE["reason"], "ann")]
+    assert [(each.reason, each.by) for each in requests(node)] == [("", ""), (BECAUSE["reason"], "ann")]
     assert ['"by"' in value.decode() for value in log] == [False, True]  # a release before it refuses the field

@@ -14,16 +14,16 @@ from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
 from shared.domain.envelope import EventCodec
 from shared.domain.message import Event
-from shared.engine import retries as wishes_module
+from shared.engine import retries
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor, ProjectionProcessor
-from shared.engine.retries import Wishes
+from shared.engine.retries import OperatorRequests
 from shared.engine.sources import Source
 from shared.parking.parked import (
     PARKED_CODEC,
     Failure,
+    OperatorRequest,
     Parked,
-    Wish,
     is_noted_in,
     noted_id,
     partition_of_id,
@@ -98,7 +98,7 @@ class Log:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wishes_module, "REREAD_S", 0.1)
+    monkeypatch.setattr(retries, "REREAD_S", 0.1)
 
 
 def test_records_that_can_be_handled_now_are_no_longer_parked() -> None:
@@ -142,7 +142,7 @@ def test_a_leader_that_freezes_is_waited_for_once_and_records_read_before_are_ha
 
 
 def test_no_more_is_read_at_once_than_a_worker_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wishes_module, "REREAD_BYTES", len(fact(0).value))
+    monkeypatch.setattr(retries, "REREAD_BYTES", len(fact(0).value))
     left, handled = _retry(Log())
     assert left is not None
     assert (left.offsets, left.code, left.reason) == ((2, 3, 4), "unread", "no more are read at once, retry")
@@ -153,7 +153,9 @@ def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch:
     many, breaks_at = 1_000, 990
     turns = 0
 
-    async def read(_: Wishes, __: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, Said], Failure]:
+    async def read(
+        _: OperatorRequests, __: TopicPartition, offsets: Sequence[int]
+    ) -> tuple[Mapping[int, Said], Failure]:
         return {offset: fact(offset) for offset in offsets}, Failure("gone", "")
 
     def attempt(_: Processor, record: SourceRecord) -> Failure | None:
@@ -167,18 +169,18 @@ def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch:
                 await asyncio.sleep(0)
 
         beating = asyncio.create_task(beat())
-        wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=many, end=many)}, None)
-        await wishes.fulfil(Wish(action="retry", id=KEY), parking, attempt, Batch("dead-letters").bury)
+        requests = _requests({PLACE: Source(PLACE, [Fragile()], position=many, end=many)}, None)
+        await requests.fulfil(OperatorRequest(action="retry", id=KEY), parking, attempt, Batch("dead-letters").bury)
         beating.cancel()
 
-    monkeypatch.setattr(Wishes, "_reread", read)
+    monkeypatch.setattr(OperatorRequests, "_reread", read)
     parking = _parking()
     parking.keep(KEY, PARKED.model_copy(update={"behind": tuple(range(1, many))}))
     asyncio.run(retried(parking))
     left = parking.get(KEY)
     assert left is not None
     assert (left.offsets, left.code, left.attempts) == (tuple(range(breaks_at, many)), "processor.failed", 1)
-    assert turns >= many // wishes_module.TURN_RECORDS - 1
+    assert turns >= many // retries.TURN_RECORDS - 1
 
 
 @pytest.mark.parametrize(
@@ -191,19 +193,19 @@ def test_the_first_record_is_discarded_but_no_event_of_a_history(
     parking = _parking()
     key = f"{processor}/0/a"
     parking.keep(key, PARKED.model_copy(update={"processor": processor}))
-    wish = Wish(action="discard", id=key, offset=offset, reason="a test", by="ann")
-    note = asyncio.run(_wishes({}, None).fulfil(wish, parking, lambda *_: None, _no_letter))
+    request = OperatorRequest(action="discard", id=key, offset=offset, reason="a test", by="ann")
+    note = asyncio.run(_requests({}, None).fulfil(request, parking, lambda *_: None, _no_letter))
     parked = parking.get(key)
     assert parked is not None
     assert parked.offsets == left
-    dropped = Wish(action="dropped", id=f"{key}@{FACTS.name}", offset=offset, reason="a test")
+    dropped = OperatorRequest(action="dropped", id=f"{key}@{FACTS.name}", offset=offset, reason="a test")
     assert note == (dropped if left != PARKED.offsets else None)  # a release that knows no `by` reads it, too
 
 
 @pytest.mark.parametrize("action", ["retry", "reprocess"])
-def test_a_wish_whose_id_names_no_partition_is_malformed(action: str) -> None:
+def test_an_operator_request_whose_id_names_no_partition_is_malformed(action: str) -> None:
     with pytest.raises(ValueError, match="names no partition"):
-        Wish.model_validate_json(f'{{"action":"{action}","id":"fragile","offset":0}}')
+        OperatorRequest.model_validate_json(f'{{"action":"{action}","id":"fragile","offset":0}}')
 
 
 @pytest.mark.parametrize(
@@ -226,8 +228,8 @@ def test_a_note_counts_for_its_topic_and_has_a_partition(noted: str, counts: boo
 def test_the_note_of_a_drop_drops_nothing() -> None:
     parking = _parking()
     parking.keep(KEY, PARKED)
-    note = Wish(action="dropped", id=KEY, offset=0)
-    assert asyncio.run(_wishes({}, None).fulfil(note, parking, lambda *_: None, _no_letter)) is None
+    note = OperatorRequest(action="dropped", id=KEY, offset=0)
+    assert asyncio.run(_requests({}, None).fulfil(note, parking, lambda *_: None, _no_letter)) is None
     assert parking.get(KEY) == PARKED
 
 
@@ -239,8 +241,8 @@ def test_each_record_leaves_a_letter_when_it_first_fails() -> None:
 
     def retry() -> list[int]:
         """Retries; returns the offsets in all letters so far."""
-        wish = Wish(action="retry", id=KEY)
-        asyncio.run(_wishes({PLACE: source}, Log()).fulfil(wish, parking, attempt, batch.bury))
+        request = OperatorRequest(action="retry", id=KEY)
+        asyncio.run(_requests({PLACE: source}, Log()).fulfil(request, parking, attempt, batch.bury))
         return [json.loads(letter.value or b"")["offset"] for letter in batch.records]
 
     source = Source(PLACE, [Fragile()], position=5, end=5)
@@ -263,7 +265,7 @@ def test_a_parked_record_waits_until_its_source_is_reread_up_to_it() -> None:
         )
     )
     source = Source(PLACE, [view], position=0, end=4)
-    wishes = _wishes({PLACE: source}, Log())
+    requests = _requests({PLACE: source}, Log())
     parking, rows, batch = _parking(), _rows(view.codec), Batch("dead-letters")
     parking.keep(KEY, PARKED.model_copy(update={"offset": 1, "behind": (2, 3)}))
 
@@ -272,8 +274,8 @@ def test_a_parked_record_waits_until_its_source_is_reread_up_to_it() -> None:
         source.position = offsets[-1] + 1
 
     def ask(action: Literal["retry", "discard"]) -> Parked | None:
-        wish = Wish(action=action, id=KEY, offset=1)
-        asyncio.run(wishes.fulfil(wish, parking, lambda each, again: each.attempt(again, rows, batch), _no_letter))
+        request = OperatorRequest(action=action, id=KEY, offset=1)
+        asyncio.run(requests.fulfil(request, parking, lambda each, again: each.attempt(again, rows, batch), _no_letter))
         return parking.get(KEY)
 
     def left_alone(parked: Parked | None, *offsets: int) -> bool:
@@ -304,9 +306,9 @@ def _rows(codec: Any) -> Rows:
     return Rows("", store, 0, None, codec)
 
 
-def _wishes(sources: Mapping[TopicPartition, Source], log: Log | None) -> Wishes:
+def _requests(sources: Mapping[TopicPartition, Source], log: Log | None) -> OperatorRequests:
     topology = Topology("shop", (FACTS,), history=FACTS)
-    return Wishes(topology, sources, cast(Callable[[], Any], lambda: log))
+    return OperatorRequests(topology, sources, cast(Callable[[], Any], lambda: log))
 
 
 def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = None) -> tuple[Parked | None, list[int]]:
@@ -314,7 +316,7 @@ def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = No
     parking = _parking()
     parking.keep(KEY, PARKED)
     handled: list[int] = []
-    wishes = _wishes({PLACE: Source(PLACE, [Fragile()], position=5, end=5)} if sources is None else sources, log)
-    wish = Wish(action="retry", id=KEY)
-    asyncio.run(wishes.fulfil(wish, parking, lambda _, record: handled.append(record.offset), _no_letter))
+    requests = _requests({PLACE: Source(PLACE, [Fragile()], position=5, end=5)} if sources is None else sources, log)
+    request = OperatorRequest(action="retry", id=KEY)
+    asyncio.run(requests.fulfil(request, parking, lambda _, record: handled.append(record.offset), _no_letter))
     return parking.get(KEY), handled
