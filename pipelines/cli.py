@@ -20,8 +20,8 @@ from pipelines import parity as auditing
 from pipelines import results, sources
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
+from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete, records_below
-from pipelines.facts import facts
 from pipelines.files import find
 from pipelines.insights import (
     AHEAD,
@@ -137,7 +137,7 @@ def rebuild(
     mirrored: Annotated[
         bool,
         typer.Option(
-            "--mirrored", help="From the facts alone: on a second cluster, or where positions were forgotten."
+            "--mirrored", help="From the events alone: on a second cluster, or where positions were forgotten."
         ),
     ] = False,
     work: Annotated[Path, typer.Option(help="Folder for intermediate results.")] = Path(".onefold/rebuild"),
@@ -218,7 +218,7 @@ def insights(
     with _spark("insights", master, memory) as spark:
         if stream:
             records = sources.stream(spark, brokers.bootstrap, table.events.name)
-            days = revenue_by_day(due(charges(facts(records, table))))
+            days = revenue_by_day(due(charges(event_columns(records, table))))
             seen = results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
             _show_ahead(seen[AHEAD], "this stream never counts them, a run without --stream does once they are due")
             if late := seen[results.LATE]:
@@ -226,14 +226,14 @@ def insights(
                 typer.echo(f"{late:,} or more charges left out: {why}")
             typer.echo(f"written to {results.RESULTS.name}; the next run goes on from {checkpoint}")
             return
-        all_charges = charges(_facts(spark, brokers, table, archive)).cache()
+        all_charges = charges(_events(spark, brokers, table, archive)).cache()
         charged = due(all_charges).cache()
         days, months = revenue_by_day(charged).cache(), retention(charged).cache()
         results.write(days, brokers.bootstrap, "revenue", "day")
         results.write(months, brokers.bootstrap, "retention", "cohort", "months")
         results.write(by_segment(segments(charged)), brokers.bootstrap, "segment", "segment")
         for each in orders:
-            bought = lines(_facts(spark, brokers, each, archive)).cache()
+            bought = lines(_events(spark, brokers, each, archive)).cache()
             results.write(revenue_by_sku_and_cohort(bought), brokers.bootstrap, "sku", "sku", "cohort")
             results.write(baskets(bought), brokers.bootstrap, "basket", "rank")
         _show_ahead(all_charges.count() - charged.count(), "they are counted once they are due")
@@ -283,10 +283,10 @@ def _refuse_cut(brokers: Brokers, topic: str) -> None:
             raise HistoryIncomplete(f"{missing} are not in the topic any more: count without --stream, from an archive")
 
 
-def _facts(spark: SparkSession, brokers: Brokers, table: FoldedTable, archive: str | None) -> DataFrame:
+def _events(spark: SparkSession, brokers: Brokers, table: FoldedTable, archive: str | None) -> DataFrame:
     ends = brokers.settled_ends(table.events.name)
     records = records_below(spark, brokers, table.events.name, ends, _archive(spark, archive, table))
-    return facts(records.frame, table)
+    return event_columns(records.frame, table)
 
 
 def _problems(kept: Archive, brokers: Brokers, numbered: bool) -> Iterator[str]:

@@ -25,10 +25,10 @@ _ORDER = (
 )
 
 
-def charges(facts: DataFrame) -> DataFrame:
-    """The charges among FACTS."""
+def charges(events: DataFrame) -> DataFrame:
+    """The charges among events in EVENT_COLUMNS."""
     cents = F.get_json_object("data", "$.amount_cents").cast("long")
-    charged = facts.where(F.col("type").isin(*_CHARGED))
+    charged = events.where(F.col("type").isin(*_CHARGED))
     return charged.select(
         F.col("aggregate_id").alias("customer"), F.col("occurred_at").alias("at"), cents.alias("cents")
     )
@@ -48,11 +48,11 @@ def revenue_by_day(charges: DataFrame) -> DataFrame:
     return totals.select(F.to_date("window.start").alias("day"), "charges", "cents")
 
 
-def lines(facts: DataFrame) -> DataFrame:
-    """The lines of the confirmed orders among FACTS."""
+def lines(events: DataFrame) -> DataFrame:
+    """The lines of the confirmed orders among events in EVENT_COLUMNS."""
     order = F.from_json("data", _ORDER)
     each = (
-        facts.where(F.col("type") == _CONFIRMED)
+        events.where(F.col("type") == _CONFIRMED)
         .select("aggregate_id", order.alias("order"))
         .select(
             F.col("aggregate_id").alias("order"),

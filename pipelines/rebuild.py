@@ -267,8 +267,8 @@ class Rebuild:
     def _read_to_the_end(self) -> set[str]:
         """The topics read up to their end: all that aggregates are folded from, and operators' requests."""
         changelogs = {self._old.changelog(table.table).name for table in self._aggregates()}
-        facts = {table.events.name for table in self._aggregates()}
-        return changelogs | facts | self._known_outcomes() | {self._old.parking.name}
+        events = {table.events.name for table in self._aggregates()}
+        return changelogs | events | self._known_outcomes() | {self._old.parking.name}
 
     def _known_outcomes(self) -> set[str]:
         """The changelog of what the old version knows of commands; none if an earlier release kept that in its rows."""

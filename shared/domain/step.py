@@ -37,15 +37,15 @@ def step(
         return Step(row, (), earlier, repeated=True)
     try:
         _check_sequence(command, row)
-        facts = decider.decide(command.data, row.state)
+        events = decider.decide(command.data, row.state)
     except DomainError as refusal:
         # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable
         detail = str(refusal)[:DETAIL_MAX_CHARS].encode(errors="replace").decode()
         outcome = Outcome(command.command_id, row.sequence, refusal.code, detail, digest)
         return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
-    outcome = Outcome(command.command_id, row.sequence + len(facts), None, None, digest)
-    after = row.after(outcome, fold(decider.evolve, facts, row.state), offset)
-    return Step(after, _encoded(decider, facts, row.sequence, command), outcome, repeated=False)
+    outcome = Outcome(command.command_id, row.sequence + len(events), None, None, digest)
+    after = row.after(outcome, fold(decider.evolve, events, row.state), offset)
+    return Step(after, _encoded(decider, events, row.sequence, command), outcome, repeated=False)
 
 
 def failed(
@@ -115,14 +115,14 @@ def _is_same(value: object, default: object) -> bool:
 
 
 def _encoded(
-    decider: Decider[C, E, S], facts: Sequence[E], start: int, command: CommandEnvelope[C]
+    decider: Decider[C, E, S], events: Sequence[E], start: int, command: CommandEnvelope[C]
 ) -> tuple[bytes, ...]:
     write = decider.event_codec.write
     aggregate_id, command_id = command.aggregate_id, command.command_id
     encoded = [
         write(
-            fact,
-            # with the sequence: a command that was forgotten is decided again, and what follows is another fact
+            event,
+            # with the sequence: a command that was forgotten is decided again, and what follows is another event
             event_id=derived_id(aggregate_id, command_id, str(sequence)),
             aggregate_id=aggregate_id,
             sequence=sequence,
@@ -130,6 +130,6 @@ def _encoded(
             correlation_id=command.correlation_id,
             causation_id=command_id,
         )
-        for sequence, fact in enumerate(facts, start + 1)
+        for sequence, event in enumerate(events, start + 1)
     ]
     return tuple(encoded)

@@ -35,7 +35,7 @@ class Plan:
     new: Set[TopicPartition]
     actives: Sequence[TopicPartition]
     standbys: Sequence[TopicPartition]
-    facts: Set[Partition]
+    events: Set[Partition]
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     asked_at: float
@@ -67,7 +67,7 @@ class Holdings:
         self.commits = 0
         views = (table for topic in self.may_lag for each in self.processors[topic] for table in each.tables)
         self._lagging_views = {self.replicas.changelog(table) for table in views}
-        self._facts: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
+        self._event_offsets: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
 
     # Asked by the HTTP side.
 
@@ -75,9 +75,9 @@ class Holdings:
         """Offset of the last source record that rows read here include; -1 while there is none."""
         return self.reached.get((table.source.name, partition), 0) - 1
 
-    def facts(self, partition: int) -> Mapping[Partition, int]:
+    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
         """The last offset of this service's events in `partition`: rows read here include no later ones."""
-        return {place: offset for place, offset in self._facts.items() if place[1] == partition}
+        return {place: offset for place, offset in self._event_offsets.items() if place[1] == partition}
 
     @property
     def is_lag_awaited(self) -> bool:
@@ -96,10 +96,10 @@ class Holdings:
         """All that this service reads, and its changelogs."""
         return {*self.processors, *map(self.replicas.changelog, self.topology.all_tables())}
 
-    def facts_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
+    def events_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
         """Where the events go that records of these sources lead to."""
         processors = ((each, tp.partition) for tp in sources for each in self.processors[tp.topic])
-        return {(each.facts.name, partition) for each, partition in processors if each.facts is not None}
+        return {(each.events.name, partition) for each, partition in processors if each.events is not None}
 
     def followed(self) -> Iterator[TopicPartition]:
         """The changelogs that are read here, because others write them or they are being restored."""
@@ -143,12 +143,14 @@ class Holdings:
             replica.learn_end(ends[tp], plan.asked_at)
         self.topic_ids = plan.topic_ids
         self.reached = dict(plan.positions)
-        self._facts = {place: ends[TopicPartition(*place)] - 1 for place in plan.facts}
+        self._event_offsets = {place: ends[TopicPartition(*place)] - 1 for place in plan.events}
         self.answers.tell_progress()
 
     def events_written(self, written: Mapping[Partition, int]) -> None:
         """Before rows tell of these events: a position must not lie before them. written: the last offset, by place."""
-        self._facts = self._facts | {place: written[place] for place in self._facts.keys() & written.keys()}
+        self._event_offsets = self._event_offsets | {
+            place: written[place] for place in self._event_offsets.keys() & written.keys()
+        }
 
     def committed(self, batch: Batch, written: Mapping[Partition, int]) -> None:
         """written: the offset of its last record, by place."""
@@ -161,4 +163,4 @@ class Holdings:
                 self.replicas.held[TopicPartition(*place)].position = written[place] + 2
         handled = {place: position - 1 for place, position in batch.offsets.items()}
         # the events last: they may be handled here, too, but not in the batch that writes them
-        self.answers.committed(batch, {**handled, **written, **self._facts})
+        self.answers.committed(batch, {**handled, **written, **self._event_offsets})

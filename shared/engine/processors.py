@@ -40,7 +40,7 @@ class Processor(ABC):
 
     name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.topology.replay.Replayable.
-    writes: the topics that it writes to, except dead letters. facts: the one that gets its own events, each in the
+    writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
     """
 
@@ -53,7 +53,7 @@ class Processor(ABC):
     repeatable: bool = False
     copies: Sequence[Topic] = ()
     writes: Sequence[Topic] = ()
-    facts: Topic | None = None
+    events: Topic | None = None
 
     @property
     def tables(self) -> Sequence[Table]:
@@ -158,6 +158,8 @@ class AggregateProcessor(Processor):
     operator retries it. Only what a later release may know keeps its place.
     """
 
+    events: Topic
+
     def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
         self.name = table.name
         self.source = table.source
@@ -165,7 +167,7 @@ class AggregateProcessor(Processor):
         self.outcomes = outcomes_of(table)
         self.codec = decider.row_codec
         self.decider = decider
-        self.events = self.facts = events
+        self.events = events
         self.writes = (events,)
         self._decode = decider.command_codec.decode
 

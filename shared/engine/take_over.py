@@ -57,7 +57,7 @@ class TakeOver:
         actives = sorted(tp for tp in assignment.active if replicas.is_changelog(tp))
         standbys = sorted(tp for tp in assignment.standby - assignment.active if replicas.is_changelog(tp))
         sources = sorted(tp for tp in assignment.active if tp.topic in self._holdings.processors)
-        facts = self._holdings.facts_of(sources)
+        events = self._holdings.events_of(sources)
         self._refuse_added(sources)
         self._refuse_strays(sources, assignment.active)
         await self._version.refuse_if_superseded(ask)
@@ -66,7 +66,7 @@ class TakeOver:
             await self._version.refuse_if_it_would_repeat()
         starts = await ask(offsets.starts, sources + actives + standbys)
         asked_at = elapsed_s()
-        ends = await ask(offsets.ends, {*sources, *actives, *standbys, *facts})
+        ends = await ask(offsets.ends, {*sources, *actives, *standbys, *events})
         topic_ids = await ask(self._found_topics)
         self._topic_guard.check(topic_ids)
         await self._version.refuse_changed_tables(committed, starts, ends)
@@ -80,7 +80,7 @@ class TakeOver:
         positions = {tp: first_position(tp, committed[tp], starts[tp], ends[tp]) for tp in sources}
         self._version.warn_of_late_views({tp for tp in sources if positions[tp] > starts[tp]}, ends)
         new = {tp for tp in sources if committed[tp] is None}
-        return Plan(positions, new, actives, standbys, facts, starts, ends, asked_at, written, topic_ids)
+        return Plan(positions, new, actives, standbys, events, starts, ends, asked_at, written, topic_ids)
 
     def _processors(self, source: TopicPartition) -> Sequence[Processor]:
         return self._holdings.processors[source.topic]

@@ -107,14 +107,14 @@ class VersionGuard:
         if topology.version > 1:
             # a command that led to no event may be decided again: it had no effect
             fed = [each for each in self._processors if each.table in topology.tables]
-            facts = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
-            if filled := await self._filled_without_position(facts):
+            written = {topic.name for each in fed for topic in ([each.source] if each.repeatable else each.writes)}
+            if filled := await self._filled_without_position(written):
                 raise NotRebuilt(
                     f"{topology.group} has no position, and {filled} has records; fix: `rebuild {topology.service}`, "
                     f"then start the worker again"
                 )
             await self._refuse_to_act_anew()
-        elif filled := await self._filled_without_position(await self._facts_without_rows()):
+        elif filled := await self._filled_without_position(await self._events_without_rows()):
             raise NotRebuilt(
                 f"{topology.group} has neither positions nor rows, and {filled} has records: it would decide all "
                 f"commands again; fix: raise `version` in its topology.py, then `rebuild {topology.service} --mirrored`"
@@ -127,15 +127,15 @@ class VersionGuard:
                     f"positions, as they do after offsets.retention.minutes; fix: {self._fix()}"
                 )
 
-    async def _facts_without_rows(self) -> list[str]:
+    async def _events_without_rows(self) -> list[str]:
         """The topics of events of aggregates whose tables are empty, as on a cluster that another is mirrored to."""
-        topology, facts = self._topology, []
+        topology, topics = self._topology, []
         for each in self._processors:
             if each.table is not None and each.table in topology.tables and not each.repeatable:
                 changelog = self._all_partitions([topology.changelog(each.table).name])
                 if not await self._ask(self._offsets.any_records, changelog):
-                    facts += [events.name for events in each.writes]
-        return facts
+                    topics += [events.name for events in each.writes]
+        return topics
 
     async def _refuse_to_act_anew(self) -> None:
         """Raises NotRebuilt where an earlier version has acted, whatever is in the tables."""
@@ -171,8 +171,8 @@ class VersionGuard:
                 raise TableChanged(self._other_source(each))
             empty = {number for number in numbers - filled if committed[source, number]}
             if empty and not each.repeatable:
-                facts = [(events.name, number) for events in each.writes for number in empty]
-                if await self._ask(self._offsets.any_records, facts):
+                there = [(events.name, number) for events in each.writes for number in empty]
+                if await self._ask(self._offsets.any_records, there):
                     raise TableChanged(self._other_name(each))
 
     def refuse_by_notes(

@@ -201,7 +201,7 @@ def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
 
     processors: by source.
     """
-    own = {each.facts.name for readers in processors.values() for each in readers if each.facts is not None}
+    own = {each.events.name for readers in processors.values() for each in readers if each.events is not None}
     return frozenset(
         source for source in own & processors.keys() if all(each.repeatable for each in processors[source])
     )

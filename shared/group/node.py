@@ -85,8 +85,8 @@ class WorkerNode:
     def position(self, table: Table, partition: int) -> int:
         return self._held.position(table, partition)
 
-    def facts(self, partition: int) -> Mapping[Partition, int]:
-        return self._held.facts(partition)
+    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
+        return self._held.event_offsets(partition)
 
     async def progress(self) -> None:
         await self._held.answers.progress()

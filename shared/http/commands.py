@@ -384,7 +384,7 @@ class Commands:
         return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:
-        positions = {**self._node.facts(partition), (self._table.source.name, partition): row.offset}
+        positions = {**self._node.event_offsets(partition), (self._table.source.name, partition): row.offset}
         return self._headers(aggregate_id, command_id, partition, positions)
 
     def _headers(

@@ -78,7 +78,7 @@ class Node(Protocol):
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
 
-    def facts(self, partition: int) -> Mapping[Partition, int]:
+    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
         """The last offset of the service's own events in `partition`: rows read here include no later ones."""
 
     async def progress(self) -> None:

@@ -55,7 +55,7 @@ def create_principals(passwords: Mapping[str, str], bootstrap: str) -> None:
 
 
 def rules_of(topology: Topology, neighbours: Iterable[Topic]) -> Iterator[AclBinding]:
-    """Read and write its own topics, write its neighbours' commands, read their facts; use its group and producers;
+    """Read and write its own topics, write its neighbours' commands, read their events; use its group and producers;
     see the positions of all versions before its own and of the next.
     """
     for topic in topology.all_topics():

@@ -100,8 +100,8 @@ class MemoryNode:
     def position(self, table: Table, partition: int) -> int:
         return len(self.logs[table.source.name, partition]) - 1
 
-    def facts(self, partition: int) -> Mapping[Partition, int]:
-        places = {(each.facts.name, partition) for some in self._processors.values() for each in some if each.facts}
+    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
+        places = {(each.events.name, partition) for some in self._processors.values() for each in some if each.events}
         return {place: len(self.logs[place]) - 1 for place in places}
 
     async def progress(self) -> None:
@@ -199,7 +199,7 @@ class MemoryNode:
         self._commit(batch)
         written = [self._appended(each) for each in batch.records]
         touched = {(each.topic, each.partition): each.offset for each in [appended, *written]}
-        self._waiting.committed(batch, {**self.facts(appended.partition), **touched})
+        self._waiting.committed(batch, {**self.event_offsets(appended.partition), **touched})
         return written
 
     def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:

@@ -135,16 +135,16 @@ class Viewed:
 
 
 def happened(
-    fact: E, *, aggregate_id: str = "a-1", sequence: int = 1, occurred_at: datetime = NOON
+    event: E, *, aggregate_id: str = "a-1", sequence: int = 1, occurred_at: datetime = NOON
 ) -> EventEnvelope[E]:
     """The event as a projection gets it."""
     return EventEnvelope(
         event_id=derived_id(aggregate_id, str(sequence)),
-        type=fact.TYPE,
-        schema_version=fact.VERSION,
+        type=event.TYPE,
+        schema_version=event.VERSION,
         aggregate_id=aggregate_id,
         sequence=sequence,
         occurred_at=occurred_at,
         correlation_id="story",
-        data=fact,
+        data=event,
     )

@@ -66,7 +66,7 @@ class Service:
 
     @property
     def neighbours(self) -> Sequence[Topic]:
-        """Other services' topics: facts that it reads, commands that it sends."""
+        """Other services' topics: events that it reads, commands that it sends."""
         asked = [topic for policy in self.policies for topic in policy.commands]
         return self._of_others([*self.handled, *asked, *(timer.target for timer in self.timers), *self.reads])
 

@@ -258,9 +258,9 @@ def test_an_owner_restores_all_that_its_changelog_turns_out_to_hold(
 def test_a_position_is_known_before_the_rows_that_tell_of_its_events(engine: Engine) -> None:
     events, changelog = ("shop.events.v1", 0), ("shop-changelog", 0)
     seen: list[Any] = []
-    store = SimpleNamespace(apply=lambda *_: seen.append(engine.holdings.facts(0)))
+    store = SimpleNamespace(apply=lambda *_: seen.append(engine.holdings.event_offsets(0)))
     batch: Any = SimpleNamespace(offsets={}, rows={changelog: SimpleNamespace(store=store)})
-    engine.holdings._facts = {events: 3}
+    engine.holdings._event_offsets = {events: 3}
     producer = cast(Any, SimpleNamespace(commit=lambda *_: {events: 7, changelog: 9}))
     Committer(producer, cast(Any, None), engine.holdings.events_written, cast(Any, None))._finish(
         batch, {changelog: {}}, b""

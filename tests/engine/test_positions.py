@@ -62,7 +62,7 @@ def test_a_repeat_is_answered_with_the_position_of_the_events_too() -> None:
             worker = Worker(broker, name, 0, 1, topology=COPYING, processors=[AGGREGATE])
             await worker.start()
             answers += [await ask(worker), await ask(worker)]
-            assert worker.engine.holdings.facts(PLACE[1])[PLACE] >= answers[0]
+            assert worker.engine.holdings.event_offsets(PLACE[1])[PLACE] >= answers[0]
         return answers
 
     answers = asyncio.run(work())

@@ -16,8 +16,8 @@ from pyspark.sql import Row
 from typer.testing import CliRunner
 
 from pipelines import cli, pictures, results, sources
+from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete
-from pipelines.facts import facts
 from pipelines.insights import (
     SEGMENTS,
     baskets,
@@ -100,13 +100,13 @@ def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) 
         wishes = [{"sku": sku, "quantity": 2, "amount_cents": 100} for sku in skus]
         return number, "order.confirmed", json.dumps({"customer_id": customer, "placed_at": at, "lines": wishes})
 
-    facts = [
+    events = [
         order("o-1", "ann", "1997-01-05T12:00:00Z", "a", "b", "c"),
         order("o-2", "ann", "1997-03-05T12:00:00Z", "b", "a"),
         order("o-3", "bob", "1997-03-05T12:00:00Z", "a"),
         ("o-4", "order.rejected", "{}"),
     ]
-    found = lines(spark.createDataFrame(facts, "aggregate_id string, type string, data string")).cache()
+    found = lines(spark.createDataFrame(events, "aggregate_id string, type string, data string")).cache()
     cohorts = revenue_by_sku_and_cohort(found).collect()
     assert {(row.sku, row.cohort.month): (row.units, row.cents) for row in cohorts} == {
         ("a", 1): (4, 200),
@@ -201,7 +201,7 @@ def test_a_stream_counts_what_a_batch_counts(
 
     name = ledger.table.events.name
     whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
-    batch = revenue_by_day(due(charges(facts(whole, ledger.table)))).collect()
+    batch = revenue_by_day(due(charges(event_columns(whole, ledger.table)))).collect()
     assert {str(row.day): row.cents for row in batch} == {"1996-12-01": 9, "1997-01-01": 600}
 
 

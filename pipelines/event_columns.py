@@ -15,13 +15,13 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_in
 from shared.domain.errors import BadMessage
 
-FACTS = "aggregate_id string, sequence long, type string, occurred_at timestamp, data string"
+EVENT_COLUMNS = "aggregate_id string, sequence long, type string, occurred_at timestamp, data string"
 """data: the event in its current version, as JSON. Event time is `occurred_at`."""
 
 
-def facts(records: DataFrame, table: FoldedTable) -> DataFrame:
-    """FACTS of a batch or a stream of records. A record that is not an event is left out; the audit reports it."""
-    return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), FACTS)
+def event_columns(records: DataFrame, table: FoldedTable) -> DataFrame:
+    """EVENT_COLUMNS of a batch or a stream of records. One that is not an event is left out; the audit reports it."""
+    return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), EVENT_COLUMNS)
 
 
 def _decoded(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -34,4 +34,4 @@ def _decoded(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iter
                 data = to_json(event.data).decode()
                 yield event.aggregate_id, event.sequence, event.type, event.occurred_at, data
 
-    return as_batches(rows(), FACTS)
+    return as_batches(rows(), EVENT_COLUMNS)
