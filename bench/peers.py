@@ -63,5 +63,5 @@ def _run(command: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise PeerMissing(f"`{command[0]}` failed: {said[-1] if said else done.returncode}")
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise PeerMissing(f"`{command[0]}` failed: {output[-1] if output else done.returncode}")

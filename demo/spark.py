@@ -37,8 +37,8 @@ def install() -> str | None:
 def parity(bootstrap: str) -> Parity:
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": bootstrap}
     run = subprocess.run(_PARITY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
-    said = run.stderr if run.returncode == _CANNOT else run.stdout or run.stderr
-    line = (said.strip().splitlines() or ["parity ended without any output"])[-1]
+    output = run.stderr if run.returncode == _CANNOT else run.stdout or run.stderr
+    line = (output.strip().splitlines() or ["parity ended without any output"])[-1]
     if run.returncode == _CANNOT:
         return left_out(line)
     return Parity(line, (line,) if run.returncode else ())

@@ -126,14 +126,14 @@ def read_rows(spark: SparkSession, found: Source) -> DataFrame:
     try:
         schema = from_arrow_schema(found.schema)
     except PySparkTypeError as unknown:
-        raise BadSource(f"{found.parts[0].file}: {unknown}; fix: write that column as another type") from None
-    tasks = spark.range(0, len(found.parts), 1, max(1, len(found.parts)))
+        raise BadSource(f"{found.splits[0].file}: {unknown}; fix: write that column as another type") from None
+    tasks = spark.range(0, len(found.splits), 1, max(1, len(found.splits)))
     return tasks.mapInArrow(partial(_read, found), schema)
 
 
 def _read(found: Source, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for (number,) in rows_of(numbers):
-        yield from found.read(found.parts[number])
+        yield from found.read(found.splits[number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,8 +469,10 @@ def _event(rule: Rule) -> Column:
         *_doubts(holds, f"`where` of {rule.type}"),
         *(_failure(value, f"`data.{name}` of {rule.type}") for name, value in values.items()),
     )
-    said = {"type": F.lit(rule.type), "version": F.lit(rule.version), "data": data, "wrong": wrong}
-    return F.when(F.coalesce(holds[_VALUE], F.lit(True)), F.struct(*(part.alias(name) for name, part in said.items())))
+    event = {"type": F.lit(rule.type), "version": F.lit(rule.version), "data": data, "wrong": wrong}
+    return F.when(
+        F.coalesce(holds[_VALUE], F.lit(True)), F.struct(*(column.alias(name) for name, column in event.items()))
+    )
 
 
 def _reasons(events: DataFrame, unfoldable: DataFrame) -> DataFrame:

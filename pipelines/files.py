@@ -163,7 +163,7 @@ class Reading(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FileSplit:
     """What one task reads: a file of CSV, or a row group of Parquet. folders: values that folders' names give it.
 
     checked: the file's size and the time of its last change, before it was checked.
@@ -177,21 +177,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """schema: the columns of every part, then PROBLEM."""
+    """schema: the columns of every split, then PROBLEM."""
 
-    parts: list[Part]
+    splits: list[FileSplit]
     schema: pa.Schema
     reading: Reading
 
-    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         """Raises BadSource, for what only reading shows of Parquet, and for files that changed since they were checked.
 
         A value that its column cannot take is null, and PROBLEM says so, with its text.
         """
-        batches = _csv_batches if part.group is None else _parquet_batches
-        _refuse_changed(part)
-        yield from batches(part, self.schema, self.reading)
-        _refuse_changed(part)
+        batches = _csv_batches if split.group is None else _parquet_batches
+        _refuse_changed(split)
+        yield from batches(split, self.schema, self.reading)
+        _refuse_changed(split)
 
 
 def find(source: str, reading: Reading | None = None) -> Source:
@@ -201,7 +201,7 @@ def find(source: str, reading: Reading | None = None) -> Source:
     name `day=1997-01-01` of a subfolder gives its files the column `day`, as text.
     """
     reading = reading or Reading()
-    schemas, parts = dict[str, pa.Schema](), list[Part]()
+    schemas, splits = dict[str, pa.Schema](), list[FileSplit]()
     for file in _files(source):
         state, parquet = _state(file), _is_parquet(file)
         schema, groups = (_parquet_schema if parquet else _csv_schema)(file, reading)
@@ -209,11 +209,11 @@ def find(source: str, reading: Reading | None = None) -> Source:
         schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name, _ in folders)])
         _refuse_names(file, schema.names)
         schemas[str(file)] = schema
-        parts += [Part(str(file), group if parquet else None, folders, state) for group in range(groups)]
+        splits += [FileSplit(str(file), group if parquet else None, folders, state) for group in range(groups)]
     (first, schema), *others = schemas.items()
     for other, its in others:
         _refuse_difference(first, schema, other, its)
-    return Source(parts, schema.append(pa.field(PROBLEM, _PROBLEM)), reading)
+    return Source(splits, schema.append(pa.field(PROBLEM, _PROBLEM)), reading)
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -221,9 +221,9 @@ def _state(file: Path) -> tuple[int, int]:
     return now.st_size, now.st_mtime_ns
 
 
-def _refuse_changed(part: Part) -> None:
-    if _state(Path(part.file)) != part.checked:
-        raise BadSource(f"{part.file}: changed since it was checked; fix: run this again once nothing writes to it")
+def _refuse_changed(split: FileSplit) -> None:
+    if _state(Path(split.file)) != split.checked:
+        raise BadSource(f"{split.file}: changed since it was checked; fix: run this again once nothing writes to it")
 
 
 def _files(source: str) -> list[Path]:
@@ -319,12 +319,12 @@ def _refuse_ragged(file: Path, line: int, header: list[str], row: list[str]) -> 
         raise BadSource(f"{file}, line {line}: {len(row)} fields, and {len(header)} in the header: {told}; fix: {fix}")
 
 
-def _csv_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
-    file = Path(part.file)
+def _csv_batches(split: FileSplit, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
+    file = Path(split.file)
     rows = _csv_rows(file, reading.csv)
     _, header = next(rows)
     readers = _readers(reading)
-    given, folders = [name for name in schema.names if name in header], dict(part.folders)
+    given, folders = [name for name in schema.names if name in header], dict(split.folders)
     places = [(header.index(name), name, readers.get(name)) for name in given]
     rest = tuple(folders[name] for name in schema.names[len(given) : -1])
 
@@ -510,15 +510,15 @@ def _plain(kind: Any) -> Any:
     return _WIDER.get(kind, kind)
 
 
-def _parquet_batches(part: Part, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
-    folders = dict(part.folders)
-    with _parquet(part.file) as parquet:
-        for batch in parquet.iter_batches(batch_size=10_000, row_groups=[part.group]):
+def _parquet_batches(split: FileSplit, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
+    folders = dict(split.folders)
+    with _parquet(split.file) as parquet:
+        for batch in parquet.iter_batches(batch_size=10_000, row_groups=[split.group]):
             problems: list[list[_Problem]] = [[] for _ in range(batch.num_rows)]
             columns = [
                 pa.array([folders[field.name]] * batch.num_rows, field.type)
                 if field.name in folders
-                else _column(part.file, field, batch.column(field.name), reading.times, problems)
+                else _column(split.file, field, batch.column(field.name), reading.times, problems)
                 for field in list(schema)[:-1]
             ]
             yield pa.RecordBatch.from_arrays([*columns, pa.array(map(_joined, problems), _PROBLEM)], schema=schema)

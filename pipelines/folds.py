@@ -74,10 +74,10 @@ def fold_batches(
     partitions: their number if the engine checks that a row's key belongs where its events are; else None.
     """
     described = table_in(package, table)
-    for number, parts in groupby(_of_one_partition(batches), key=lambda part: part.partition):
+    for number, runs in groupby(_of_one_partition(batches), key=lambda run: run.partition):
         fold = _PartitionFold(described, number, partitions, since.get(number))
-        for part in parts:
-            fold.feed(part.offsets, part.keys, part.values)
+        for run in runs:
+            fold.feed(run.offsets, run.keys, run.values)
         yield from as_batches(fold.rows(), STATES)
 
 
@@ -186,18 +186,18 @@ def _described(error: Exception) -> str:
     return str(error) if isinstance(error, SequenceBroken) else f"{type(error).__name__}: {error}"
 
 
-class _Part(NamedTuple):
+class _Run(NamedTuple):
     partition: int
     offsets: list[int]
     keys: list[bytes]
     values: list[bytes]
 
 
-def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[_Part]:
+def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
     """Each batch, cut where the Kafka partition changes."""
     for batch in batches:
         runs, start = pc.run_end_encode(batch.column("partition")), 0
         for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            part = batch.slice(start, end - start)
-            yield _Part(partition, *(part.column(name).to_pylist() for name in ("offset", "key", "value")))
+            run = batch.slice(start, end - start)
+            yield _Run(partition, *(run.column(name).to_pylist() for name in ("offset", "key", "value")))
             start = end

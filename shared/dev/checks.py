@@ -101,10 +101,10 @@ def _run(check: Check) -> str:
     """The last line of the tool's output. Raises StageFailed with all of it."""
     tool, *options = check.command
     run = subprocess.run([_BIN / tool, *options], capture_output=True, text=True)
-    said = (run.stdout + run.stderr).strip()
+    output = (run.stdout + run.stderr).strip()
     if run.returncode != 0:
-        raise StageFailed(said, check.fix)
-    return said.splitlines()[-1] if said else "done"
+        raise StageFailed(output, check.fix)
+    return output.splitlines()[-1] if output else "done"
 
 
 if __name__ == "__main__":

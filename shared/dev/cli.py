@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import typer
 
 from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas, whose
-from shared.dev import up as stays
+from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import diagnose
 from shared.dev.environment import explain_os_error
@@ -80,13 +80,13 @@ def up(
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once all is ready.")] = False,
 ) -> None:
     """Start a broker and the workers of every service, and keep them running until Ctrl-C. Data stay in .onefold/up."""
-    stays.up(stays.ROOT, workers, int(brokers), json)
+    local_stack.up(local_stack.ROOT, workers, int(brokers), json)
 
 
 @cli.command()
 def down() -> None:
     """Stop what `up` of this checkout started."""
-    print("stopped" if stays.down(stays.ROOT) else "nothing was running")
+    print("stopped" if local_stack.down(local_stack.ROOT) else "nothing was running")
 
 
 @cli.command("new-service")
@@ -175,13 +175,14 @@ def forget(
 @cli.command()
 def stop(service: str) -> None:
     """Stop the workers of SERVICE that `up` keeps running, until `start`."""
-    print("\n".join(f"stopped {url}" for url in stays.rest(stays.ROOT, service)) or f"{service} was stopped already")
+    stopped = local_stack.stop_workers(local_stack.ROOT, service)
+    print("\n".join(f"stopped {url}" for url in stopped) or f"{service} was stopped already")
 
 
 @cli.command()
 def start(service: str) -> None:
     """Start the workers of SERVICE that `stop` ended, with the code as it is now."""
-    print("\n".join(f"ready {url}" for url in stays.wake(stays.ROOT, service)))
+    print("\n".join(f"ready {url}" for url in local_stack.start_workers(local_stack.ROOT, service)))
 
 
 @cli.command()
@@ -264,7 +265,7 @@ def mirror(
         return
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background commands would ignore the first
         signal.signal(number, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), Mirror(properties, stays.ROOT.parent / "mirror") as running:
+    with suppress(KeyboardInterrupt), Mirror(properties, local_stack.ROOT.parent / "mirror") as running:
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
         running.check()
@@ -367,7 +368,7 @@ def console_(
     def workers() -> dict[str, list[str]]:
         return (_workers_of(_up_now()) if beside_up else {}) | named
 
-    controls = console.WorkersOfUp(stays.ROOT) if beside_up and settings.env == "dev" else None
+    controls = console.WorkersOfUp(local_stack.ROOT) if beside_up and settings.env == "dev" else None
     mends = settings.env == "dev" if mend is None else mend
     console.show(
         topologies,
@@ -380,14 +381,14 @@ def console_(
     )
 
 
-def _up_now() -> stays.Record | None:
+def _up_now() -> local_stack.Record | None:
     """None also while it starts."""
     with suppress(StageFailed):
-        return stays.running(stays.ROOT)
+        return local_stack.running(local_stack.ROOT)
     return None
 
 
-def _workers_of(found: stays.Record | None) -> dict[str, list[str]]:
+def _workers_of(found: local_stack.Record | None) -> dict[str, list[str]]:
     """The URLs of those that `up` runs, by service."""
     return {name: [str(each["url"]) for each in some] for name, some in found.services.items()} if found else {}
 
@@ -572,11 +573,11 @@ def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _join_up() -> stays.Record | None:
+def _join_up() -> local_stack.Record | None:
     """This checkout's `up`, if it runs and the environment names no brokers; this process then uses those of `up`."""
     if "ONEFOLD_BOOTSTRAP" in os.environ:
         return None
-    found = stays.running(stays.ROOT)
+    found = local_stack.running(local_stack.ROOT)
     if found is not None:
         os.environ.update({name: found.settings[name] for name in _OF_UP})
     return found

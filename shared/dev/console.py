@@ -15,7 +15,7 @@ from typing import Any
 from shared.console.app import create_console, serve
 from shared.console.picture import Declared
 from shared.console.watch import Watcher, Workers
-from shared.dev import up as stays
+from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
 from shared.dev.asyncapi import Json, document_of
 from shared.dev.console_process import page_port, url_at
@@ -41,7 +41,7 @@ class WorkersOfUp:
         if url in self._added:
             self._added.pop(url).kill()
             return
-        found = stays.running(self._root)
+        found = local_stack.running(self._root)
         pids = {each["url"]: each["pid"] for some in found.services.values() for each in some} if found else {}
         if found is None or url not in pids:
             raise LookupError(f"`up` runs no worker at {url}")

@@ -211,10 +211,10 @@ class EmbeddedKafka:
         tools = {
             number: _tool([*command, str(self._data_dir / f"node-{number}.properties")], new) for number in missing
         }
-        said = {number: tool.communicate()[0] for number, tool in tools.items()}
+        output = {number: tool.communicate()[0] for number, tool in tools.items()}
         for number, tool in tools.items():
             if tool.returncode:
-                raise BrokerFailed(f"cannot format {self._data_dir / f'node-{number}'}:\n{said[number]}")
+                raise BrokerFailed(f"cannot format {self._data_dir / f'node-{number}'}:\n{output[number]}")
             (new / f"node-{number}").rename(self._data_dir / f"node-{number}")
         new.rmdir()
 

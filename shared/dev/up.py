@@ -84,8 +84,8 @@ def down(root: Path) -> bool:
     return _end_recorded(root) or bool(ended)
 
 
-def rest(root: Path, service: str) -> list[str]:
-    """Has `up` stop the workers of `service` until `wake`; returns their URLs. Raises StageFailed."""
+def stop_workers(root: Path, service: str) -> list[str]:
+    """Has `up` stop the workers of `service` until `start_workers`; returns their URLs. Raises StageFailed."""
     urls = _urls(_running(root, service), service)
     _resting(root, service).parent.mkdir(exist_ok=True)
     _resting(root, service).touch()
@@ -93,7 +93,7 @@ def rest(root: Path, service: str) -> list[str]:
     return urls
 
 
-def wake(root: Path, service: str) -> list[str]:
+def start_workers(root: Path, service: str) -> list[str]:
     """Has `up` run the workers of `service` again; returns their URLs once all are ready. Raises StageFailed."""
     _running(root, service)
     _resting(root, service).unlink(missing_ok=True)

@@ -121,11 +121,11 @@ class Filling:
             if self._is_interrupted():
                 return  # the others are read again after the take-over
             self._alive()
-            part = records[start : start + size]
+            handled = records[start : start + size]
             for processor in source.processors:
-                processor.process(part, self._rows_of(processor, partition.partition), self.batch, parking)
-            source.handled(part)
-            self.batch.advance(partition, source.position, len(part))
+                processor.process(handled, self._rows_of(processor, partition.partition), self.batch, parking)
+            source.handled(handled)
+            self.batch.advance(partition, source.position, len(handled))
             await self._pace.yield_to_http()
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:

@@ -37,7 +37,7 @@ _WORSE = ("fresh", "stale", "missing")
 
 
 def _packed_place(place: Place) -> list[str]:
-    return [part.hex() for part in place]
+    return [field.hex() for field in place]
 
 
 def _unpacked_place(packed: list[str]) -> Place:
@@ -93,7 +93,7 @@ class Scanned(BaseModel):
 
 
 class Covered(BaseModel):
-    """One partition's part in a list. scanned: null if the caller sees only its own rows."""
+    """One partition's share of a list. scanned: null if the caller sees only its own rows."""
 
     partition: int
     status: Literal["fresh", "stale", "missing"]
@@ -124,7 +124,7 @@ class Found(NamedTuple):
     body: dict[str, Any]
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """What one partition found. frontier: where it stopped early; None when it reached the end."""
 
     covered: Covered
@@ -132,12 +132,12 @@ class Part(NamedTuple):
     frontier: Place | None
 
 
-Parts = dict[int, Part]
+Shares = dict[int, Share]
 """By partition."""
 
 
 class _Held(NamedTuple):
-    """A part whose views are still encrypted."""
+    """A share whose views are still encrypted."""
 
     covered: Covered
     found: list[tuple[Place, BaseModel]]
@@ -176,15 +176,15 @@ class Lists:
         query._own = own_rows(request)
         wanted = self._wanted(query)
         if is_hop(request):
-            parts = await self._owned(wanted, query)
-            parts |= await self._stale(wanted - parts.keys(), query)
-            return JSONResponse({"parts": [_packed(part) for part in parts.values()]})
+            shares = await self._owned(wanted, query)
+            shares |= await self._stale(wanted - shares.keys(), query)
+            return JSONResponse({"parts": [_packed(share) for share in shares.values()]})
         deadline, covered = asyncio.get_running_loop().time() + PATIENCE_S, dict[int, Covered]()
         while True:
-            parts = await self._parts(request, wanted, query)
-            found, place = _merged(parts.values(), query)
+            shares = await self._shares(request, wanted, query)
+            found, place = _merged(shares.values(), query)
             cursor = encode_cursor(query.order, place) if place else None
-            covered = _together(covered, {p: _covered(p, parts) for p in wanted})
+            covered = _together(covered, {p: _covered(p, shares) for p in wanted})
             if found or cursor is None or asyncio.get_running_loop().time() >= deadline:
                 break
             query = query.model_copy(update={"cursor": cursor})
@@ -204,17 +204,17 @@ class Lists:
             raise not_valid("query", "cursor", str(error)) from error
         return query.model_copy(update={"cursor": cursor})
 
-    async def _parts(self, request: Request, wanted: set[int], query: ListQuery) -> Parts:
+    async def _shares(self, request: Request, wanted: set[int], query: ListQuery) -> Shares:
         """Of all owners, or of standbys in their place. Raises NotReady for a list that has to be complete."""
-        parts = await self._owned(wanted, query)
-        parts |= await self._from_owners(request, wanted - parts.keys(), query)
+        shares = await self._owned(wanted, query)
+        shares |= await self._from_owners(request, wanted - shares.keys(), query)
         if query.max_lag is not None:
-            parts |= await self._stale(wanted - parts.keys(), query)
-            parts |= await self._from_standbys(request, wanted - parts.keys(), query)
-        missing = wanted - parts.keys()
+            shares |= await self._stale(wanted - shares.keys(), query)
+            shares |= await self._from_standbys(request, wanted - shares.keys(), query)
+        missing = wanted - shares.keys()
         if missing and query.complete:
             raise NotReady(f"partitions {sorted(missing)} of {self._table.name} have no owner that answers")
-        return parts
+        return shares
 
     def _wanted(self, query: ListQuery) -> set[int]:
         every = set(range(self._node.topology.partitions))
@@ -223,15 +223,15 @@ class Lists:
             raise not_valid("query", "partitions", f"there are partitions 0 to {len(every) - 1}")
         return wanted
 
-    async def _owned(self, partitions: set[int], query: ListQuery) -> Parts:
-        """The parts of the partitions that are owned here from the first row read to the last."""
+    async def _owned(self, partitions: set[int], query: ListQuery) -> Shares:
+        """The shares of the partitions that are owned here from the first row read to the last."""
         served = [p for p in partitions if self._node.serves(self._table, p)]
         fresh = {p: Covered(partition=p, status="fresh", lag=0, position=self._position(p)) for p in served}
-        parts = await self._read(fresh.values(), query)
-        return {p: part for p, part in parts.items() if self._node.serves(self._table, p)}
+        shares = await self._read(fresh.values(), query)
+        return {p: share for p, share in shares.items() if self._node.serves(self._table, p)}
 
-    async def _stale(self, partitions: set[int], query: ListQuery) -> Parts:
-        """The parts of the partitions of which a standby here is fresh enough."""
+    async def _stale(self, partitions: set[int], query: ListQuery) -> Shares:
+        """The shares of the partitions of which a standby here is fresh enough."""
         most = query.max_lag
         if most is None:
             return {}
@@ -247,7 +247,7 @@ class Lists:
         """Taken before the rows are read, so that they are never older."""
         return format_positions({(self._table.source.name, partition): self._node.position(self._table, partition)})
 
-    async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Parts:
+    async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Shares:
         by_owner: dict[str, set[int]] = defaultdict(set)
         for partition in partitions:
             owner = self._node.owner(self._table, partition)
@@ -255,12 +255,12 @@ class Lists:
                 by_owner[owner].add(partition)
         return await self._ask(request, by_owner, query.model_copy(update={"max_lag": None}))
 
-    async def _from_standbys(self, request: Request, partitions: set[int], query: ListQuery) -> Parts:
+    async def _from_standbys(self, request: Request, partitions: set[int], query: ListQuery) -> Shares:
         others = self._node.members() - {self._node.settings.url} if partitions else ()
         return await self._ask(request, dict.fromkeys(others, partitions), query)
 
-    async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Parts:
-        """The parts that the asked workers have; one that gives no readable answer has none."""
+    async def _ask(self, request: Request, wanted: Mapping[str, set[int]], query: ListQuery) -> Shares:
+        """The shares that the asked workers have; one that gives no readable answer has none."""
 
         def asked(theirs: set[int]) -> dict[str, Any]:
             partitions = ",".join(map(str, sorted(theirs)))
@@ -273,35 +273,35 @@ class Lists:
             ),
             return_exceptions=True,
         )
-        parts: Parts = {}
+        shares: Shares = {}
         for theirs, answer in zip(wanted.values(), answers, strict=True):
             if isinstance(answer, NotReady):
                 log.info("a list lacks a worker's partitions", reason=str(answer))
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                parts |= {partition: part for partition, part in answer.items() if partition in theirs}
-        return parts
+                shares |= {partition: share for partition, share in answer.items() if partition in theirs}
+        return shares
 
-    async def _read(self, partitions: Collection[Covered], query: ListQuery) -> Parts:
+    async def _read(self, partitions: Collection[Covered], query: ListQuery) -> Shares:
         """Leaves out a partition that moves away meanwhile. Raises NotReady while personal texts can't be decrypted."""
         held = await asyncio.to_thread(self._held, partitions, query)
-        shown = await self._sealer.unsealed([view for part in held for _, view in part.found])
-        return await asyncio.to_thread(_as_parts, held, shown)
+        shown = await self._sealer.unsealed([view for share in held for _, view in share.found])
+        return await asyncio.to_thread(_as_shares, held, shown)
 
     def _held(self, partitions: Collection[Covered], query: ListQuery) -> list[_Held]:
         bounds = _bounds(query, self._table)
         scan = Scan(
-            self._node, self._table, {part.partition for part in partitions}, _wanted(query, bounds, self._table)
+            self._node, self._table, {each.partition for each in partitions}, _wanted(query, bounds, self._table)
         )
         hits, frontier = scan.run(query.limit, lambda partition, key: self._matching(partition, key, query, bounds))
         found: dict[int, list[tuple[Place, BaseModel]]] = defaultdict(list)
         for place, partition, view in hits:
             found[partition].append((place, view))
         return [
-            _Held(_told(part, scan, query), found[part.partition], frontier)
-            for part in partitions
-            if part.partition not in scan.lost
+            _Held(_told(each, scan, query), found[each.partition], frontier)
+            for each in partitions
+            if each.partition not in scan.lost
         ]
 
     def _matching(self, partition: int, key: bytes, query: ListQuery, bounds: Bounds) -> BaseModel | None:
@@ -398,21 +398,21 @@ def _wanted(query: ListQuery, bounds: Bounds, table: Table) -> Wanted:
     return Wanted(order, query.order.startswith("-"), query.after, bounds)
 
 
-def _told(part: Covered, scan: Scan, query: ListQuery) -> Covered:
+def _told(covered: Covered, scan: Scan, query: ListQuery) -> Covered:
     """With what was read for it, unless the caller may not know how many rows others have."""
     if query._own is not None:
-        return part
-    read = scan.read_of(part.partition)
-    return part.model_copy(update={"scanned": Scanned(by=read.by, entries=read.entries, rows=read.rows)})
+        return covered
+    read = scan.read_of(covered.partition)
+    return covered.model_copy(update={"scanned": Scanned(by=read.by, entries=read.entries, rows=read.rows)})
 
 
-def _covered(partition: int, parts: Parts) -> Covered:
-    return parts[partition].covered if partition in parts else Covered(partition=partition, status="missing")
+def _covered(partition: int, shares: Shares) -> Covered:
+    return shares[partition].covered if partition in shares else Covered(partition=partition, status="missing")
 
 
 def _together(before: Mapping[int, Covered], after: Mapping[int, Covered]) -> dict[int, Covered]:
     """What is covered by two readings of which one goes on where the other ended: at each partition, the worse."""
-    return {p: _worse(before[p], part) if p in before else part for p, part in after.items()}
+    return {p: _worse(before[p], covered) if p in before else covered for p, covered in after.items()}
 
 
 def _worse(before: Covered, after: Covered) -> Covered:
@@ -425,14 +425,14 @@ def _worse(before: Covered, after: Covered) -> Covered:
     return worse.model_copy(update={"scanned": Scanned(by=[*by], entries=entries, rows=rows)})
 
 
-def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Place | None]:
-    """The first items of all parts, and where the next page begins.
+def _merged(shares: Collection[Share], query: ListQuery) -> tuple[list[Found], Place | None]:
+    """The first items of all shares, and where the next page begins.
 
-    A part that stopped early may have more right after its frontier, so the page ends at the nearest frontier.
+    A share that stopped early may have more right after its frontier, so the page ends at the nearest frontier.
     """
     descending = query.order.startswith("-")
-    frontiers = sorted((part.frontier for part in parts if part.frontier), reverse=descending)
-    found = sorted((each for part in parts for each in part.found), key=lambda each: each.place, reverse=descending)
+    frontiers = sorted((share.frontier for share in shares if share.frontier), reverse=descending)
+    found = sorted((each for share in shares for each in share.found), key=lambda each: each.place, reverse=descending)
     if frontiers:
         nearest = frontiers[0]
         found = [each for each in found if (each.place >= nearest if descending else each.place <= nearest)]
@@ -442,29 +442,29 @@ def _merged(parts: Collection[Part], query: ListQuery) -> tuple[list[Found], Pla
     return page, frontiers[0] if frontiers else None
 
 
-def _as_parts(held: Iterable[_Held], views: Iterable[BaseModel]) -> Parts:
+def _as_shares(held: Iterable[_Held], views: Iterable[BaseModel]) -> Shares:
     """views: what is shown of theirs, in the same order."""
     bodies = (from_json(as_json(view)) for view in views)
     return {
-        covered.partition: Part(covered, [Found(place, next(bodies)) for place, _ in found], frontier)
+        covered.partition: Share(covered, [Found(place, next(bodies)) for place, _ in found], frontier)
         for covered, found, frontier in held
     }
 
 
-def _packed(part: Part) -> dict[str, Any]:
+def _packed(share: Share) -> dict[str, Any]:
     return {
-        "covered": part.covered.model_dump(),
-        "found": [[_packed_place(each.place), each.body] for each in part.found],
-        "frontier": _packed_place(part.frontier) if part.frontier else None,
+        "covered": share.covered.model_dump(),
+        "found": [[_packed_place(each.place), each.body] for each in share.found],
+        "frontier": _packed_place(share.frontier) if share.frontier else None,
     }
 
 
-def _unpacked(answer: dict[str, Any]) -> Parts:
-    parts = map(_unpacked_part, answer["parts"])
-    return {part.covered.partition: part for part in parts}
+def _unpacked(answer: dict[str, Any]) -> Shares:
+    shares = map(_unpacked_share, answer["parts"])
+    return {share.covered.partition: share for share in shares}
 
 
-def _unpacked_part(part: dict[str, Any]) -> Part:
-    found = [Found(_unpacked_place(place), body) for place, body in part["found"]]
-    frontier = _unpacked_place(part["frontier"]) if part["frontier"] else None
-    return Part(Covered(**part["covered"]), found, frontier)
+def _unpacked_share(share: dict[str, Any]) -> Share:
+    found = [Found(_unpacked_place(place), body) for place, body in share["found"]]
+    frontier = _unpacked_place(share["frontier"]) if share["frontier"] else None
+    return Share(Covered(**share["covered"]), found, frontier)

@@ -26,7 +26,7 @@ from shared.http.queries import Queries, ReadingQuery
 from shared.tables.indexing import kinds
 from shared.topology.topics import Table
 
-Part = Literal["list", "row", "changes"]
+Route = Literal["list", "row", "changes"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Resource(Generic[S]):
     notes: Mapping[str, str] = field(default_factory=dict)
     owner: str | None = None
     key: Any = PathId
-    without: Collection[Part] = ()
+    without: Collection[Route] = ()
 
     def __call__(self, node: Node, peers: Peers) -> list[APIRouter]:
         """Its routers. Raises ValueError, with the fix, for what does not fit together."""

@@ -194,7 +194,7 @@ def page_id(text: str, first: int) -> str:
 
 def partition_of_id(text: str) -> int:
     """Raises ValueError, also for the id of a page."""
-    part = f"{text}/".split("/", 2)[1]
-    if text.startswith(_PAGE) or not part.isdecimal():
+    number = f"{text}/".split("/", 2)[1]
+    if text.startswith(_PAGE) or not number.isdecimal():
         raise ValueError(f"{text!r} names no partition")
-    return int(part)
+    return int(number)

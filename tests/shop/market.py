@@ -15,7 +15,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.domain.ids import derived_id
 from shared.runtime.positions import Partition
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from tests.faults.log import Records, read_all, read_whole
 from tests.waiting import Deadline, eventually
 
@@ -120,7 +120,7 @@ class Market:
             for worker in self.workers(service):
                 worker.start(DEADLINE_S)
 
-    def records(self, topic: str) -> list[Said]:
+    def records(self, topic: str) -> list[MemoryRecord]:
         """Every committed record of a topic, partition after partition."""
         return read(self.stack.bootstrap, topic)
 
@@ -134,19 +134,21 @@ def story_of(order: str) -> str:
     return derived_id("story", order)
 
 
-def read(bootstrap: str, topic: str) -> list[Said]:
+def read(bootstrap: str, topic: str) -> list[MemoryRecord]:
     """Every committed record of a topic, partition after partition."""
     return said_by_topic(read_whole(bootstrap, topic)).get(topic, [])
 
 
-def read_from(bootstrap: str, places: Mapping[Partition, int]) -> list[Said]:
+def read_from(bootstrap: str, places: Mapping[Partition, int]) -> list[MemoryRecord]:
     """Every record committed from these offsets on, partition after partition."""
     return [said for told in said_by_topic(read_all(bootstrap, places)).values() for said in told]
 
 
-def said_by_topic(records: Records) -> dict[str, list[Said]]:
+def said_by_topic(records: Records) -> dict[str, list[MemoryRecord]]:
     """By topic, partition after partition."""
-    found: dict[str, list[Said]] = {topic: [] for topic, _ in records}
+    found: dict[str, list[MemoryRecord]] = {topic: [] for topic, _ in records}
     for (topic, partition), reads in sorted(records.items()):
-        found[topic] += [Said(topic, read.key or b"", read.value or b"", read.offset, partition) for read in reads]
+        found[topic] += [
+            MemoryRecord(topic, read.key or b"", read.value or b"", read.offset, partition) for read in reads
+        ]
     return found

@@ -14,7 +14,7 @@ import pytest
 
 from services.orders import topology as orders
 from shared.runtime.settings import Settings
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from tests.faults.log import Records
 from tests.shop.books import TOPOLOGIES, settled
 from tests.shop.ledger import MESSAGES, by_cause
@@ -60,7 +60,7 @@ def said(log: Records) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-def place(record: Said) -> str:
+def place(record: MemoryRecord) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}"
 
 

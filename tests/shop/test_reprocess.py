@@ -24,7 +24,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
 from shared.operations.provision import load_topologies
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.topics import Topic
 from tests.shop.market import Market, read_from
 from tests.waiting import eventually
@@ -74,7 +74,7 @@ def state(market: Market, service: str) -> State:
     )
 
 
-def log(market: Market, but: set[Topic] | None = None) -> dict[str, list[Said]]:
+def log(market: Market, but: set[Topic] | None = None) -> dict[str, list[MemoryRecord]]:
     """Every record of every declared topic except changelogs, with its place."""
     topics = {topic for each in load_topologies() for topic in (*each.topics, each.dead_letters)} - (but or set())
     return {topic.name: market.records(topic.name) for topic in topics}

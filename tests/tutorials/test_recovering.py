@@ -23,7 +23,7 @@ from services.inventory.topology import TOPOLOGY as INVENTORY
 from shared.dev.up import running
 from shared.kafka.offsets import Offsets
 from shared.operations.provision import load_topologies
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from tests.scaffold.conftest import copied
 from tests.shop.market import read
 from tests.waiting import Deadline
@@ -118,7 +118,7 @@ def apply(root: Path, diff: str) -> None:
     subprocess.run(["patch", "-p1"], cwd=root, input=diff, text=True, check=True, capture_output=True)
 
 
-def log(bootstrap: str) -> dict[str, list[Said]]:
+def log(bootstrap: str) -> dict[str, list[MemoryRecord]]:
     """Every record of every topic except changelogs."""
     topics = (topic for each in load_topologies() for topic in (*each.topics, each.dead_letters))
     return {topic.name: read(bootstrap, topic.name) for topic in topics}
@@ -145,7 +145,7 @@ def test_the_bug_is_seen_and_repaired_as_the_tutorial_says(tmp_path: Path) -> No
     root = copied(tmp_path).root
     (_, bug), _, *rest = blocks()
     apply(root, bug)
-    before: dict[str, list[Said]] = {}
+    before: dict[str, list[MemoryRecord]] = {}
     with up(root) as urls:
         record = running(root / ".onefold" / "up")
         assert record is not None

@@ -23,7 +23,7 @@ from shared.parking.parked import PARKED_CODEC, Failure
 from shared.parking.parking import Parking, place_id
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore, StoreFailed
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.topics import HOUR_MS, Table, Topic
 
 COMMANDS, EVENTS = Topic("tanks.commands.v1"), Topic("tanks.events.v1")
@@ -81,15 +81,17 @@ class Service:
         self.decider: Decider[Any, Any, Any] = FAULTY
         self._offsets = count()
 
-    def send(self, command_id: str, litres: int, at_ms: int = 0) -> Said:
+    def send(self, command_id: str, litres: int, at_ms: int = 0) -> MemoryRecord:
         wrapped = SOUND.command_codec.wrap(
             Pour(litres=litres), command_id=command_id, aggregate_id="a", issued_at=datetime(2026, 1, 1, tzinfo=UTC)
         )
-        said = Said(COMMANDS.name, b"a", SOUND.command_codec.encode(wrapped), next(self._offsets), timestamp=at_ms)
+        said = MemoryRecord(
+            COMMANDS.name, b"a", SOUND.command_codec.encode(wrapped), next(self._offsets), timestamp=at_ms
+        )
         self._aggregate.process([said], self.rows, self.batch, self.parking)
         return said
 
-    def retry(self, said: Said, at_ms: int = 0) -> Failure | None:
+    def retry(self, said: MemoryRecord, at_ms: int = 0) -> Failure | None:
         """As an operator asks for it, while it is parked."""
         place = place_id(TANKS.name, said)
         if self.parking.get(place) is None:
@@ -171,7 +173,7 @@ def test_a_retry_after_days_is_known_from_then_on(service: Service) -> None:
 
 
 def test_a_command_of_a_later_release_holds_up_its_key(service: Service) -> None:
-    unknown = Said(COMMANDS.name, b"a", service.send("c0", 1).value.replace(b"tank.pour", b"tank.drain"), 10)
+    unknown = MemoryRecord(COMMANDS.name, b"a", service.send("c0", 1).value.replace(b"tank.pour", b"tank.drain"), 10)
     aggregate = AggregateProcessor(FAULTY, table=TANKS, events=EVENTS)
     aggregate.process([unknown], service.rows, service.batch, service.parking)
     parked = service.parking.get("tanks/0/a")
@@ -182,7 +184,7 @@ def test_a_command_of_a_later_release_holds_up_its_key(service: Service) -> None
 @given(st.lists(st.tuples(st.sampled_from(["send", "mend", "retry"]), st.integers(0, 5)), max_size=120))
 def test_no_command_takes_effect_twice(steps: list[tuple[str, int]]) -> None:
     service = Service()
-    sent: list[Said] = []
+    sent: list[MemoryRecord] = []
     for step, number in steps:
         match step:
             case "send":

@@ -17,7 +17,7 @@ from shared.engine.batch import Batch
 from shared.engine.processors import AggregateProcessor
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.topics import HOUR_MS, outcomes_of
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
@@ -57,7 +57,7 @@ class Ledger:
 
     def handle(self, value: bytes, after_ms: int = 0) -> Outcome:
         self._offset += 1
-        said = Said(COMMANDS.name, b"ann", value, self._offset, timestamp=BEGAN_MS + after_ms)
+        said = MemoryRecord(COMMANDS.name, b"ann", value, self._offset, timestamp=BEGAN_MS + after_ms)
         rows = Rows("", cast(RowStore, self.accounts), 0, 1, DECIDER.row_codec, careful=True)
         rows.outcomes = Rows("", cast(RowStore, self.outcomes), 0, None, OUTCOME_CODEC, careful=True)
         batch = Batch("dead-letters")

@@ -31,7 +31,7 @@ from shared.parking.parked import (
 )
 from shared.parking.parking import Parking
 from shared.tables.rows import Rows
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
 from shared.topology.topics import Table, Topic, Topology
@@ -56,12 +56,12 @@ class Noted(Event):
     TYPE = "shop.noted"
 
 
-def fact(offset: int) -> Said:
+def fact(offset: int) -> MemoryRecord:
     """The event with the next sequence."""
     codec: EventCodec[Noted] = EventCodec([Noted])
     story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
     noted = codec.write(Noted(), **story, sequence=offset + 1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
-    return Said(FACTS.name, b"a", noted, offset)
+    return MemoryRecord(FACTS.name, b"a", noted, offset)
 
 
 class Log:
@@ -86,7 +86,9 @@ class Log:
     def seek(self, _place: TopicPartition, offset: int) -> None:
         self._position = offset
 
-    async def getmany(self, place: TopicPartition, timeout_ms: int, **_: Any) -> dict[TopicPartition, list[Said]]:
+    async def getmany(
+        self, place: TopicPartition, timeout_ms: int, **_: Any
+    ) -> dict[TopicPartition, list[MemoryRecord]]:
         if self._position < self._begins:
             raise OffsetOutOfRangeError({place: self._position})
         if self._position >= self._freezes:
@@ -155,7 +157,7 @@ def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch:
 
     async def read(
         _: OperatorRequests, __: TopicPartition, offsets: Sequence[int]
-    ) -> tuple[Mapping[int, Said], Failure]:
+    ) -> tuple[Mapping[int, MemoryRecord], Failure]:
         return {offset: fact(offset) for offset in offsets}, Failure("gone", "")
 
     def attempt(_: Processor, record: SourceRecord) -> Failure | None:

@@ -25,7 +25,7 @@ from shared.parking.parked import PARKED_CODEC, Failure, Parked
 from shared.parking.parking import Parking
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
@@ -33,7 +33,7 @@ from shared.topology.rekey import Rekey
 from shared.topology.topics import Table, Topic, Topology
 
 FACTS = Topic("shop.events.v1")
-LOG = [Said(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]
+LOG = [MemoryRecord(FACTS.name, key, b"", offset) for offset, key in enumerate((b"a", b"a", b"b", b"a"))]
 TOO_HEAVY = ValueError("too heavy")
 
 
@@ -82,7 +82,7 @@ def test_however_many_records_wait_they_stay_in_order_on_pages_of_a_limited_size
         patch.setattr(parking_module, "PAGE_RECORDS", 4)
         for step in steps:
             if isinstance(step, int):
-                parking.park("fragile", Said(FACTS.name, b"a", b"", step), processors.BEHIND)
+                parking.park("fragile", MemoryRecord(FACTS.name, b"a", b"", step), processors.BEHIND)
                 waiting.add(step)
             elif waiting:
                 parking.drop("fragile/0/a", int(step))
@@ -150,7 +150,7 @@ def test_a_key_that_is_parked_in_another_topic_is_parked_anew_with_its_own_offse
     """The next release gives a policy another source."""
     parking, batch, moved = _parking(), Batch("dead-letters"), Fragile(breaks_at=2)
     Fragile(breaks_at=0).process(LOG, None, batch, parking)
-    log = [Said("stall.events.v1", b"a", b"", offset) for offset in range(5)]
+    log = [MemoryRecord("stall.events.v1", b"a", b"", offset) for offset in range(5)]
     moved.process(log[:4], None, batch, parking)
     parking.drop("fragile/0/a", 4)
     moved.process(log[4:], None, batch, parking)
@@ -174,19 +174,19 @@ UNREADABLE_ID = "sha256:" + sha256(UNREADABLE).hexdigest()
 )
 def test_no_key_can_be_chosen_so_that_it_stops_another_one(key: str, other: bytes | None, offset: int) -> None:
     parking = _parking()
-    parking.park("fragile", Said(FACTS.name, key.encode(), b"", 0), processors.BEHIND)
-    assert parking.holds("fragile", Said(FACTS.name, key.encode(), b"", 1))
-    assert not parking.holds("fragile", Said(FACTS.name, cast(bytes, other), b"", offset))
+    parking.park("fragile", MemoryRecord(FACTS.name, key.encode(), b"", 0), processors.BEHIND)
+    assert parking.holds("fragile", MemoryRecord(FACTS.name, key.encode(), b"", 1))
+    assert not parking.holds("fragile", MemoryRecord(FACTS.name, cast(bytes, other), b"", offset))
 
 
 def test_such_a_key_that_an_earlier_release_has_parked_stays_parked_until_it_is_released() -> None:
     parking, key = _parking(), f"a@{FACTS.name}"
     parked = Parked(processor="fragile", topic=FACTS.name, partition=0, offset=0, code="bad", reason="", attempts=1)
     parking.keep(f"fragile/0/{key}", parked)
-    parking.park("fragile", Said(FACTS.name, key.encode(), b"", 1), processors.BEHIND)
+    parking.park("fragile", MemoryRecord(FACTS.name, key.encode(), b"", 1), processors.BEHIND)
     assert list(parking.offsets(f"fragile/0/{key}")) == [0, 1]
     parking.drop(f"fragile/0/{key}", 2)
-    assert not parking.holds("fragile", Said(FACTS.name, key.encode(), b"", 2))
+    assert not parking.holds("fragile", MemoryRecord(FACTS.name, key.encode(), b"", 2))
 
 
 class Place(Command):
@@ -266,7 +266,7 @@ def heard(listener: Processor, event: Event) -> Failure | None:
     story = {"event_id": "e", "aggregate_id": "a", "correlation_id": "c"}
     body = EventCodec([type(event)]).write(event, **story, sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))
     rows = Rows("", cast(RowStore, Nothing()), 0, None, listener.codec) if listener.codec else None
-    return listener.attempt(Said(FACTS.name, b"a", body, 0), rows, Batch("dead-letters"))
+    return listener.attempt(MemoryRecord(FACTS.name, b"a", body, 0), rows, Batch("dead-letters"))
 
 
 def _parking() -> Parking:

@@ -74,10 +74,12 @@ def answering(command: AccountCommand, name: str = "", event: type[Event] = Rece
 
 def answered(*policies: Policy) -> list[str]:
     """The types of the events that accounts writes."""
-    return [DECIDER.event_codec.decode(said.value).data.TYPE for said in said_of(*policies).log[EVENTS.name]]
+    return [
+        DECIDER.event_codec.decode(record.value).data.TYPE for record in conversation_of(*policies).log[EVENTS.name]
+    ]
 
 
-def said_of(*policies: Policy) -> Conversation:
+def conversation_of(*policies: Policy) -> Conversation:
     talk = Conversation([AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS), *map(PolicyProcessor, policies)])
     for source in dict.fromkeys(policy.source for policy in policies):
         talk.say(source, "abba", RECEIVED)
@@ -115,8 +117,8 @@ def test_a_command_that_is_lost_to_an_equal_id_is_logged(monkeypatch: pytest.Mon
 
 
 def test_a_command_that_is_lost_to_an_equal_id_is_a_dead_letter() -> None:
-    talk = said_of(answering(OpenAccount()), answering(Charge(amount_cents=5)))
-    (letter,) = (json.loads(said.value) for said in talk.log["dead-letters"])
+    talk = conversation_of(answering(OpenAccount()), answering(Charge(amount_cents=5)))
+    (letter,) = (json.loads(record.value) for record in talk.log["dead-letters"])
     lost = talk.log[COMMANDS.name][letter["offset"]]
     assert json.loads(lost.value)["type"] == "account.charge"
     assert (letter["topic"], letter["code"]) == (COMMANDS.name, "command.id_reused")

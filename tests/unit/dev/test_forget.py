@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shared.dev import up as stays
+from shared.dev import up as local_stack
 from shared.dev.cli import cli
 from shared.dev.processes import identify
 from shared.dev.up import Record
@@ -47,7 +47,7 @@ def test_the_keys_are_those_of_a_running_up(
     PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:ann")
     settings = {**Settings(data_dir=tmp_path / "other").environment(), **environment}
     up = Record(identify(os.getpid()), (), settings, {})
-    monkeypatch.setattr(stays, "running", lambda _: up)
+    monkeypatch.setattr(local_stack, "running", lambda _: up)
     for name in settings:  # so that what the verb sets is undone after the test
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

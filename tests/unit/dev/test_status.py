@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import cli, status
-from shared.dev import up as stays
+from shared.dev import up as local_stack
 from shared.dev.asking import Silent
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
@@ -184,8 +184,8 @@ def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
     bootstrap: str | None, asked: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**dict.fromkeys(cli._OF_UP, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
-    found = stays.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
-    monkeypatch.setattr(stays, "running", lambda _: found)
+    found = local_stack.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
+    monkeypatch.setattr(local_stack, "running", lambda _: found)
     for name in cli._OF_UP:  # so that what the verb sets is undone after the test
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

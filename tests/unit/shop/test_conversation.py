@@ -80,7 +80,7 @@ class Shop:
         return row.state
 
     def events(self, topic: str) -> list[dict[str, Any]]:
-        return [json.loads(said.value) for said in self.talk.log[topic]]
+        return [json.loads(record.value) for record in self.talk.log[topic]]
 
     def _id(self) -> str:
         self._commands += 1
@@ -211,7 +211,7 @@ def test_an_order_without_any_answer_is_rejected_after_its_last_attempt() -> Non
     order = shop.order("order-1")
     assert isinstance(order, Rejected)
     assert order.code == "order.timed_out"
-    asked = [said for said in shop.talk.log[ITEM_COMMANDS.name] if b"stock.reserve" in said.value]
+    asked = [record for record in shop.talk.log[ITEM_COMMANDS.name] if b"stock.reserve" in record.value]
     assert len(asked) == 3
     shop.talk.run(lambda turns: turns[0])
     check(shop, ["order-1"], Counter(abba=5))
