@@ -98,7 +98,7 @@ async def _tell(purchases: Sequence[Purchase], expected: Books, stack: Stack, be
         return story.findings()
 
 
-def _parity(stack: Stack, begin: Begin) -> spark.Parity:
+def _parity(stack: Stack, begin: Begin) -> spark.Checked:
     problem = spark.install()
     with begin("spark") as now:
         found = spark.left_out(problem) if problem else spark.parity(stack.bootstrap)

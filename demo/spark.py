@@ -17,7 +17,7 @@ _CANNOT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Parity:
+class Checked:
     """What Spark found, or why it was left out; problems: reasons for the demo to fail."""
 
     line: str
@@ -34,15 +34,15 @@ def install() -> str | None:
     return None
 
 
-def parity(bootstrap: str) -> Parity:
+def parity(bootstrap: str) -> Checked:
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": bootstrap}
     run = subprocess.run(_PARITY, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
     output = run.stderr if run.returncode == _CANNOT else run.stdout or run.stderr
     line = (output.strip().splitlines() or ["parity ended without any output"])[-1]
     if run.returncode == _CANNOT:
         return left_out(line)
-    return Parity(line, (line,) if run.returncode else ())
+    return Checked(line, (line,) if run.returncode else ())
 
 
-def left_out(reason: str) -> Parity:
-    return Parity(f"Spark was left out: {reason}")
+def left_out(reason: str) -> Checked:
+    return Checked(f"Spark was left out: {reason}")

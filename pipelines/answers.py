@@ -27,7 +27,7 @@ class ServiceUnavailable(OnefoldError):
     """The service does not answer, or not without a token.
 
     Operator action: check that --url names a worker that is ready (`GET /readyz` answers 200) and lets anybody read
-    (ONEFOLD_ENV=dev, ONEFOLD_AUTH=off). Without --url the audit needs no answers.
+    (ONEFOLD_ENV=dev, ONEFOLD_AUTH=off). Without --url the check needs no answers.
     """
 
 

@@ -16,8 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import backfill as filling
-from pipelines import parity as auditing
-from pipelines import results, sources
+from pipelines import consistency, results, sources
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
 from pipelines.event_columns import event_columns
@@ -76,11 +75,11 @@ def parity(
     if sample and not url:
         raise typer.BadParameter("--sample is of the keys that --url is asked for: give --url, too")
     chosen = [table_of(service, table)] if service and table else _tables(service)
-    brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[auditing.Verdict]()
+    brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[consistency.Verdict]()
     with _spark("parity", master, memory) as spark:
         for each in chosen:
             kept = _archive(spark, archive, each)
-            verdicts.append(auditing.audit(spark, brokers, each, archive=kept, url=url, sample=sample))
+            verdicts.append(consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample))
             typer.echo(str(verdicts[-1]))
     agreed = ", ".join(f"{v.agree:,} of {v.total:,} {v.table}" for v in verdicts)
     if any(verdict.differ for verdict in verdicts):

@@ -20,7 +20,7 @@ EVENT_COLUMNS = "aggregate_id string, sequence long, type string, occurred_at ti
 
 
 def event_columns(records: DataFrame, table: FoldedTable) -> DataFrame:
-    """EVENT_COLUMNS of a batch or a stream of records. One that is not an event is left out; the audit reports it."""
+    """EVENT_COLUMNS of a batch or a stream of records. `parity` reports one that is no event."""
     return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), EVENT_COLUMNS)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from demo import spark
-from demo.spark import Parity, parity
+from demo.spark import Checked, parity
 from shared.dev.stages import StageFailed
 
 
@@ -17,13 +17,13 @@ def answering(monkeypatch: pytest.MonkeyPatch, code: int, out: str, err: str = "
 
 def test_agreement_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, 0, "2 of 2 accounts agree\nSpark and the live tables agree: 2 of 2 accounts\n")
-    assert parity("broker:9092") == Parity("Spark and the live tables agree: 2 of 2 accounts")
+    assert parity("broker:9092") == Checked("Spark and the live tables agree: 2 of 2 accounts")
 
 
 def test_a_difference_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "Spark and the live tables DIFFER: 1 of 2 accounts agree"
     answering(monkeypatch, 1, f"1 of 2 accounts agree\n{line}\n")
-    assert parity("broker:9092") == Parity(line, (line,))
+    assert parity("broker:9092") == Checked(line, (line,))
 
 
 def test_a_traceback_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_a_traceback_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_spark_that_does_not_start_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, 2, "", "java is Java 24; Spark 4.0 runs on Java 17 to 23.\n")
-    assert parity("broker:9092") == Parity("Spark was left out: java is Java 24; Spark 4.0 runs on Java 17 to 23.")
+    assert parity("broker:9092") == Checked("Spark was left out: java is Java 24; Spark 4.0 runs on Java 17 to 23.")
 
 
 def test_packages_that_cannot_be_installed_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipelines import parity
+from pipelines import consistency
 from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.rebuild import Rebuild
@@ -172,7 +172,7 @@ class _Accounts:
         self.await_decided()
         expected = _folded(self._asked)
         assert _facts(latest(read_records(self.bootstrap, CHANGELOG))) == expected
-        verdict = parity.audit(self._spark, self.brokers, ACCOUNTS, archive=archive, url=self.worker.url)
+        verdict = consistency.check(self._spark, self.brokers, ACCOUNTS, archive=archive, url=self.worker.url)
         assert (
             str(verdict) == f"{len(expected):,} of {len(expected):,} accounts agree ({len(expected):,} also over HTTP)"
         )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines import cli, parity
+from pipelines import cli, consistency
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
 from pipelines.catalog import FoldedTable, table_of
 from pipelines.events import HistoryIncomplete, records_below
@@ -185,8 +185,8 @@ def test_parity_reads_from_the_archive_what_the_topic_no_longer_has(
     ledger.forget()
     ledger.decide(("ann", CHARGE), ("eve", OpenAccount()))
     with pytest.raises(HistoryIncomplete, match=r"offsets 0 to \d+ are not in the topic any more"):
-        parity.audit(spark, brokers, ledger.table)
-    assert parity.audit(spark, brokers, ledger.table, archive=archive).agree == 3
+        consistency.check(spark, brokers, ledger.table)
+    assert consistency.check(spark, brokers, ledger.table, archive=archive).agree == 3
     assert archive.extend(brokers).records == 2
     assert list(archive.problems(brokers)) == []
 
@@ -200,7 +200,7 @@ def test_a_partition_without_an_archived_record_is_read_from_the_topic(
     ledger.decide(("bob", OpenAccount()))
     known = {partition: end for partition, end in archive.ends().items() if end}  # what the records alone show
     monkeypatch.setattr(archive, "ends", lambda: known)
-    assert parity.audit(spark, brokers, ledger.table, archive=archive).agree == 2
+    assert consistency.check(spark, brokers, ledger.table, archive=archive).agree == 2
 
 
 def test_a_gap_before_unarchived_records_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 from typer.testing import CliRunner
 
-from pipelines import backfill, parity
+from pipelines import backfill, consistency
 from pipelines.arrow import as_batches
 from pipelines.backfill import (
     Backfill,
@@ -123,7 +123,7 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
         ],
         "bob": [(1, "account.opened", "1997-01-03", None), (2, "account.charged", "1997-01-03", 500)],
     }
-    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
+    assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
     found = spark.read.format("delta").load(rejects).collect()
     assert {(json.loads(row.source)["line"], row.own, row.reason) for row in found} == {
         ("4", False, "`at` is not a timestamp"),
@@ -496,7 +496,7 @@ def test_a_row_follows_the_events_that_a_run_adds(
     ledger.decide(("bob", Charge(amount_cents=1)))
     assert fill.run(purchases.where("customer = 'ann' AND dollars > 0"), rejects).written == 3
     assert fill.run(purchases.where("customer IN ('ann', 'bob')"), rejects) == Entered(written=3, known=3, rejected=0)
-    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
+    assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "2 of 2 accounts agree"
     rows = latest(read_records(ledger.bootstrap, ledger.table.changelog))
     refused, bob = ledger.rows["bob"], DECIDER.row_codec.decode(rows[b"bob"] or b"")
     assert (bob.sequence, bob.outcomes, bob.offset) == (2, refused.outcomes, refused.offset)
@@ -561,7 +561,7 @@ def test_a_run_that_died_is_completed(
     assert len(events(ledger)["ann"]) == 2
     assert fill.run(ann, str(tmp_path / "rejects")) == Entered(written=2, known=2, rejected=0)
     assert [sequence for sequence, *_ in events(ledger)["ann"]] == [1, 2, 3, 4]
-    assert str(parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
+    assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from pipelines import mirrored, parity
+from pipelines import consistency, mirrored
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, table_of
@@ -322,4 +322,7 @@ def test_services_go_on_where_the_mirror_was_when_the_first_cluster_was_lost(
         assert set(causes.values()) == {1}
         assert causes.keys() >= clients.sent.keys()
         table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=2))
-        assert str(parity.audit(spark, Brokers(second.bootstrap), table)) == f"{ACCOUNTS} of {ACCOUNTS} accounts agree"
+        assert (
+            str(consistency.check(spark, Brokers(second.bootstrap), table))
+            == f"{ACCOUNTS} of {ACCOUNTS} accounts agree"
+        )

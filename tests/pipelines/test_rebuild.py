@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from pipelines import parity
+from pipelines import consistency
 from pipelines import parked as parked_rows
 from pipelines.archive import Archive
 from pipelines.catalog import table_of
@@ -82,7 +82,7 @@ def test_the_same_code_gives_the_same_bytes_in_the_same_places(
     assert new.changelog == f"{old.topology.service}-v2-accounts-changelog"
     assert rows(brokers, new.changelog) == rows(brokers, old.changelog)
     assert brokers.positions(rebuild.topology.group) == {old.table.source.name: COMMANDS_READ}
-    assert str(parity.audit(spark, brokers, new)) == "4 of 4 accounts agree"
+    assert str(consistency.check(spark, brokers, new)) == "4 of 4 accounts agree"
     with pytest.raises(AlreadyBuilt):
         rebuild.run(ignore)
 
@@ -362,4 +362,4 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     CliRunner().invoke(cli, ["rebuild", "accounts", *options, "3"], catch_exceptions=False)
     for version in (2, 3):
         table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=version))
-        assert str(parity.audit(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
+        assert str(consistency.check(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipelines import parity, results
+from pipelines import consistency, results
 from pipelines.catalog import table_of
 from pipelines.sinks import to_topic
 from services.orders import topology as orders
@@ -59,7 +59,7 @@ def test_results_are_served_by_a_table(spark: Any, bootstrap: str, tmp_path: Pat
         assert [item["figures"]["customers"] for item in listed] == [7846, 1178]
         sold = f"{worker.url}/sales/insights?kind=sku&complete=true"
         eventually(lambda: [each["figures"]["sku"] for each in httpx.get(sold).json()["items"]], [LONG_SKU].__eq__)
-        verdict = parity.audit(spark, Brokers(bootstrap), table_of("sales", "insights"), url=worker.url)
+        verdict = consistency.check(spark, Brokers(bootstrap), table_of("sales", "insights"), url=worker.url)
         assert (verdict.differ, verdict.asked) == (0, verdict.agree)
     finally:
         worker.stop()

@@ -1,4 +1,4 @@
-"""The audit of views, whose sources can hold records that are in no row."""
+"""The consistency check of views, whose sources can hold records that are in no row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipelines import parity
+from pipelines import consistency
 from pipelines.catalog import table_in
 from pipelines.rebuild import HistoryBroken, Rebuild
 from services.accounts.domain.decide import DECIDER
@@ -123,9 +123,9 @@ class View:
         successor.table = replace(self.table, topology=build.topology)
         return successor
 
-    def audit(self, unread: int = 0) -> str:
+    def check(self, unread: int = 0) -> str:
         self.read(unread)
-        return str(parity.audit(self._spark, self.brokers, self.table))
+        return str(consistency.check(self._spark, self.brokers, self.table))
 
 
 def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spark: Any, bootstrap: str) -> None:
@@ -136,22 +136,22 @@ def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spa
     view.has("goes-on", charges=1, offset=4)
     view.park("waits", 1, 2)
     view.drop("goes-on", offset=3)
-    assert view.audit() == "2 of 2 totals agree, 1 of them up to a parked record"
+    assert view.check() == "2 of 2 totals agree, 1 of them up to a parked record"
 
 
 def test_a_view_may_lag_its_source_but_not_the_position_of_its_workers(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "laterviews")
     view.receive(("a", CHARGED), ("a", CHARGED), ("b", CHARGED))
     view.has("a", charges=1, offset=0)
-    assert view.audit(unread=2) == "1 of 1 totals agree"
-    assert "a: its row stopped at sequence 1, its events had gone on to 2" in view.audit(unread=1)
+    assert view.check(unread=2) == "1 of 1 totals agree"
+    assert "a: its row stopped at sequence 1, its events had gone on to 2" in view.check(unread=1)
 
 
 def test_a_view_whose_workers_have_read_nothing_proves_nothing(spark: Any, bootstrap: str) -> None:
     view = View(spark, bootstrap, "unreadviews")
     view.receive(("a", CHARGED))
-    with pytest.raises(parity.NothingRead, match="has read nothing of it; fix: "):
-        parity.audit(spark, view.brokers, view.table)
+    with pytest.raises(consistency.NothingRead, match="has read nothing of it; fix: "):
+        consistency.check(spark, view.brokers, view.table)
 
 
 def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
@@ -164,14 +164,14 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     answers = [lambda: view.has("a", charges=1, offset=0), lambda: view.release("a")]
 
     def asked(*_: object) -> dict[bytes, bytes]:
-        """Writes after the end of the rows that the audit reads."""
+        """Writes after the end of the rows that the check reads."""
         while answers:
             answers.pop(0)()
         return {}
 
-    monkeypatch.setattr(parity, "ask", asked)
+    monkeypatch.setattr(consistency, "ask", asked)
     view.read()
-    verdict = parity.audit(spark, view.brokers, view.table, url="http://worker")
+    verdict = consistency.check(spark, view.brokers, view.table, url="http://worker")
     assert str(verdict) == "2 of 2 totals agree"
 
 
@@ -184,8 +184,8 @@ def test_discarded_records_count_again_when_the_view_is_recomputed(spark: Any, b
     view.drop("b", offset=2)  # it had been parked again
     view.has("a", charges=2, offset=1)
     view.has("b", charges=1, offset=3)
-    assert view.audit() == "2 of 2 totals agree"
-    assert view.rebuild(tmp_path).audit() == "2 of 2 totals agree"
+    assert view.check() == "2 of 2 totals agree"
+    assert view.rebuild(tmp_path).check() == "2 of 2 totals agree"
 
 
 def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstrap: str, tmp_path: Path) -> None:
@@ -194,9 +194,9 @@ def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstr
     view.has("a", charges=1, offset=0)
     view.drop("a", offset=1)
     view.ask("a", offset=0)
-    assert view.audit() == "1 of 1 totals agree"
+    assert view.check() == "1 of 1 totals agree"
     successor = view.rebuild(tmp_path)
-    assert successor.audit() == "1 of 1 totals agree"
+    assert successor.check() == "1 of 1 totals agree"
     assert [request.action for request in operator_requests(view.brokers, successor.table.topology)] == ["dropped"]
 
 
@@ -215,7 +215,7 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     group = view.topology.group
     view.brokers.commit(group, {view.topology.parking.name: {0: 2}})
     monkeypatch.setattr(Brokers, "members", lambda _, asked: ("worker",) if asked == group else ())
-    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
+    assert view.rebuild(tmp_path).check() == "1 of 1 totals agree"
 
 
 def test_a_view_of_events_whose_index_begins_anew_is_whole_before_they_are(
@@ -227,7 +227,7 @@ def test_a_view_of_events_whose_index_begins_anew_is_whole_before_they_are(
     view.has("a", charges=2, offset=1)
     successor = view.rebuild(tmp_path)
     assert view.brokers.positions(successor.table.topology.group) == {view.source.name: {0: 0}}
-    assert successor.audit() == "1 of 1 totals agree"
+    assert successor.check() == "1 of 1 totals agree"
 
 
 def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_p
     view.reprocess(Replay(view.topology.all_tables(), (view.source,), (), skipped=(view.source,)))
     view.receive(("a", CHARGED))
     view.has("a", charges=1, offset=1)
-    assert view.audit() == "1 of 1 totals agree"
-    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
+    assert view.check() == "1 of 1 totals agree"
+    assert view.rebuild(tmp_path).check() == "1 of 1 totals agree"
     view.reprocess(Replay(view.topology.tables, (view.source,), (view.source,)))
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # after the first copy
 
@@ -255,8 +255,8 @@ def test_what_was_noted_of_another_source_does_not_count(spark: Any, bootstrap: 
     assert moved.brokers.positions(moved.topology.group)[moved.source.name] == {0: 0}
     moved.has("a", charges=4, offset=3)
     view.park("a", 3)
-    assert moved.audit() == "1 of 1 totals agree"
-    assert moved.rebuild(tmp_path).audit() == "1 of 1 totals agree"
+    assert moved.check() == "1 of 1 totals agree"
+    assert moved.rebuild(tmp_path).check() == "1 of 1 totals agree"
 
 
 def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
@@ -298,8 +298,8 @@ def test_copies_that_retention_has_removed_are_skipped_like_the_others(
         assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 2}}
     view.receive(("a", CHARGED))
     view.has("a", charges=1, offset=2)
-    assert view.audit() == "1 of 1 totals agree"
-    assert view.rebuild(tmp_path).audit() == "1 of 1 totals agree"
+    assert view.check() == "1 of 1 totals agree"
+    assert view.rebuild(tmp_path).check() == "1 of 1 totals agree"
 
 
 def test_a_service_that_copies_is_not_rebuilt_beside_its_workers(

@@ -1,4 +1,4 @@
-"""The audit: is every row of a live table the fold of its key's events?
+"""The consistency check: is every row of a live table the fold of its key's events?
 
 The changelog is read up to a fixed end, then the events up to a later one, so each row's events are among them,
 even while the service goes on working. A row is compared with the fold at the sequence that the row states. Nor may it
@@ -79,7 +79,7 @@ class Verdict:
         return "\n  ".join([*lines, f"and {more:,} more"] if more else lines)
 
 
-def audit(
+def check(
     spark: SparkSession,
     brokers: Brokers,
     table: FoldedTable,

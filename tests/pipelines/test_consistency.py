@@ -1,4 +1,4 @@
-"""The audit passes correct rows, and names the key of a wrong one and the event where fold and row differ."""
+"""The consistency check passes correct rows, and names the key of a wrong one and the event where they differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pydantic_core import to_json
 from typer.testing import CliRunner
 
-from pipelines import answers, parity
+from pipelines import answers, consistency
 from pipelines.cli import cli, main
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
@@ -30,11 +30,11 @@ def opened(*accounts: str) -> list[tuple[str, Any]]:
     return [(account, OpenAccount()) for account in accounts]
 
 
-def audit(spark: Any, ledger: Any) -> parity.Verdict:
-    return parity.audit(spark, Brokers(ledger.bootstrap), ledger.table)
+def check(spark: Any, ledger: Any) -> consistency.Verdict:
+    return consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)
 
 
-def divergences(verdict: parity.Verdict) -> Mapping[str, Any]:
+def divergences(verdict: consistency.Verdict) -> Mapping[str, Any]:
     return {divergence.key: divergence for divergence in verdict.divergences}
 
 
@@ -44,20 +44,20 @@ def test_rows_that_are_the_fold_of_their_events_agree(spark: Any, ledger: Any) -
     ledger.decide_but_abort(("ann", Charge(amount_cents=9_999)))
     ledger.decide(("ann", Pay(amount_cents=200)), ("éva ☃", CloseAccount()))
     ledger.decide(("nobody", Pay(amount_cents=1)))  # refused: a row without any event
-    assert str(audit(spark, ledger)) == "5 of 5 accounts agree"
+    assert str(check(spark, ledger)) == "5 of 5 accounts agree"
 
 
 def test_a_row_from_before_its_state_got_a_field_is_still_the_fold() -> None:
     older = b'{"sequence":1,"state":{"phase":"open","balance_cents":0},"outcomes":{},"offset":0}'
     now = to_json(fold(DECIDER.evolve, [AccountOpened()], DECIDER.initial))
-    assert parity.difference(DECIDER.row_codec, older, 1, [now]) is None
-    assert parity.difference(DECIDER.row_codec, older.replace(b":0}", b":9}", 1), 1, [now]) is not None
+    assert consistency.difference(DECIDER.row_codec, older, 1, [now]) is None
+    assert consistency.difference(DECIDER.row_codec, older.replace(b":0}", b":9}", 1), 1, [now]) is not None
 
 
 def test_a_row_that_cannot_be_read_says_what_is_wrong_with_it() -> None:
     other = b'{"sequence":1,"state":{"phase":"open","balance_cents":"0"},"outcomes":{},"offset":0}'
     why = "its row can't be read: state.open.balance_cents: Input should be a valid integer"
-    assert parity.difference(DECIDER.row_codec, other, 1, [b"{}"]) == why
+    assert consistency.difference(DECIDER.row_codec, other, 1, [b"{}"]) == why
 
 
 def test_an_account_that_was_only_refused_something_is_not_shown() -> None:
@@ -82,7 +82,7 @@ def test_a_personal_text_is_encrypted_for_spark_and_not_in_an_answer() -> None:
 
 
 def test_empty_topics_agree(spark: Any, ledger: Any) -> None:
-    assert str(audit(spark, ledger)) == "0 of 0 accounts agree"
+    assert str(check(spark, ledger)) == "0 of 0 accounts agree"
 
 
 def test_a_tampered_row_is_named_with_its_event(spark: Any, ledger: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_tampered_row_is_named_with_its_event(spark: Any, ledger: Any) -> None
     ledger.tamper("ann", balance_cents=501)
     ledger.tamper("eve", sequence=9)
     ledger.tamper("fay", sequence=1)
-    found = divergences(audit(spark, ledger))
+    found = divergences(check(spark, ledger))
     assert found.keys() == {"ann", "eve", "fay"}
     assert found["ann"].why == "its state differs at sequence 2"
     assert '"balance_cents":501' in found["ann"].live
@@ -117,7 +117,7 @@ def test_the_first_wrong_version_of_a_row_names_the_event(spark: Any, ledger: An
     ledger.decide(("ann", Charge(amount_cents=100)))
     ledger.miscount("ann", 7)  # as a faulty evolve leaves them
     ledger.decide(("ann", Charge(amount_cents=500)), ("ann", Charge(amount_cents=200)))
-    verdict = audit(spark, ledger)
+    verdict = check(spark, ledger)
     assert (verdict.agree, verdict.differ) == (1, 1)
     (ann,) = verdict.divergences
     assert ann.why == "its state differs at sequence 4"
@@ -132,7 +132,7 @@ def test_missing_and_repeated_rows_and_events_are_named(spark: Any, ledger: Any)
     ledger.put_event("gap", ledger.event("gap", sequence=3))
     ledger.put_event("twice", ledger.event("twice", sequence=1))
     ledger.put_event("noise", b"{}")
-    verdict = audit(spark, ledger)
+    verdict = check(spark, ledger)
     reasons = {key: divergence.why for key, divergence in divergences(verdict).items()}
     assert reasons.pop("noise").endswith("BadMessage: Object missing required field `event_id`")
     assert reasons.pop("gap").endswith("sequence 3 follows 1")
