@@ -68,8 +68,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The rows of one of the service's own tables, from its changelog. state: their type, as the decider or the read
-    model declares it. `rows` gets None for a row that is no more.
+    """The rows of one of the service's own tables, from its changelog. state: their type, as the decider or the
+    projection declares it. `rows` gets None for a row that is no more.
     """
 
     PART: ClassVar[str] = "state"

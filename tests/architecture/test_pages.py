@@ -58,4 +58,5 @@ def _anchors(text: str) -> set[str]:
 
 
 def _defines(module: Path, name: str) -> bool:
-    return re.search(rf"^(?:async )?(?:def|class) (?:test_)?{name}\b", module.read_text(), re.MULTILINE) is not None
+    defined = rf"^(?:(?:async )?(?:def|class) (?:test_)?{name}\b|{name}(?:: .+)? = )"
+    return re.search(defined, module.read_text(), re.MULTILINE) is not None
