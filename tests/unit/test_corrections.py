@@ -21,7 +21,7 @@ from shared.parking.parked import PARKED_CODEC, Failure, OperatorRequest, Parked
 from shared.parking.parking import Parking, place_id
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
-from shared.testing.conversation import Said
+from shared.testing.conversation import MemoryRecord
 from shared.topology.topics import HOUR_MS
 from tests.accounts.service import SERVICE
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
@@ -48,19 +48,21 @@ class Worker:
         self.rows.outcomes = Rows("", cast(RowStore, Nothing()), 0, None, OUTCOME_CODEC)
         self.parking = Parking(Rows("", cast(RowStore, Nothing()), 0, None, PARKED_CODEC), set())
         self.batch = Batch("dead-letters")
-        self.log: list[Said] = []
+        self.log: list[MemoryRecord] = []
         self.now_ms = 0
         monkeypatch.setattr(OperatorRequests, "_reread", self._reread)
         self.send("opening", {}, "account.open")
 
-    def send(self, id_: str, data: object, type_: str = "account.charge", **more: object) -> Said:
+    def send(self, id_: str, data: object, type_: str = "account.charge", **more: object) -> MemoryRecord:
         value = command(id_, data, type_, **more)
-        said = Said(COMMANDS.name, b"zoe", value, len(self.log), timestamp=self.now_ms)
+        said = MemoryRecord(COMMANDS.name, b"zoe", value, len(self.log), timestamp=self.now_ms)
         self.log.append(said)
         self.aggregate.process([said], self.rows, self.batch, self.parking)
         return said
 
-    def ask(self, action: Literal["retry", "discard", "correct"], said: Said, value: bytes | None = None) -> None:
+    def ask(
+        self, action: Literal["retry", "discard", "correct"], said: MemoryRecord, value: bytes | None = None
+    ) -> None:
         """Of the letter that has the record, under its place or its key."""
         at_place = place_id(ACCOUNTS.name, said)
         id_ = at_place if self.parking.get(at_place) else KEY
@@ -76,7 +78,7 @@ class Worker:
 
         asyncio.run(requests.fulfil(request, self.parking, attempt, self.batch.bury))
 
-    async def _reread(self, _: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, Said], Failure]:
+    async def _reread(self, _: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, MemoryRecord], Failure]:
         return {offset: self.log[offset] for offset in offsets}, Failure("gone", "")
 
     @property
