@@ -58,7 +58,13 @@ OPEN_FILES = 65_536
 
 
 def service_app(service: Service, routes: Routes) -> WorkerApp:
-    """The Faust app of one worker, with the settings from this process's environment."""
+    """The Faust app of one worker, with the settings from this process's environment.
+
+    service  what it runs.
+    routes   what it serves: a Resource, or several, put `together`.
+
+    Raises SettingsError, naming every variable that is wrong, and ValueError for parts that do not fit together.
+    """
     return worker_app(service.topology, processors_of(service), routes)
 
 

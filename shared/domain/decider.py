@@ -16,12 +16,19 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, eq=False)
 class Decider(Generic[C, E, S]):
-    """`decide` and `evolve` are pure, without clock, randomness or I/O: every replay computes the same.
+    """An aggregate as data. Its functions are pure, without clock, randomness or I/O: every replay computes the same.
 
-    decide  the events that follow from a command; an empty list means that nothing changes. Raises DomainError.
-    evolve  the state after an event. Total: it never raises and never validates. Changes nothing that it is given:
-            new aggregates share `initial`, of which `frozen` does not freeze a dict or a list.
-    state   the type of the state, for pydantic to read: a model or a discriminated union of phases.
+    decide     (command, state) -> the events that follow, in their order; an empty list means that nothing changes. It
+               refuses a command by raising a DomainError. Any other exception is a bug, and parks nothing but the
+               command, whose outcome is then `command.failed`.
+    evolve     (state, event) -> the state after that event. It is total: it never raises, and never validates. It
+               changes nothing that it is given, because all new aggregates share `initial`, and `frozen` does not
+               freeze a dict or a list in it.
+    initial    the state of an aggregate without events.
+    commands   the classes of all commands that `decide` knows; of a union, `get_args(AccountCommand)`.
+    events     the classes of all events that `evolve` knows.
+    state      the type of the state, by which pydantic reads rows: a model or a discriminated union of phases.
+    upcasters  how older versions of these messages are read.
 
     Raises ValueError for commands or events that `check_types` or `check_parts` refuses, or of which a version cannot
     be upcast, for an `initial` that is not read from a row as it was, and for a field that is Personal in one of all
@@ -63,5 +70,5 @@ class Decider(Generic[C, E, S]):
 
 
 def fold(evolve: Callable[[S, Fact], S], events: Iterable[Fact], start: S) -> S:
-    """The state after `events`, starting from `start`."""
+    """The state after `events`, applied in their order, starting from `start`. Raises what `evolve` raises."""
     return reduce(evolve, events, start)

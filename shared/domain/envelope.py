@@ -35,10 +35,15 @@ _NOT_UTC = "not at offset zero, so that text and time would sort differently"
 
 
 class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
-    """An event and its place: number `sequence` of its aggregate, counted from 1 without a gap.
+    """An event, as policies and projections get it, with its place in the history of its aggregate.
 
-    `occurred_at` is when the command was issued. `correlation_id` names the whole story, `causation_id` the
-    message that caused this one. Unknown fields are ignored.
+    event_id        the same in every replay.
+    type            the TYPE of its data. schema_version: the VERSION, always the current one, since `data` is upcast.
+    sequence        its number in its aggregate, counted from 1 without a gap.
+    occurred_at     the moment, in UTC, at which the command was issued that began the story.
+    correlation_id  names the whole story. causation_id: the id of the message that caused this one.
+
+    Fields that a reader does not know are ignored.
     """
 
     event_id: MessageId

@@ -25,9 +25,10 @@ class OnefoldError(Exception):
 
 
 class DomainError(OnefoldError):
-    """A command refused by the domain. `code` is part of the public contract: clients branch on it.
+    """The base class of the reasons for which `decide` refuses a command; it is answered 409.
 
-    Of its text the first DETAIL_MAX_CHARS are kept in the aggregate's row, and answered.
+    `code`, such as "account.closed", is part of the public contract: clients branch on it, so it never changes. The
+    first 1,000 characters of the text are kept with the command's outcome, and answered as `detail`.
     """
 
     code: ClassVar[str]

@@ -58,17 +58,23 @@ _SCHEMA = {"type": "string", "pattern": r"^([ -~]{1,128}|[^\x00-\x1f\x7f-\x9f]{1
 AggregateId = Annotated[
     str, AfterValidator(check_aggregate_id), WithJsonSchema(_SCHEMA), Meta(extra_json_schema=_SCHEMA)
 ]
+"""Text that becomes the id of an aggregate: 1 to 128 bytes of UTF-8 without control characters, but not "." or ".."."""
+
 MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_MAX_CHARS)]
 Reference = Annotated[str, AfterValidator(check_reference)]
-"""How services name each other's aggregates, `orders:o-1`, as two services may use the same ids."""
+"""How services name each other's aggregates, `accounts:a-1`, since two services may use the same ids.
+
+It is 1 to 192 bytes of UTF-8 without control characters.
+"""
 
 
 def reference(service: str, aggregate_id: str) -> Reference:
+    """The reference to an aggregate of the service, such as `accounts:a-1`. It does not check either text."""
     return f"{service}:{aggregate_id}"
 
 
 def referenced(service: str, text: Reference) -> str | None:
-    """The aggregate id in the reference, if it is a reference to this service."""
+    """The aggregate id in the reference; None for a reference to another service, or for text that is none."""
     owner, found, aggregate_id = text.partition(":")
     return aggregate_id if found and owner == service else None
 

@@ -1,4 +1,4 @@
-"""Messages: facts and intents, as frozen models that carry their wire name and version."""
+"""Messages: events and commands, as frozen models that carry their wire name and version."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
@@ -11,13 +11,15 @@ from pydantic.errors import PydanticUserError
 from shared.domain.personal import personal_fields
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""The integers that every reader of JSON or Parquet can represent."""
+"""An integer from -2**63 to 2**63 - 1, which every reader of JSON or Parquet can represent."""
 
 
 class Part(BaseModel):
-    """A model inside a message, which is as strict as its message: pydantic does not hand a configuration down.
+    """The base class of a model inside a message. It is as strict as a message, because pydantic does not hand the
+    outer model's configuration down.
 
-    In a command it must be a `class Line(Part, extra="forbid")`, so that no field is ignored there either.
+    In a command, declare it as `class Line(Part, extra="forbid")`, so that no field is ignored there either; a Decider
+    raises ValueError for one that ignores fields.
     """
 
     # strict: "5" and 5.0 are not the int 5; a wrong type is refused instead of guessed at
@@ -26,9 +28,11 @@ class Part(BaseModel):
 
 
 class Message(Part):
-    """TYPE is the wire name and never changes; VERSION goes up with every change except a new optional field.
+    """The base class of Event and Command.
 
-    An older reader ignores a new field of an event, and refuses a command that has one: release readers before senders.
+    TYPE is the name on the wire, such as "account.opened", and never changes. VERSION counts from 1, and goes up with
+    every change but a new field that has a default. An older reader ignores such a field of an event, and refuses a
+    command that has one, so release readers before senders.
 
     Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
     str. So a tuple, enum, UUID, Decimal, timedelta, time, bytes or Path in a command over HTTP, an inner one too, needs
@@ -42,16 +46,20 @@ class Message(Part):
 
 
 class Event(Message):
-    """A fact, named in the past tense. Unknown fields are ignored, so an old reader survives a new field."""
+    """The base class of events. An event says what has happened, and is named in the past tense.
+
+    Fields that a reader does not know are ignored, so that an older reader survives a new field.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Command(Message):
-    """An intent, named in the imperative. Unknown fields are refused, so a command is never half understood.
+    """The base class of commands. A command says what somebody wants, and is named in the imperative.
 
-    `decide` has no clock: a time that matters is a field that the client sends. A route must not stamp it, because a
-    repeated request would be another command, and get 409.
+    Fields that a reader does not know are refused, so that a command is never half understood. `decide` has no clock: a
+    time that matters is a field, which the client sends. A route must not fill it in, because a repeated request would
+    then be another command, and be answered 409.
     """
 
     model_config = ConfigDict(extra="forbid")

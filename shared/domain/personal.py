@@ -38,9 +38,10 @@ else:
     Encrypted = str
 
 Personal = Annotated[Encrypted, _MARK] | None
-"""Text about the person that the aggregate's id stands for; None if it was not given, and once they are forgotten.
+"""Text about the person whose id is the aggregate's id. It is None if it was not given, and once they are forgotten.
 
-Give it no length, pattern or validator: they would see the encrypted text.
+The domain has it only encrypted, and passes it on as it is. A constraint, such as a length or a pattern, would see the
+encrypted text, so a field that has one is refused with ValueError.
 """
 
 SEALED = "sealed:1:"

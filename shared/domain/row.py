@@ -49,13 +49,15 @@ Recorded = list[Any]
 
 # A struct: as immutable as a frozen dataclass or a named tuple, and built in a fraction of their time.
 class Row(Struct, Generic[S], frozen=True, gc=False):
-    """An aggregate after `sequence` events.
+    """What a table keeps of one key: of an aggregate, or of a view.
 
-    outcomes   of the latest commands that failed, by id, oldest first: an operator may retry them after days. Those of
-               all others are in a table of their own; see shared.domain.outcomes
-    offset     of the record that last wrote the row, in its source partition; -1 before the first
+    sequence   how many events the state includes: of an aggregate, the number of its latest event, counted from 1.
+    state      the state after them.
+    outcomes   the outcomes of the latest 32 commands that failed, by command id, oldest first: an operator may retry
+               them after days. Those of all others are in a table of their own; see shared.domain.outcomes.
+    offset     the offset of the record that last wrote the row, in its source partition; -1 before the first.
     reactions  empty, but for a row of an earlier release: it kept the latest outcomes of policies' commands here, and
-               of callers' in `outcomes`. They move to their table when the row is next written
+               of callers' in `outcomes`. They move to their table when the row is next written.
     """
 
     sequence: int

@@ -1,12 +1,14 @@
-"""The base class of what `evolve` and projections return."""
+"""The base class of the states that `evolve` and projections return."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class State(BaseModel):
-    """Never changed, only replaced; read from a row as strictly as it was written.
+    """The base class of the phases of a state, and of views. A state is never changed, only replaced.
 
-    A new field needs a default for existing rows. A worker that does not know it parks the key rather than drop it.
+    Rows are read as strictly as they were written: no text is taken for a number. A new field needs a default, which
+    counts for rows that are older than it. A worker of a release that does not know a field parks the key, because it
+    would drop the field when it writes the row again.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)

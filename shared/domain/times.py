@@ -35,7 +35,7 @@ Day = Annotated[
     _iso_8601(core_schema.date_schema, "a day, ISO 8601, such as 1997-01-18"),
     WithJsonSchema({"type": "string", "format": "date"}),
 ]
-"""A calendar day, UTC: `1997-01-18`."""
+"""A calendar day in UTC, as a `date`. On the wire it is text, ISO 8601: `1997-01-18`."""
 
 Instant = Annotated[
     datetime,
@@ -45,4 +45,7 @@ Instant = Annotated[
     ),
     WithJsonSchema({"type": "string", "format": "date-time", "pattern": r"(Z|\+00:00)$"}),
 ]
-"""A moment at offset zero, so that text sorts as time does, except within a second: `1997-01-18T09:30:00Z`."""
+"""A moment in UTC, as a `datetime` that knows its zone. On the wire it is text, ISO 8601: `1997-01-18T09:30:00Z`.
+
+Any other offset than zero is refused, so that texts sort as times do, except within a second.
+"""

@@ -7,13 +7,16 @@ from shared.domain.errors import BadMessage
 from shared.domain.message import Message
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-"""Turns the `data` of one version into that of the next. Its input is not validated yet.
+"""Turns the `data` of one version, a dict of JSON values, into that of the next. Its input is not validated yet.
 
-A number with a fraction is a float there: make a Decimal of it with Decimal(str(x)).
+It may raise any of MALFORMED_DATA for a dict that does not have the shape of its version: the record is then parked as
+`message.bad`. A number with a fraction is a float in it: make a Decimal of that with Decimal(str(x)).
 """
 
 Upcasters = Mapping[tuple[str, int], Upcaster]
-"""(type, version) → the upcaster from that version to the next."""
+"""By the TYPE of a message and the older version, as in `{("account.opened", 1): with_limits}`: the upcaster from that
+version to the next. Each version before the current one needs exactly one.
+"""
 
 MALFORMED_DATA = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What an upcaster raises when its input does not have the shape of its declared version."""

@@ -49,11 +49,11 @@ Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 """A Resource, or a function that makes routers with FastAPI."""
 
 
-def together(*parts: Routes) -> Routes:
-    """The routes of all parts, in this order."""
+def together(*several: Routes) -> Routes:
+    """The routes of several Resources and functions, which are tried in this order."""
 
     def routes(node: Node, peers: Peers) -> list[APIRouter]:
-        return [router for part in parts for router in part(node, peers)]
+        return [router for each in several for router in each(node, peers)]
 
     return routes
 

@@ -47,7 +47,7 @@ def as_json(view: BaseModel) -> bytes:
 
 
 class Node(Protocol):
-    """One worker of a service."""
+    """One worker of a service, as its HTTP side sees it: who owns what, and the rows that are here."""
 
     @property
     def topology(self) -> Topology: ...

@@ -48,9 +48,14 @@ Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="seconds to wait 
 
 
 class Reading(BaseModel):
-    """How fresh a read must be, and what to wait for. Requests without a query string share one instance.
+    """The query of a read: how fresh it must be, and what to wait for. A subclass adds its route's other parameters.
 
-    A subclass adds its route's other parameters.
+    min_position  an `Onefold-Position`: the answer includes all that it names.
+    max_lag       a standby may answer that is at most so many records behind; None for the owner alone.
+    until         `field:value`: wait until the field of the view has that value.
+    wait          for how many seconds to wait for these at most.
+
+    Requests without a query string share one instance.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

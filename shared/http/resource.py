@@ -33,22 +33,25 @@ Route = Literal["list", "row", "changes"]
 class Resource(Generic[S]):
     """One table over HTTP: a list, a row by key, its committed changes and, for an aggregate, its commands.
 
-    path      ends with the key's parameter, as `/accounts/{account_id}`; its first segment is the tag.
-    view      (key, row) → what is shown of it, None for nothing. The class that it returns names the operations:
-              an AccountView is got by `get_account`.
-    filters   fields of the view, each an index of the table. A number F is filtered by its bounds, F_min and F_max, and
-              orders lists, as `F` and downwards as `-F`; anything else is filtered by its value.
-    sorts     what else orders lists: an index F as `F`, downwards as `-F`.
-    decider   the aggregate's. If the topology has `history`, its past can be read, too.
-    commands  what is posted, by the path that follows the key's. A command without fields takes no body, and one whose
-              fields all have defaults may come without. `account.set_limits` is the operation `set_limits`. Lines of
-              them may be posted together, to `/accounts/commands`.
-    names     of operations, by the path in `commands`, where the command's own does not do.
-    notes     what the OpenAPI document says of them, by the path in `commands`.
-    owner     who may: the key's parameter if a key is its owner's, or the field of rows and commands that names the
-              owner (see OwnedRouter); None for everybody with the service's scope.
+    path      the path of a row. It ends with the key's parameter, as in `/accounts/{account_id}`, and its first segment
+              is the tag in the OpenAPI document.
+    table     the table.
+    view      (key, row) -> what is shown of the row; None to show nothing, as if there were no row. The class that it
+              returns names the operations: an AccountView is got by `get_account`.
+    filters   fields of the view that filter lists, each an index of the table. A number F is filtered by its bounds,
+              F_min and F_max, both included, and orders lists, as `F` and downwards as `-F`; anything else is filtered
+              by its value.
+    sorts     further indexes that order lists: F as `F`, and downwards as `-F`.
+    decider   the decider of an aggregate. If the topology has `history`, its past can be read, too.
+    commands  the classes of commands that are posted, by the path that follows the key's. A command without fields
+              takes no body, and one whose fields all have defaults may come without. `account.set_limits` is the
+              operation `set_limits`. Lines of them may be posted together, to `/accounts/commands`.
+    names     the names of operations, by the path in `commands`, where the command's own does not do.
+    notes     what the OpenAPI document says of the operations, by the path in `commands`.
+    owner     who may read and send: the key's parameter if a key is its owner's, or the field of rows and commands that
+              names the owner (see OwnedRouter); None for everybody with the service's scope.
     key       the type of the key's parameter.
-    without   what it does not serve, such as a row that has a route of its own.
+    without   the routes that it does not serve, such as "row" where the row has a route of its own.
 
     A route of another kind is FastAPI's: write a function (node, peers) → routers, and combine both by `together`.
     """

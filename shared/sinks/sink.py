@@ -36,18 +36,19 @@ class BadRow(OnefoldError):
 
 
 class Upsert(NamedTuple):
-    """A database row as it is from now on: the values of all columns, by name."""
+    """Writes a database row, in the place of one with the same primary key. values: of all columns, by their names."""
 
     values: Mapping[str, Any]
 
 
 class Delete(NamedTuple):
-    """A database row that is no more: the values of its primary key, by name."""
+    """Deletes a database row, if there is one. key: the values of its primary key, by the names of its columns."""
 
     key: Mapping[str, Any]
 
 
 Change = Upsert | Delete
+"""What `rows` of a Sink gives."""
 
 
 class Source(Protocol):
@@ -68,8 +69,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class RowsOf:
-    """The rows of one of the service's own tables, from its changelog. state: their type, as the decider or the
-    projection declares it. `rows` gets None for a row that is no more.
+    """The rows of one of the service's own tables, as its changelog has them. `rows` of the Sink gets a Row, in the
+    order of its key's changes, and None for a row that is no more. Of several changes it may get only the last.
+
+    table  the table.
+    state  the type of its states, as the decider or the projection declares it.
+
+    Raises pydantic's errors for a type that it cannot read.
     """
 
     PART: ClassVar[str] = "state"
@@ -97,8 +103,14 @@ class RowsOf:
 
 @dataclass(frozen=True)
 class EventsOf:
-    """The events of a topic, of these types; others are skipped. `rows` gets an event only once in all, but a row that
-    sums events up belongs into a table: `rows` can't read what it wrote before.
+    """The events of a topic. `rows` of the Sink gets an EventEnvelope, in the order of its key's events, and each takes
+    effect once. A row that sums events up belongs into a table: `rows` can't read what it wrote before.
+
+    topic      the service's own, or a neighbour's that its Service declares in `reads`.
+    events     the classes of events that it reads; others are skipped.
+    upcasters  how older versions of these events are read.
+
+    Raises ValueError for events that `check_types` refuses.
     """
 
     PART: ClassVar[str] = "data"
@@ -132,11 +144,17 @@ class EventsOf:
 class Sink:
     """Fills the database table `<name>_v<version>`, which readers see as the view `<name>`.
 
-    columns: SQLAlchemy's, of this sink alone; at least one has `primary_key=True`.
-    rows: (key of the record, what `source` decodes) → changes, of which the last of each row counts. Pure: after a
-    restart or a restore of the database, it is called with the same records again, and must say the same.
-    version: raised when `rows` or the columns change; the new table is filled from the start, beside the old one.
-    opens: whether `rows` gets personal text in the clear. Such text stays in the database when its person is forgotten.
+    name     at most 40 lower-case letters, digits and underscores, the first a letter.
+    columns  SQLAlchemy's, of this sink alone; at least one has `primary_key=True`.
+    source   a RowsOf or an EventsOf: what it is made of.
+    rows     (key of the record, what `source` gives) -> changes, of which the last of each database row counts. It is
+             pure: after a restart or a restore of the database it is called with the same records again, and must give
+             the same. An exception stops the sink before that record.
+    version  counts from 1, and is raised when `rows` or the columns change; the new table is filled from the start,
+             beside the old one.
+    opens    whether `rows` gets personal text in the clear. It stays in the database when its person is forgotten.
+
+    Raises ValueError for a name that is not legal, or columns without a primary key.
     """
 
     name: str

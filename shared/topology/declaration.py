@@ -16,9 +16,12 @@ from shared.topology.topics import Table, Topic, Topology
 class Service:
     """What a service is, but for its routes and its settings: SERVICE in its `service.py`.
 
-    decider: of its aggregates, whose commands its topology feeds to a table, and whose events have a topic there.
-    rekeys, policies, timers, projections: all that it has. What is left out here runs neither in a worker nor in Spark.
-    reads: other services' topics that none of these reads, such as a sink's source, so that brokers let it. They may
+    topology     its topics and tables.
+    decider      its aggregate. The topology has exactly one table that its commands feed, and one topic of its events.
+    rekeys, policies, timers, projections
+                 all that it has of each kind. What is left out here runs neither in a worker nor in Spark.
+    reads        other services' topics that none of these reads, such as a sink's source. Brokers that check access let
+                 the service read those that are declared, and no others. They may
     have another number of partitions.
     writes: of several topics of events in the topology, the decider's.
 

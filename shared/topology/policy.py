@@ -13,10 +13,13 @@ from shared.topology.topics import Topic
 
 
 class Send(NamedTuple):
-    """A command for an aggregate of this or another service.
+    """A command that a policy sends to an aggregate of this or another service.
 
-    Nobody is told of its refusal: what a process waits for, the other side must answer with an event (docs/adr/0003).
-    aggregate_id: an illegal one parks the event, so fields that it comes from have the type AggregateId in commands.
+    topic         the commands topic of that service.
+    aggregate_id  whom it is for. An illegal id parks the event, so give the fields that it comes from the type
+                  AggregateId in the commands that fill them.
+    command       what is wanted. Nobody is told if it is refused: what a process waits for, the other side must answer
+                  with an event (docs/adr/0003).
     """
 
     topic: Topic
@@ -34,14 +37,20 @@ class Sent(NamedTuple):
 
 
 class Policy:
-    """A policy with what it reads and what it sends. events: the types it answers.
+    """Which commands follow from an event. The engine and Spark run it.
 
-    react: a named function. Records that it cannot handle are parked under its name, `policy.<name>`, so do not rename
-    it while any are parked.
-    commands: every type it can send, by target topic.
-    name: not the function's, but part of its commands' ids, so it must be the same in every release. If another policy,
-    in this service or another, answers the same event with commands on the same topic, one needs another name: equal
-    ids are taken for a repeat.
+    react      (event) -> the commands to send, in their order; an empty list if there are none. It is pure, and is made
+               with `def`, because records that it cannot handle are parked under its name, as `policy.<name>`: do not
+               rename it while any are parked.
+    source     the topic that it reads.
+    events     the classes of events that it answers; others are skipped.
+    commands   by target topic, the classes of all commands that it can send there. Any other parks the event.
+    upcasters  how older versions of these events are read.
+    name       part of its commands' ids, so it must be the same in every release. If another policy, in this service or
+               another, answers the same event with commands on the same topic, give one of them a name: equal ids are
+               taken for a repeat, which has no effect.
+
+    Raises TypeError for a function without a name, and ValueError for events or commands that `check_types` refuses.
     """
 
     def __init__(

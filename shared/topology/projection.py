@@ -16,11 +16,15 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False)
 class Projection(Generic[E, V]):
-    """`table` is the fold of its source topic, key by key; events of other types than `events` are skipped.
+    """How events change the rows of a table: each row is the fold of the events of its key, in their order in the log.
 
-    project  (view, event, key) → the view of that key after the event. key: the record's, which after a `Rekey` is not
-             the aggregate id. Pure and total, like `evolve`.
-    state    the type of the view, for pydantic to read.
+    table      what it fills, from the topic that is the table's source.
+    project    (view, event, key) -> the view of that key after the event. The key is the record's, which after a
+               `Rekey` is not the aggregate id. The function is pure and total, like `evolve`.
+    initial    the view of a key before its first event.
+    events     the classes of events that it counts; others are skipped.
+    state      the type of the view, by which pydantic reads rows.
+    upcasters  how older versions of these events are read.
 
     Raises ValueError for events that `check_types` refuses, and for an `initial` that is not read from a row as it was;
     None is never in a row.

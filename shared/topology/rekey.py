@@ -13,10 +13,15 @@ from shared.topology.topics import Topic
 
 
 class Rekey:
-    """Copies of events on topics of the service's own, unchanged but for their keys, and partitioned by those.
+    """Copies events to topics of the service's own, byte for byte, under other keys, by which they are partitioned.
 
-    keys: by target topic, the function that gives the keys of an event's copies there: legal aggregate ids.
-    events: the types that it copies.
+    keys       by target topic, the function (event) -> the keys of its copies there, one copy for each; an empty list
+               for none. Each key is a legal aggregate id; any other parks the event.
+    source     the topic that it reads.
+    events     the classes of events that it copies; others are skipped.
+    upcasters  how older versions of these events are read, for `keys` to look at: copies stay as they were written.
+
+    Raises ValueError for events that `check_types` refuses.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Literal
 KEPT_FOR_EVER = -1
 PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
-HISTORY_INDEX = "chapters"  # the name in topics and letters from before its own
+HISTORY_INDEX = "chapters"  # as it is called in topics and dead letters
 HOUR_MS = 3_600_000
 IDEMPOTENCY_HOURS_MIN = 24
 ENGINE_TABLES = (PARKED, HISTORY_INDEX)  # names that no service may take
@@ -25,15 +25,17 @@ Cleanup = Literal["delete", "compact", "compact,delete"]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A keyed topic, `<service>.<kind>.v<major>`; its key is the aggregate id in UTF-8.
+    """A topic whose records have keys: aggregate ids in UTF-8. It may be the service's own or a neighbour's.
 
-    Where brokers check access, other services may write `commands` and read every other kind. A second cluster mirrors
-    only `commands`, `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+    name          `<service>.<kind>.v<major>`. Where brokers check access, other services may write to topics of the
+                  kind `commands`, and read those of every other kind. A second cluster mirrors only `commands`,
+                  `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+    cleanup       `delete` removes records by time alone. `compact` keeps only the last record of each key, which is
+                  enough for views that show no more than that, if `parity` need not agree: it counts records.
+    retention_ms  how long a record stays, in milliseconds; -1, the default, is for ever. What is removed cannot be
+                  computed from again, unless `archive` has run before. A worker that has not read it yet stops.
 
-    cleanup: `compact` keeps only the last record of each key, which is enough for views that show no more than that, if
-    `parity` need not agree: it counts records.
-    retention_ms: for ever by default. What is removed cannot be computed from again, unless `archive` has run before. A
-    worker that finds unread records removed stops.
+    Raises ValueError for a name that is not legal.
     """
 
     name: str
@@ -52,20 +54,25 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, fed by exactly one topic, which makes the table replayable.
+    """Rows by key, fed by exactly one topic, so that they can be computed from it again.
 
     A row is never removed, and must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and
     so does the number of keys, such as windows for each sensor.
 
-    indexes: fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON, where
-    a date is text. A Decimal or a timedelta would sort as text, too: index whole cents or seconds instead. A query's
-    field must have the type of the state's. Null stands for a field that a phase lacks, a list and an object; a row
-    that is older than a field counts with the field's default. Several fields, as in `("customer_id", "placed_at")`,
-    are one more index, for lists that are filtered by one value of each, or ordered by the last and filtered by one
-    value of the others. A worker whose indexes have changed restores the table once.
-    keyed_by_id: whether its keys are aggregate ids, which murmur2 assigns to partitions.
-    kept_ms: how long a row counts after the record that it tells of; for ever by default. Only the engine's own tables
-    lose rows by time, and not before twice as long.
+    name         a plain noun, in lower case; the changelog is named after it.
+    source       the topic that feeds it: of commands, for the rows of an aggregate; of anything else, for a view.
+    indexes      fields of the state that lists filter and order by: bools, ints, floats or text, as they are in JSON,
+                 where a date is text. A Decimal or a timedelta would sort as text, too: index whole cents or seconds
+                 instead. A query's field must have the type of the state's. Null stands for a field that a phase lacks,
+                 a list and an object; a row that is older than a field counts with the field's default. Several fields,
+                 as in `("customer_id", "placed_at")`, are one more index, for lists that are filtered by one value of
+                 each, or ordered by the last and filtered by one value of the others. A worker whose indexes have
+                 changed restores the table once.
+    keyed_by_id  whether its keys are aggregate ids, which murmur2 assigns to partitions.
+    kept_ms      how long a row counts after the record that it tells of, in milliseconds; -1, the default, is for ever.
+                 Only the engine's own tables lose rows by time, and not before twice as long.
+
+    Raises ValueError for a name or an index that is not legal.
     """
 
     name: str
@@ -99,15 +106,22 @@ def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:
 
 @dataclass(frozen=True)
 class Topology:
-    """What a service owns on the brokers.
+    """What a service owns on the brokers: its topics, and its tables with their changelogs.
 
-    partitions: of all its topics and all that its workers handle, so that one worker owns everything of a key. It
+    service            its name, with which all of its topics begin.
+    topics             its own topics, but those that every service has: dead letters, operators' requests, changelogs.
+    tables             its tables, each fed by an own topic or a neighbour's.
+    partitions         the number, 1 to 500, of the partitions of all its topics and of all that its workers handle, so that one
+                       worker owns everything of a key. It
     never changes, because keys would move.
-    version: of how the tables are computed. A new version has its own changelogs and positions, which `rebuild` fills
-    from history; those of the old version stay as they are.
-    history: the aggregate's own events, if its workers answer requests about its past, too.
-    idempotency_hours: how long a command that is sent again has its outcome again, and no second effect, whatever comes
-    between. The same for all workers, as the log decides it; it may be raised at any time.
+    version            counts from 1 how the tables are computed. A new version has its own changelogs and positions,
+                       which `rebuild` fills from history; those of the old version stay as they are.
+    history            the topic of the aggregate's own events, if its workers answer requests about its past, too.
+    idempotency_hours  how long, at least 24, a command that is sent again has its outcome again, and no second effect,
+                       whatever comes between. It is the same for all workers, as the log decides it, and may be raised
+                       at any time.
+
+    Raises ValueError for a value out of range, a name that is not legal, or one that is declared twice.
     """
 
     service: str
