@@ -39,7 +39,7 @@ class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
 
     event_id        the same in every replay.
     type            the TYPE of its data. schema_version: the VERSION, always the current one, since `data` is upcast.
-    sequence        its number in its aggregate, counted from 1 without a gap.
+    aggregate_id    whose event it is. sequence: its number there, counted from 1 without a gap.
     occurred_at     the moment, in UTC, at which the command was issued that began the story.
     correlation_id  names the whole story. causation_id: the id of the message that caused this one.
 

@@ -69,7 +69,7 @@ It is 1 to 192 bytes of UTF-8 without control characters.
 
 
 def reference(service: str, aggregate_id: str) -> Reference:
-    """The reference to an aggregate of the service, such as `accounts:a-1`. It does not check either text."""
+    """The reference to the service's aggregate with this `aggregate_id`: `accounts:a-1`. It checks neither text."""
     return f"{service}:{aggregate_id}"
 
 

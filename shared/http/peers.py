@@ -225,7 +225,10 @@ def _contains(outer: _Network, inner: _Network) -> bool:
 
 
 class Peers:
-    """Passes a request on to a worker that can answer it, with the headers in FORWARDED and no others."""
+    """Passes a request on to the worker that can answer it, with the headers in FORWARDED only, one hop at most.
+
+    service   whose workers they are. settings: where they may be, and the secret by which they know each other.
+    """
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._tokens = peer_tokens(service, settings)

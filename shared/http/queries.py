@@ -81,7 +81,16 @@ ReadingQuery = Annotated[Reading, Query()]
 
 
 class Queries:
-    """Reads one table. responses: what a route that answers so may answer besides, for OpenAPI."""
+    """Answers reads of one table: from the row's owner, or from a standby that is recent enough.
+
+    node       the worker that answers.
+    peers      the other workers, of which one is asked that has the row.
+    table      the table.
+    present    (key, row) -> what is shown of the row; None to show nothing, as if there were no row.
+    responses  what else a route may answer that does so, for OpenAPI.
+
+    Raises SettingsError without the database of keys that personal text needs.
+    """
 
     responses = RESPONSES
 

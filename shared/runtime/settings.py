@@ -320,7 +320,11 @@ def load_settings() -> Settings:
 
 
 def read_settings(kind: type[S]) -> S:
-    """The settings from the variables with the prefix of `kind`. Raises SettingsError naming every bad variable."""
+    """The settings from this process's environment: of each field, the variable with the prefix of `kind` before it.
+
+    A secret may be in a file instead, named by the variable with `_FILE` behind it. Raises SettingsError, which names
+    every variable that is wrong.
+    """
     prefix = _prefix(kind)
     files = {f"{prefix}{name.upper()}_FILE": name for name in kind.model_fields if _is_secret(kind, name)}
     names = sorted(name for name in os.environ.keys() - _READ_ELSEWHERE if name.upper().startswith(prefix))
