@@ -367,7 +367,7 @@ class RekeyProcessor(Listener):
             batch.write(target, key, record.value or b"")
 
 
-class Delay(Processor):
+class TimerProcessor(Processor):
     """Records in; the same records out once they are old enough."""
 
     def __init__(self, timer: Timer) -> None:

@@ -12,13 +12,13 @@ from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
 from shared.engine.processors import (
     AggregateProcessor,
-    Delay,
     HistoryIndexProcessor,
     Listener,
     PolicyProcessor,
     Processor,
     ProjectionProcessor,
     RekeyProcessor,
+    TimerProcessor,
 )
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, kinds
@@ -37,7 +37,7 @@ def processors_of(service: Service) -> list[Processor]:
         *aggregates,
         *rekeys,
         *policies,
-        *map(Delay, service.timers),
+        *map(TimerProcessor, service.timers),
         *map(ProjectionProcessor, service.projections),
     ]
 
@@ -129,7 +129,7 @@ def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
     match processor:
         case AggregateProcessor():
             return (processor.source, "commands"), (processor.events, "events")
-        case Delay():
+        case TimerProcessor():
             return ((processor.source, "timers"),)
         case _:
             return ()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from aiokafka import TopicPartition
 
-from shared.engine.processors import Delay
+from shared.engine.processors import TimerProcessor
 from shared.engine.sources import Source
 from shared.kafka.reader import ReadRecord
 from shared.topology.timer import Timer
 from shared.topology.topics import Topic
 
 TIMERS = Topic("shop.timers.v1")
-DELAY = Delay(Timer(source=TIMERS, target=Topic("shop.commands.v1"), delay_s=5.0))
+DELAY = TimerProcessor(Timer(source=TIMERS, target=Topic("shop.commands.v1"), delay_s=5.0))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from shared.domain.row import Row
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
-from shared.engine.processors import AggregateProcessor, Delay, Processor, ProjectionProcessor, RekeyProcessor
+from shared.engine.processors import AggregateProcessor, Processor, ProjectionProcessor, RekeyProcessor, TimerProcessor
 from shared.engine.versions import (
     MixedReleases,
     NotRebuilt,
@@ -69,7 +69,7 @@ DECLARED = (
 TOPICS = sorted({topic.name for each in DECLARED for topic in each.all_topics()})
 AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
 REKEY = RekeyProcessor(Rekey({COPIED: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
-SENDER = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=0.0))
+SENDER = TimerProcessor(Timer(source=COMMANDS, target=COPIED, delay_s=0.0))
 DECIDES = wired(NEXT, [AGGREGATE])
 PROJECTION: Projection[Any, int] = Projection(
     ACCOUNTS, lambda view, *_: view, initial=0, events=(AccountOpened,), state=int
@@ -285,7 +285,7 @@ def test_a_worker_without_tables_whose_offsets_expired_does_not_send_again(broke
     broker.committed.clear()
     with pytest.raises(PositionsForgotten, match=r"before its last worker stopped$"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
-    timers = Delay(Timer(source=COMMANDS, target=COPIED, delay_s=9.0))
+    timers = TimerProcessor(Timer(source=COMMANDS, target=COPIED, delay_s=9.0))
     with pytest.raises(PositionsForgotten, match=r"worker stopped, of timers earlier by their wait$"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[timers]).work())
 
@@ -385,7 +385,7 @@ def test_no_worker_proposes_to_reprocess_a_view_beside_a_policy(broker: Broker) 
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(Worker(broker, "w", 0, 1, topology=COPYING, processors=[AGGREGATE]).work())
     view = ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0]))
-    beside = Delay(Timer(source=COPIED, target=COMMANDS, delay_s=0.0))
+    beside = TimerProcessor(Timer(source=COPIED, target=COMMANDS, delay_s=0.0))
     later = Worker(broker, "later", 0, 1, topology=OTHER_SOURCE, processors=[view, beside])
     with pytest.raises(TableChanged, match=r"or raise `version` in its topology\.py, then `rebuild accounts`"):
         asyncio.run(later.start())

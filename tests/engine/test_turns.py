@@ -23,7 +23,7 @@ from shared.engine.engine import Engine
 from shared.engine.filling import SLICE_RECORDS
 from shared.engine.membership import Assignment
 from shared.engine.pace import MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, Pace
-from shared.engine.processors import Delay, Processor
+from shared.engine.processors import Processor, TimerProcessor
 from shared.engine.sources import Source
 from shared.kafka.transactions import Record
 from shared.parking.parked import OperatorRequest
@@ -178,7 +178,7 @@ async def _goes_back_to_a_request(reader: Seekable) -> tuple[Engine, Source]:
 
 
 async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
-    delay = Delay(Timer(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0))
+    delay = TimerProcessor(Timer(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0))
     engine, source = _engine(reader=reader), Source(TopicPartition(FACTS.name, 0), [delay], 0, 4)
     due, later = _record(0), _record(1)
     later.timestamp = inf

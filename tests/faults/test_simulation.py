@@ -47,7 +47,7 @@ from shared.engine.guards import GapGuard
 from shared.engine.holdings import Holdings
 from shared.engine.lease import Lease
 from shared.engine.membership import Assignment
-from shared.engine.processors import AggregateProcessor, Delay, RekeyProcessor
+from shared.engine.processors import AggregateProcessor, RekeyProcessor, TimerProcessor
 from shared.engine.reading import Reading
 from shared.engine.sources import Source, SourceGone
 from shared.engine.take_over import TakeOver
@@ -133,7 +133,7 @@ PROCESSORS = (
             upcasters=UPCASTERS,
         )
     ),
-    Delay(Timer(source=TIMERS, target=RINGS, delay_s=DELAY_S)),
+    TimerProcessor(Timer(source=TIMERS, target=RINGS, delay_s=DELAY_S)),
 )
 SOURCES = [SIMULATED.parking.name, COMMANDS.name, EVENTS.name, TIMERS.name]
 TABLES = {ACCOUNTS.name: CHANGELOG, outcomes_of(ACCOUNTS).name: OUTCOMES}

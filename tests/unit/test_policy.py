@@ -16,7 +16,7 @@ from shared.domain.decider import Decider
 from shared.domain.envelope import CommandCodec, EventCodec
 from shared.domain.message import Command, Event
 from shared.engine import processors
-from shared.engine.processors import AggregateProcessor, Delay, PolicyProcessor, Processor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, TimerProcessor
 from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
@@ -186,7 +186,7 @@ def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> 
 def test_in_memory_a_timer_that_is_always_set_again_is_found() -> None:
     late = Topic("shop.timers.v2")
     there, back = Timer(source=TIMERS, target=late, delay_s=9.0), Timer(source=late, target=TIMERS, delay_s=9.0)
-    node = MemoryNode(SHOP, [Delay(there), Delay(back)])
+    node = MemoryNode(SHOP, [TimerProcessor(there), TimerProcessor(back)])
     with pytest.raises(RecursionError, match=r"one of shop\.timers\.v1; fix: end the cycle .* no Timer here, because"):
         asyncio.run(node.append(TIMERS, b"a", b""))
 
@@ -215,7 +215,7 @@ def test_two_policies_of_a_service_that_send_with_one_id_are_refused() -> None:
         ),
         (
             TIMERS,
-            Delay(Timer(source=TIMERS, target=STALL, delay_s=9.0)),
+            TimerProcessor(Timer(source=TIMERS, target=STALL, delay_s=9.0)),
             r"a Timer and other processors.* read shop\.timers\.v1; fix: give the Timer a topic",
         ),
     ],

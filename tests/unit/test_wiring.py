@@ -14,7 +14,7 @@ import pytest
 from shared.domain.envelope import EventEnvelope
 from shared.domain.personal import Personal
 from shared.domain.state import State
-from shared.engine.processors import AggregateProcessor, Delay, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, ProjectionProcessor, TimerProcessor
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
@@ -48,7 +48,7 @@ def test_a_topic_whose_name_tells_another_kind_is_refused_at_start_up(commands: 
 
 def test_timers_that_are_called_something_else_are_refused_at_start_up() -> None:
     topology = Topology("accounts", (COMMANDS, Topic("accounts.waits.v1")))
-    waits = Delay(Timer(source=topology.topics[1], target=COMMANDS, delay_s=1.0))
+    waits = TimerProcessor(Timer(source=topology.topics[1], target=COMMANDS, delay_s=1.0))
     with pytest.raises(ValueError, match=r"accounts\.waits\.v1 holds timers, .*; fix: call it accounts\.timers\.v1"):
         wired(topology, [waits])
 
@@ -177,7 +177,7 @@ def test_a_view_may_read_a_compacted_topic() -> None:
 
 def set_timers(kept_ms: int) -> None:
     timers = Topic("accounts.timers.v1", retention_ms=kept_ms)
-    wired(Topology("accounts", (timers,)), [Delay(Timer(source=timers, target=COMMANDS, delay_s=3600))])
+    wired(Topology("accounts", (timers,)), [TimerProcessor(Timer(source=timers, target=COMMANDS, delay_s=3600))])
 
 
 @pytest.mark.parametrize("kept_ms", [1000, 3_600_000])
