@@ -18,7 +18,7 @@ from shared.console.watch import Watcher, Workers
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
 from shared.dev.asyncapi import Json, document_of
-from shared.dev.console_process import page_port, url_at
+from shared.dev.console_process import of_up, page_port, url_at
 from shared.dev.doctor import Diagnosis
 from shared.dev.processes import send
 from shared.dev.stages import StageFailed
@@ -55,11 +55,9 @@ class WorkersOfUp:
             raise LookupError(f"no service is called {service}")
         port = free_port()
         own = {"ONEFOLD_HTTP_PORT": str(port), "ONEFOLD_INSTANCE": str(port)}
-        others = {name: value for name, value in os.environ.items() if name != "ONEFOLD_BOOTSTRAP"}  # `up` says it
         command = [sys.executable, "-P", "-m", "shared.dev.cli", "worker", service]
-        self._added[url_at(port)] = Child(
-            command, self._root / "logs" / f"{service}-{port}.log", CHECKOUT, {**others, **own}
-        )
+        log = self._root / "logs" / f"{service}-{port}.log"
+        self._added[url_at(port)] = Child(command, log, CHECKOUT, {**of_up(), **own})
 
 
 def show(

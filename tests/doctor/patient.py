@@ -19,7 +19,7 @@ from shared.topology.topics import Topology
 from tests.waiting import eventually
 
 FOUND_S = 10.0
-MENDED_S = 30.0
+MENDED_S = 90.0
 
 
 class Patient:
