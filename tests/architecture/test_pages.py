@@ -58,5 +58,5 @@ def _anchors(text: str) -> set[str]:
 
 
 def _defines(module: Path, name: str) -> bool:
-    defined = rf"^(?:(?:async )?(?:def|class) (?:test_)?{name}\b|{name}(?:: .+)? = )"
+    defined = rf"^(?:(?:async )?(?:def|class) (?:test_)?{name}\b|(?: {{4}})?{name}(?:: .+)? = )"
     return re.search(defined, module.read_text(), re.MULTILINE) is not None
