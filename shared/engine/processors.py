@@ -186,12 +186,12 @@ class AggregateProcessor(Processor):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         command, row = self._read(record, rows)
         if record.offset > row.offset:  # else the row already includes this command
-            self._decide(record, command, row, rows, batch, record.timestamp)
+            self._decide(record, command, row, rows, batch, self._known(record, command, rows), record.timestamp)
 
     def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
         command, row = self._read(record, rows)
         at = max(record.timestamp, asked_ms)  # its repeats are known from now on, however old it is
-        decided = self._known(command, rows, at)
+        decided = self._known(record, command, rows)
         told = decided or row.outcome(command.command_id, by_policy=command.causation_id is not None)
         if record.offset <= row.offset:
             assert self.outcomes is not None
@@ -199,13 +199,14 @@ class AggregateProcessor(Processor):
                 raise Overtaken("its row does not know it any more; fix: discard it, and send it again under a new id")
             if told is not None and told.failed:  # else a repeat of it was decided
                 row = row.without(command.command_id)
-        self._decide(record, command, row, rows, batch, at)
+        self._decide(record, command, row, rows, batch, decided, at)
 
-    def _known(self, command: CommandEnvelope[Any], rows: Rows | None, at: int) -> Outcome | None:
+    def _known(self, record: SourceRecord, command: CommandEnvelope[Any], rows: Rows | None) -> Outcome | None:
+        """What was known when the record came, or is since: outcomes are stored for twice as long as they count."""
         assert rows is not None
         assert rows.outcomes is not None
         assert self.outcomes is not None
-        return known(rows.outcomes.get, command, at, self.outcomes.kept_ms)
+        return known(rows.outcomes.get, command, record.timestamp, self.outcomes.kept_ms)
 
     def _read(self, record: SourceRecord, rows: Rows | None) -> tuple[CommandEnvelope[Any], Row[Any]]:
         assert rows is not None
@@ -222,12 +223,13 @@ class AggregateProcessor(Processor):
         row: Row[Any],
         rows: Rows | None,
         batch: Batch,
+        decided: Outcome | None,
         at: int,
     ) -> None:
-        """at: when it is decided, by the brokers' time in the log."""
+        """decided: an earlier record's outcome of the same command. at: this one's time, by the brokers' in the log."""
         assert rows is not None
         key = command.aggregate_id.encode()
-        done = step(self.decider, row, command, max(record.offset, row.offset), self._known(command, rows, at))
+        done = step(self.decider, row, command, max(record.offset, row.offset), decided)
         if not done.repeated:
             self._put(rows, command, row, done, record.offset, at)
         elif not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):

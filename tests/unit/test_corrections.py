@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import pytest
@@ -175,6 +176,24 @@ def test_whether_a_repeat_took_effect_is_known_for_as_long_as_outcomes_are(worke
     worker.ask("correct", parked, command("c", GOOD))
     (left,) = worker.letters()
     assert (left.code, worker.balance) == ("command.overtaken", 1)
+
+
+@pytest.mark.parametrize("action", ["retry", "correct"])
+@pytest.mark.parametrize("sent", [BAD, GOOD])
+def test_what_took_effect_before_the_record_came_is_known_however_late_it_is_asked_for(
+    worker: Worker, sent: object, action: Literal["retry", "correct"]
+) -> None:
+    first = worker.send("c", sent)
+    worker.ask("correct", first, command("c", GOOD))
+    worker.now_ms = 20 * HOUR_MS
+    again = worker.send("c", BAD)
+    worker.send("next", {"amount_cents": 1})
+    worker.now_ms = 25 * HOUR_MS
+    if action == "retry":  # as by a release that can read it
+        worker.log[again.offset] = replace(again, value=command("c", GOOD))
+    worker.ask(action, again, command("c", GOOD) if action == "correct" else None)
+    assert (worker.balance, worker.letters()) == (13, [])
+    assert (worker.last.command_id, worker.last.sequence) == ("c", 2)
 
 
 def test_a_request_without_a_correction_is_one_that_earlier_releases_read() -> None:
