@@ -43,7 +43,9 @@ from shared.http.refusals import Forbidden
 
 MAX_LINES = 5_000
 IN_FLIGHT = 1_000  # commands of one request that wait to be decided here; more are begun as answers are taken
-MAX_IN_FLIGHT = 16_000  # of all requests together, half of it for one client: some 100 MB while nothing is decided
+MAX_IN_FLIGHT = (
+    16_000  # of all requests that clients send here, half of it for one client: some 100 MB while nothing is decided
+)
 AT_ONCE = 20  # commands that are being begun; after as many, others have a turn
 
 _OF_A_LINE = {"idempotency-key": "idempotency_key", "if-match": "if_match", "occurred-at": "occurred_at"}
@@ -182,9 +184,16 @@ class Lines:
                 if not come[owner]:
                     yield b"".join(answers)
                     answers = []
-                while not come[owner]:
-                    come[owner].extend(await coming[owner])
-                    coming[owner] = _next(streams[owner])
+                while not come[owner]:  # of the others, too, as none waits for another
+                    await asyncio.wait(
+                        [each for of, each in coming.items() if len(come[of]) < IN_FLIGHT],
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    for of in [of for of, each in coming.items() if each.done()]:
+                        some = coming.pop(of).result()
+                        if some is not None:
+                            come[of].extend(some)
+                            coming[of] = _next(streams[of])
                 answers.append(come[owner].popleft())
             yield b"".join(answers)
         finally:
@@ -270,8 +279,9 @@ class Lines:
         yield [_as_line(request, not_ready(reason)) for _ in range(missing)]
 
 
-def _next(answers: AsyncGenerator[Sequence[bytes]]) -> asyncio.Future[Sequence[bytes]]:
-    return asyncio.ensure_future(anext(answers, ()))
+def _next(answers: AsyncGenerator[Sequence[bytes]]) -> asyncio.Future[Sequence[bytes] | None]:
+    """None: there are no more."""
+    return asyncio.ensure_future(anext(answers, None))
 
 
 def _line_of(command: type[Command]) -> type[CommandLine]:

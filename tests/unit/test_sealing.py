@@ -186,6 +186,7 @@ async def test_a_database_that_has_not_answered_is_left_alone_for_a_moment(
         assert asked == ["ann"]
         now = elapsed_s()
         monkeypatch.setattr("shared.privacy.sealing.elapsed_s", lambda: now + 31.0)
+        monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 30.0)
         hangs.set()
         await sealer.sealed(register(name="x"), "dan")
     finally:

@@ -382,16 +382,39 @@ async def test_an_owner_that_seals_slowly_is_waited_for(tmp_path: Path, monkeypa
 
     async def sealed(_: Sealer, command: Command, __: str) -> Command:
         async with turn:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.08)
         return command
 
     monkeypatch.setattr(Sealer, "sealed", sealed)
-    monkeypatch.setattr("shared.http.peers.ANSWER_S", 0.5)
+    monkeypatch.setattr("shared.http.peers.ANSWER_S", 4.0)
     monkeypatch.setattr("shared.privacy.sealing.ANSWER_S", 0.1)
     async with two(tmp_path, Settings()) as (here, _, http):
         theirs = [name for name in map(str, range(300)) if here.partition(name.encode()) in here.refuses][:75]
         answers = await post(http, *(line("open", name) for name in theirs), Prefer="respond-async")
     assert {each["status"] for each in answers} <= {201, 202}
+
+
+async def test_lines_of_one_worker_do_not_wait_for_those_of_another(tmp_path: Path) -> None:
+    all_appended = asyncio.Event()
+
+    async def held(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await all_appended.wait()
+        writer.close()
+
+    async with (
+        two(tmp_path, Settings()) as (here, _, http),
+        await asyncio.start_server(held, "127.0.0.1", 0) as it,
+    ):
+        here._other = f"http://127.0.0.1:{it.sockets[0].getsockname()[1]}"
+        names = [f"a-{number}" for number in range(400)]
+        ours = [name for name in names if here.partition(name.encode()) not in here.refuses]
+        theirs = next(name for name in names if name not in ours)
+        posted = asyncio.ensure_future(post(http, line("open", theirs), *(line("open", name) for name in ours)))
+        await holds(lambda: sum(len(log) for (topic, _), log in here.logs.items() if topic == EVENTS.name) == len(ours))
+        all_appended.set()
+        answers = await posted
+    assert [each["status"] for each in answers] == [503, *[201] * len(ours)]
 
 
 async def test_an_owner_that_does_not_accept_us_says_why(tmp_path: Path) -> None:
