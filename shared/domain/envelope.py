@@ -26,7 +26,7 @@ M = TypeVar("M", bound=Message)
 Envelope = TypeVar("Envelope", bound="EventEnvelope[Any] | CommandEnvelope[Any]")
 
 Positive = Annotated[int, Meta(ge=1)]
-Expected = Annotated[int, Meta(ge=0)] | UnsetType
+Expected = Annotated[int, Meta(ge=0, lt=10**18)] | UnsetType
 Aware = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": r"(Z|\+00:00)$"})]
 
 _UNREADABLE = (ValueError, RecursionError)  # msgspec's own errors are ValueErrors; bytes outside UTF-8 raise Python's

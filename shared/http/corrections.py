@@ -54,10 +54,12 @@ class Corrections:
             return None
         try:
             found = _read(value)
+            data = from_json(bytes(found.data))  # msgspec lets bytes outside UTF-8 pass in what is Raw
         except (ValueError, RecursionError):
             return None
         is_known = self._node.decider.command_codec.knows(found.type, found.schema_version)
-        return found if is_known and bytes(found.data).startswith(b"{") else None
+        is_of_key = self._node.partition(found.aggregate_id.encode()) == parked.partition
+        return found if is_known and is_of_key and isinstance(data, dict) else None
 
     async def corrected(self, parked: CommandEnvelope[Any], data: dict[str, Any]) -> CommandEnvelope[Command]:
         """The same command with other data, and the personal ones among them encrypted.
