@@ -44,6 +44,7 @@ _COUNTED_EVERY_S = 1.0  # a worker writes all of its metrics for that
 _DIAGNOSED_EVERY_S = 15.0  # the doctor asks every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
 _PASSED_S = 12.0  # a story takes eight seconds at most
+_POSTED_S = 30.0  # a correction waits ten seconds for its outcome, and may be passed on and read the log before
 _TIMEOUT = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=peers.CONNECT_S)
 _LETTERS = 100
 _JSON = ("application/json", "application/problem+json")
@@ -150,7 +151,7 @@ class Watcher:
 
     async def _passed(self, url: URL, body: Mapping[str, Any] | None) -> Passed:
         method = "GET" if body is None else "POST"
-        timeout = aiohttp.ClientTimeout(total=_PASSED_S, sock_connect=peers.CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=_PASSED_S if body is None else _POSTED_S, sock_connect=peers.CONNECT_S)
         async with self._session.request(
             method, url, json=body, allow_redirects=False, timeout=timeout, raise_for_status=False
         ) as answer:

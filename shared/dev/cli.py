@@ -133,7 +133,7 @@ def upgrade_(
     """
     try:
         done = upgrade(CHECKOUT, tag, source)
-    except StageFailed as failure:
+    except (StageFailed, OSError) as failure:
         print(failure, file=sys.stderr)
         raise typer.Exit(2) from None
     print("\n".join(done.lines()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from traceback import extract_tb
 from typing import Any
 
 from shared.domain.errors import OnefoldError
@@ -26,7 +27,9 @@ def declared(package: str, module: str, name: str) -> Any:
             raise
         raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
     except ValueError as error:
-        raise Undeclared(f"{path}: {error}") from error
+        places = [f"{frame.filename}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
+        at = next((place for place in reversed(places) if f"/{package.replace('.', '/')}/" in place), path)
+        raise Undeclared(f"{at}: {error}") from error
     if not hasattr(found, name):
         raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
     return getattr(found, name)

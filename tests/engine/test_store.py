@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rocksdict import RdictIter, WriteBatch
@@ -374,6 +375,8 @@ def test_a_store_that_is_closed_meanwhile_is_no_failure_of_what_was_written(
     store.open(0, CHANGELOG_ID)
     store.open(1, CHANGELOG_ID)
     store._dbs[1].close()
+    being_closed = Mock(property_value=Mock(side_effect=RuntimeError("Already mutably borrowed")))
+    store_module.MEMTABLES._stores.add(being_closed)
     for offset in range(4):
         store.apply(0, {b"row": os.urandom(EMPTY_BYTES)}, offset)
     eventually(lambda: list(Path(store._dbs[0].path()).glob("*.sst")))

@@ -29,6 +29,6 @@ def test_what_can_not_be_declared_is_told_with_its_module(tmp_path: Path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(tmp_path.parent)
     with pytest.raises(
-        Undeclared, match=rf"^{tmp_path.name}\.wrongly: not a legal name: 'a_b.events.v1'; fix: use only"
+        Undeclared, match=rf"/{tmp_path.name}/wrongly\.py:2: not a legal name: 'a_b.events.v1'; fix: use only"
     ):
         declared(tmp_path.name, "wrongly", "SERVICE")
