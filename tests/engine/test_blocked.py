@@ -45,6 +45,7 @@ def test_an_open_transaction_of_a_neighbour_is_told_and_ends_nothing(watching: S
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_a_transaction_that_is_open_for_ten_minutes_ends_nothing_either(tmp_path: Path) -> None:
     with accounts_stack(tmp_path, workers=1) as stack:
         _is_told_and_ends_nothing(stack, TEN_MINUTES_S)

@@ -96,6 +96,8 @@ def test_what_a_command_expects_is_written_only_if_it_expects_something() -> Non
     expecting = raw(COMMAND | {"expected_sequence": 0})
     envelope = COMMANDS.decode(expecting)
     assert (envelope.expected_sequence, COMMANDS.encode(envelope)) == (0, expecting)
+    with pytest.raises(BadMessage, match="expected_sequence"):
+        COMMANDS.decode(raw(COMMAND | {"expected_sequence": 10**18}))
 
 
 class EarlierEnvelope(Struct, Generic[C], kw_only=True, forbid_unknown_fields=True):
