@@ -21,6 +21,7 @@ from tests.waiting import Deadline, eventually
 
 DEADLINE_S = 90.0
 PAUSE_S = 0.05
+LINES = 1_000  # of a request; 256 KiB are allowed
 NOON = "1997-01-18T12:00:00Z"
 
 Line = tuple[str, int, int]
@@ -54,6 +55,29 @@ class Market:
         wishes = [{"sku": sku, "quantity": quantity, "amount_cents": cents} for sku, quantity, cents in lines]
         body = {"customer_id": customer, "lines": wishes, "placed_at": placed_at}
         self.post("orders", f"/orders/{order}", body, told_at, key=story_of(order))
+
+    def place_at_once(self, orders: Sequence[tuple[str, str, str]]) -> None:
+        """Each an order, its customer and the SKU of which it wants a piece for a cent; none is waited for."""
+        lines = [
+            {
+                "type": "order.place",
+                "id": order,
+                "body": {
+                    "customer_id": customer,
+                    "lines": [{"sku": sku, "quantity": 1, "amount_cents": 1}],
+                    "placed_at": NOON,
+                },
+            }
+            for order, customer, sku in orders
+        ]
+        headers = {"Content-Type": "application/x-ndjson", "Prefer": "respond-async"}
+        for some in (lines[begin : begin + LINES] for begin in range(0, len(lines), LINES)):
+            answer = self._http.post(
+                f"{self.stack.urls('orders')[0]}/orders/commands",
+                content="\n".join(map(json.dumps, some)),
+                headers=headers,
+            )
+            assert {json.loads(line)["status"] for line in answer.text.splitlines()} <= {201, 202}, answer.text
 
     def cancel(self, order: str) -> None:
         self.post("orders", f"/orders/{order}/cancellation")

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from services.accounts import topology as accounts
 from services.inventory import topology as inventory
+from services.inventory.domain.decide import MAX_RESERVATIONS
+from services.inventory.domain.errors import TooManyReservations
 from services.orders import topology as orders
 from services.sales import topology as sales
+from shared.dev.stack import Stack
+from tests.conftest import WORKER_SETTINGS
+from tests.shop.conftest import WORKERS
 from tests.shop.market import Market, story_of
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
+
+FULL_S = 600.0  # thousands of orders take seconds on a quiet machine
 
 
 @pytest.fixture
@@ -124,6 +132,36 @@ def test_an_order_is_cancelled_while_inventory_is_away(market: Market, sku: str,
         lambda found: found == ["stock.received", "stock.reserved", "stock.released"],
     )
     untouched(market, sku, customer)
+
+
+@pytest.mark.long  # the limit is proved by a unit test, what outgrows a topic by test_refused_records
+def test_an_item_that_thousands_of_orders_wait_for_takes_no_more_and_all_else_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_DEADLINE_S", "600")
+    with Stack(tmp_path, WORKERS, settings=WORKER_SETTINGS) as stack, Market(stack) as market:
+        wanted, other = market.new("sku"), market.new("sku")
+        market.deliver(wanted, 10_000)
+        market.deliver(other, 5)
+        customers = [market.new("customer") for _ in range(5)]
+        for customer in customers:
+            market.open_account(customer)
+        with market.without("accounts"):
+            placed = [(market.new("order"), customers[number % 5], wanted) for number in range(MAX_RESERVATIONS + 20)]
+            market.place_at_once(placed)
+            eventually(lambda: market.item(wanted), lambda item: item["reserved"] == MAX_RESERVATIONS, FULL_S)
+            eventually(lambda: _codes(market), lambda codes: codes == [TooManyReservations.code] * 20, FULL_S)
+            market.place(market.new("order"), customers[0], (other, 1, 1))
+            eventually(lambda: market.item(other), lambda item: item["reserved"] == 1)
+        left = 10_000 - MAX_RESERVATIONS
+        eventually(lambda: market.item(wanted), lambda item: (item["physical"], item["reserved"]) == (left, 0), FULL_S)
+        assert market.item(other)["physical"] == 4
+        assert all(worker.running for worker in stack.workers)
+
+
+def _codes(market: Market) -> list[str]:
+    """Of the orders that are rejected."""
+    return [each["data"]["code"] for each in market.messages(orders.EVENTS.name) if each["type"] == "order.rejected"]
 
 
 def test_a_step_without_an_answer_is_retried_and_finally_compensated(
