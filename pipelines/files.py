@@ -13,8 +13,8 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -298,13 +298,13 @@ def _refuse_difference(first: str, schema: pa.Schema, other: str, its: pa.Schema
 
 
 def _csv_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
-    rows = _csv_rows(file, reading.csv)
-    line, header = next(rows, (1, None))
-    if header is None:
-        raise BadSource(f"{file}: empty, without a header; fix: remove it, or write the header")
-    _refuse_names(file, header)
-    for line, row in rows:
-        _refuse_ragged(file, line, header, row)
+    with closing(_csv_rows(file, reading.csv)) as rows:
+        line, header = next(rows, (1, None))
+        if header is None:
+            raise BadSource(f"{file}: empty, without a header; fix: remove it, or write the header")
+        _refuse_names(file, header)
+        for line, row in rows:
+            _refuse_ragged(file, line, header, row)
     typed = {name: pa.decimal128(_DIGITS, digits) for name, digits in reading.csv.numbers.items()}
     typed |= dict.fromkeys(reading.times.formats, pa.timestamp("us", "UTC"))
     if missing := typed.keys() - set(header):
@@ -405,22 +405,23 @@ def instant(at: datetime, times: Times) -> datetime:
     return earlier if times.twice == "earlier" else later
 
 
-def _csv_rows(file: Path, how: Csv) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(file: Path, how: Csv) -> Generator[tuple[int, list[str]]]:
     """The header and each row, with the line it begins at. Raises BadSource."""
     quotes: Any = {"quotechar": how.quote} if how.quote else {"quoting": csv.QUOTE_NONE}
-    reader = csv.reader(_lines(file, how.encoding), delimiter=how.separator, strict=True, **quotes)
     first, empty = 1, 0
     try:
-        for row in reader:
-            if reader.line_num > first and not how.line_breaks:
-                raise csv.Error(f"a quoted field goes on to line {reader.line_num}")
-            if row and empty:
-                raise BadSource(f"{file}, line {empty}: empty; fix: remove it")
-            if row:
-                yield first, row
-            else:
-                empty = empty or first  # at the end of a file it means nothing
-            first = reader.line_num + 1
+        with closing(_lines(file, how.encoding)) as lines:
+            reader = csv.reader(lines, delimiter=how.separator, strict=True, **quotes)
+            for row in reader:
+                if reader.line_num > first and not how.line_breaks:
+                    raise csv.Error(f"a quoted field goes on to line {reader.line_num}")
+                if row and empty:
+                    raise BadSource(f"{file}, line {empty}: empty; fix: remove it")
+                if row:
+                    yield first, row
+                else:
+                    empty = empty or first  # at the end of a file it means nothing
+                first = reader.line_num + 1
     except csv.Error as error:
         fix = (
             "correct the line; `csv.quote` names other quotes than RFC 4180's, or none, `csv.line_breaks` allows those"
@@ -428,7 +429,7 @@ def _csv_rows(file: Path, how: Csv) -> Iterator[tuple[int, list[str]]]:
         raise BadSource(f"{file}, line {first}: {error}; fix: {fix}") from None
 
 
-def _lines(file: Path, encoding: str) -> Iterator[str]:
+def _lines(file: Path, encoding: str) -> Generator[str]:
     """Up to each LF: Python's own reader of CSV knows which CR before it is the line's end, and refuses others."""
     number = 0
     marked = "utf-8-sig" if encoding == "utf-8" else encoding  # a byte order mark repeats what is known
