@@ -10,7 +10,7 @@ import pytest
 from shared.dev.record import recorded
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("services/*/README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("services/*/README.md"))]
 LINK = re.compile(r"\]\(([^)]+)\)")
 NAMED = re.compile(r"\[`(\w+)`\]\(([^)\s]+\.py)\)")
 
