@@ -33,6 +33,8 @@ python3 dev.py VERB [ARGUMENTS]
            --compose runs those in containers instead
   check    format, lint, types, doors, schemas and the fast tests that need no broker; --accept writes schemas and
            golden records first
+  verify   the same without the tests, as one verdict: for each check what failed, and the fix; --json,
+           --tests adds the tests of `check`
   schemas  what has changed in messages and states, and in which order to release it; --accept,
            --format json|avro|proto
   bench    measurements, such as `bench engine --json FILE`
@@ -70,7 +72,7 @@ python3 dev.py VERB [ARGUMENTS]
 
 Any other verb goes to the project's own command line; `python3 dev.py cli --help` lists all.
 """
-CHECKS = ("check", "test")
+CHECKS = ("check", "test", "verify")
 # the locks that .venv must hold for a verb; the worker's for any other
 LOCKS = {
     "archive": ["worker", "pipelines"],
@@ -84,6 +86,7 @@ LOCKS = {
     "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],
     "upgrade": ["dev"],
+    "verify": ["dev", "pipelines"],
     "whose": ["dev"],
 }
 

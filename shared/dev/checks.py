@@ -1,15 +1,17 @@
-"""`dev.py check` and `dev.py test`: formatting, lint, types and doors, one line each, then pytest."""
+"""`dev.py check`, `test` and `verify`: formatting, lint, types, doors and more, then pytest."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from shared.dev.stages import StageFailed, stage
 from shared.runtime.checkout import CHECKOUT
@@ -20,11 +22,21 @@ _AT_ONCE = ("-n", "2")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One static check. fix: what to run when it fails."""
+    """One check. fix: what to run when it fails."""
 
     name: str
     command: tuple[str, ...]
     fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check found. says: its last line, or all of it if it failed. fix: empty if it passed."""
+
+    name: str
+    ok: bool
+    says: str
+    fix: str = ""
 
 
 _STATIC = (
@@ -36,6 +48,7 @@ _STATIC = (
         ("lint-imports", "--no-logo"),
         "move the import to a room that has that door (pyproject.toml)",
     ),
+    Check("locks", ("python", "-P", "-m", "shared.dev.locked"), "python3 dev.py lock"),
     Check("whose", ("python", "-P", "-m", "shared.dev.whose"), "see docs/upgrading.md"),
     Check(
         "schemas",
@@ -43,7 +56,7 @@ _STATIC = (
         "release it as said above, and `python3 dev.py check --accept`, for review",
     ),
 )
-_ACCEPT = "--accept"
+_ACCEPT, _JSON, _TESTS = "--accept", "--json", "--tests"
 
 
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
@@ -61,8 +74,10 @@ def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
 
 
 def main(verb: str, *arguments: str) -> None:
-    """Runs the static checks, then becomes pytest. Exits with 1 when a static check fails."""
+    """Runs the static checks, then becomes pytest, or says what `verify` found. Exits with 1 when a check fails."""
     os.chdir(CHECKOUT)
+    if verb == "verify":
+        _verify(arguments)
     total = len(_STATIC) + 1
     if _ACCEPT in arguments:
         arguments = tuple(each for each in arguments if each != _ACCEPT)
@@ -78,6 +93,37 @@ def main(verb: str, *arguments: str) -> None:
     sys.stdout.flush()
     command = [sys.executable, "-m", "pytest", *pytest_arguments(verb, arguments)]
     os.execv(command[0], command)
+
+
+def _verify(arguments: Sequence[str]) -> NoReturn:
+    """Runs all checks, whatever fails, and with `--tests` the tests of `check`; says the verdict, and exits."""
+    checks = [*_STATIC, *([_tests(arguments)] if _TESTS in arguments else [])]
+    found = [_verdict(check) for check in checks]
+    ok = all(each.ok for each in found)
+    if _JSON in arguments:
+        print(json.dumps({"ok": ok, "checks": [asdict(each) for each in found]}, indent=2, ensure_ascii=False))
+    else:
+        print("".join(f"{_shown(each)}\n" for each in found), end="")
+    sys.exit(0 if ok else 1)
+
+
+def _tests(arguments: Sequence[str]) -> Check:
+    of_pytest = [each for each in arguments if each not in (_JSON, _TESTS)]
+    command = ("python", "-m", "pytest", *pytest_arguments("check", ["--tb=short", *of_pytest]))
+    return Check("tests", command, "correct what failed; `python3 dev.py test PATH` runs one file")
+
+
+def _verdict(check: Check) -> Verdict:
+    try:
+        return Verdict(check.name, True, _run(check))
+    except StageFailed as failure:
+        return Verdict(check.name, False, failure.problem, failure.fix)
+
+
+def _shown(verdict: Verdict) -> str:
+    if verdict.ok:
+        return f"ok      {verdict.name}: {verdict.says}"
+    return f"failed  {verdict.name}: {verdict.says}\n  fix: {verdict.fix}"
 
 
 def _accept() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shared.dev.stages import StageFailed, stage
 
-_LOCKS = {
+LOCKS = {
     "worker": ("--extra=worker",),
     "dev": ("--extra=worker", "--group=dev"),
     "pipelines": ("--extra=pipelines",),
@@ -35,10 +35,10 @@ def lock(root: Path, arguments: Sequence[str]) -> None:
         union = Path(scratch) / "union.lock"
         _seed(union, requirements)
         _compile(root, union, "--all-extras", "--group=dev", *arguments)
-        for name, selection in _LOCKS.items():
+        for name, selection in LOCKS.items():
             _compile(root, requirements / f"{name}.lock", *selection, f"--constraints={union}", "--upgrade")
             _drop_constraint_notes(requirements / f"{name}.lock", union)
-        now.done = f"requirements/{{{','.join(_LOCKS)}}}.lock"
+        now.done = f"requirements/{{{','.join(LOCKS)}}}.lock"
 
 
 def _seed(union: Path, requirements: Path) -> None:

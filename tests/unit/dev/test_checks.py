@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from shared.dev import checks
 from shared.dev.checks import pytest_arguments
+from shared.dev.locked import unlocked
 from shared.runtime.checkout import CHECKOUT
 
 
@@ -70,3 +75,63 @@ def test_checks_whose_reader_has_read_enough_end_without_a_traceback() -> None:
         assert run.stderr
         run.stdout.close()
         assert run.stderr.read() == ""
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, tuple[int, str]], *arguments: str) -> object:
+    """The exit code of `verify`, with tools that answer so; the others have nothing to say.
+
+    answers: by a part of the command, its exit code and what it prints.
+    """
+
+    def run(command: list[object], **_: object) -> subprocess.CompletedProcess[str]:
+        line = " ".join(map(str, command))
+        code, said = next((answer for part, answer in answers.items() if part in line), (0, ""))
+        return subprocess.CompletedProcess(line, code, said, "")
+
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(SystemExit) as ended:
+        checks.main("verify", *arguments)
+    return ended.value.code
+
+
+def test_one_verdict_says_of_every_check_what_failed_and_the_fix(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {"/ruff format": (1, "Would reformat: a.py\n1 file would be reformatted\n"), "/mypy": (0, "Success\n")}
+    assert run_with(monkeypatch, answers, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    by_name = {each["name"]: each for each in found["checks"]}
+    assert found["ok"] is False
+    assert [*by_name] == ["format", "lint", "types", "doors", "locks", "whose", "schemas"]
+    assert by_name["format"] == {
+        "name": "format",
+        "ok": False,
+        "says": "Would reformat: a.py\n1 file would be reformatted",
+        "fix": ".venv/bin/ruff format",
+    }
+    assert by_name["types"] == {"name": "types", "ok": True, "says": "Success", "fix": ""}
+
+
+def test_the_verdict_includes_the_tests_when_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(monkeypatch, {"pytest": (1, "FAILED tests/unit/test_x.py::test_y")}, "--tests", "tests/unit") == 1
+    assert "failed  tests: FAILED tests/unit/test_x.py::test_y\n  fix: " in capsys.readouterr().out
+    assert run_with(monkeypatch, {"pytest": (1, "FAILED")}) == 0
+    assert run_with(monkeypatch, {"pytest": (0, "9 passed")}, "--tests") == 0
+
+
+def test_the_locks_hold_what_pyproject_toml_asks_for() -> None:
+    assert unlocked(CHECKOUT) == []
+
+
+def test_a_package_that_was_changed_and_not_locked_is_told(tmp_path: Path) -> None:
+    shutil.copytree(CHECKOUT / "requirements", tmp_path / "requirements")
+    project = (CHECKOUT / "pyproject.toml").read_text()
+    project = project.replace('"httpx>=0.28"', '"httpx>=99"').replace("dev = [", 'dev = ["never-locked", ')
+    (tmp_path / "pyproject.toml").write_text(project)
+    told = unlocked(tmp_path)
+    assert [line.partition(" ")[0] for line in told] == ["worker.lock", "dev.lock", "dev.lock"]
+    assert "pyproject.toml wants httpx>=99" in told[0]
+    assert told[2] == "dev.lock has never-locked not at all, and pyproject.toml wants never-locked"

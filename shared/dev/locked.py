@@ -1,0 +1,50 @@
+"""Whether the lock files hold what pyproject.toml asks for: a check that needs neither uv nor the network."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from shared.dev.locks import LOCKS
+from shared.runtime.checkout import CHECKOUT
+
+_PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+
+
+def unlocked(root: Path) -> list[str]:
+    """What each lock lacks, such as `worker.lock has pydantic 2.14.3, and pyproject.toml wants pydantic>=3`."""
+    asked = tomllib.loads((root / "pyproject.toml").read_text())
+    return [line for lock, selection in LOCKS.items() for line in _unlocked(root, lock, list(_asked(asked, selection)))]
+
+
+def _asked(project: Mapping[str, Any], selection: tuple[str, ...]) -> Iterator[Requirement]:
+    tables = {"--extra": project["project"]["optional-dependencies"], "--group": project["dependency-groups"]}
+    for option, _, name in (each.partition("=") for each in selection):
+        yield from map(Requirement, tables[option][name])
+
+
+def _unlocked(root: Path, lock: str, asked: list[Requirement]) -> Iterator[str]:
+    file = root / "requirements" / f"{lock}.lock"
+    pins = {canonicalize_name(name): version for name, version in _PIN.findall(file.read_text())}
+    for each in asked:
+        found = pins.get(canonicalize_name(each.name))
+        if found is None or not each.specifier.contains(found, prereleases=True):
+            yield f"{file.name} has {each.name} {found or 'not at all'}, and pyproject.toml wants {each}"
+
+
+def main() -> None:
+    """For `check`: exits with 1 when a lock is not as pyproject.toml says."""
+    found = unlocked(CHECKOUT)
+    print("\n".join(found) or f"requirements/*.lock hold what pyproject.toml asks for, in {len(LOCKS)} files")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
