@@ -57,6 +57,8 @@ python3 dev.py VERB [ARGUMENTS]
            what the services could not handle
   reprocess SERVICE/TABLE
            a view, computed again from its first event
+  kubernetes DIR
+           a Kustomize base, made from the topologies: workers, services, probes, budgets, jobs, scaling by lag
   mirror BROKERS
            copies commands, events, timers and dead letters to a second cluster, for `rebuild SERVICE --mirrored`
   failover-drill
@@ -82,6 +84,7 @@ LOCKS = {
     "new-service": ["dev"],
     "failover-drill": ["worker", "pipelines"],
     "insights": ["worker", "pipelines"],
+    "kubernetes": ["dev"],
     "parity": ["worker", "pipelines"],
     "rebuild": ["worker", "pipelines"],
     "test": ["dev", "pipelines"],

@@ -242,6 +242,16 @@ def secrets_() -> None:
 
 
 @cli.command()
+def kubernetes(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of the Kustomize base; your overlay is elsewhere.")],
+) -> None:
+    """Write what each topology needs on Kubernetes: workers, services, probes, budgets, jobs, and scaling by lag."""
+    from shared.dev.kubernetes import write  # with what writes YAML, which no image has
+
+    print("\n".join(map(str, write(folder, load_topologies()))))
+
+
+@cli.command()
 def mirror(
     target: Annotated[str, typer.Argument(help="Brokers of the second cluster.")],
     show: Annotated[bool, typer.Option("--show", help="Show MirrorMaker's properties, and start nothing.")] = False,

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.kafka.producer import MAX_UNANSWERED_BYTES
+from shared.dev.kubernetes import memory_mib
 from shared.operations.provision import load_topologies
 from shared.runtime.checkout import found_services
-from shared.tables.memtables import LIMIT_BYTES
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -117,10 +116,8 @@ def test_an_image_starts_as_prod_unless_compose_says_dev() -> None:
 
 
 def test_a_worker_that_owns_everything_stays_within_its_memory() -> None:
-    """Cache, memtables and those that become files, each store, unanswered commands, and 128 MiB for all else."""
-    limit = int(re.findall(r"^x-worker:.*?mem_limit: (\d+)m", COMPOSE.read_text(), re.MULTILINE | re.DOTALL)[0]) * 2**20
-    stores = max(len(list(each.all_tables())) * each.partitions for each in load_topologies())
-    assert limit >= (64 + 0.3 * stores + 128) * 2**20 + 2 * LIMIT_BYTES + 3 * MAX_UNANSWERED_BYTES
+    limit = int(re.findall(r"^x-worker:.*?mem_limit: (\d+)m", COMPOSE.read_text(), re.MULTILINE | re.DOTALL)[0])
+    assert limit >= max(map(memory_mib, load_topologies()))
 
 
 def test_every_image_has_a_version() -> None:

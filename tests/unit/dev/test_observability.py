@@ -9,6 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from shared.dev.kubernetes import LAG
 from shared.http.metrics import RequestMetrics, StatusCollector
 from shared.runtime.checkout import found_services
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status
@@ -51,6 +52,10 @@ def test_every_metric_of_the_dashboards_is_exposed_with_its_labels() -> None:
         labels = set(re.findall(r'(\w+)(?:=|!)~?"', query))
         labels.update(*(each.split(", ") for each in re.findall(r"(?:by|on) \((.*?)\)", query)))
         assert labels - OF_THE_SCRAPE <= set().union(*(metrics[name] for name in re.findall(r"onefold_\w+", query)))
+
+
+def test_what_kubernetes_scales_by_is_exposed() -> None:
+    assert LAG in told()
 
 
 def test_every_panel_says_what_it_shows() -> None:
