@@ -35,7 +35,7 @@ from shared.domain.errors import OnefoldError
 from shared.domain.ids import reference
 from shared.kafka.brokers import Brokers
 from shared.operations.acls import create_principals, grant
-from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics
+from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics, signed_in
 from shared.operations.provision import (
     Difference,
     TopicSpec,
@@ -259,10 +259,6 @@ def mirror(
     """Copy commands, events, timers and dead letters to a second cluster by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
-    if settings.principal is not None and not show:
-        raise StageFailed(
-            "the mirror started here signs in nowhere", "run one with what --show prints, and credentials"
-        )
     topics = mirrored_topics(load_topologies())
     if {*target.split(",")} & {*settings.bootstrap.split(",")} or (
         not show and _one_cluster(settings.bootstrap, target, topics)
@@ -275,7 +271,7 @@ def mirror(
         return
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background commands would ignore the first
         signal.signal(number, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), Mirror(properties, local_stack.ROOT.parent / "mirror") as running:
+    with suppress(KeyboardInterrupt), Mirror(signed_in(properties), local_stack.ROOT.parent / "mirror") as running:
         print(f"{len(topics)} topics are copied from {settings.bootstrap} to {target}; log: {running.log}", flush=True)
         running.wait()
         running.check()

@@ -29,7 +29,7 @@ from shared.kafka.reader import Reader
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
-from shared.runtime.settings import SCRAM, Principal, Settings, SettingsError
+from shared.runtime.settings import Principal, Settings, SettingsError
 from shared.tables.store import RowStore
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topology
 
@@ -199,4 +199,5 @@ def _credentials(principal: Principal | None) -> SASLCredentials | None:
     if principal is None:
         return None
     tls = ssl.create_default_context(cafile=principal.ca)
-    return SASLCredentials(username=principal.user, password=principal.password, mechanism=SCRAM, ssl_context=tls)
+    user, password, mechanism = principal.user, principal.password, principal.mechanism
+    return SASLCredentials(username=user, password=password, mechanism=mechanism, ssl_context=tls)

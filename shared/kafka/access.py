@@ -8,14 +8,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from shared.runtime.settings import SCRAM, Principal, load_settings
+from shared.runtime.settings import Principal, load_settings
 
 ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
 # of a consumer that joins no group: librdkafka looks for a coordinator although nothing is committed
 GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 ABSENT_FIX = "fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"
 
-_LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password={password};'
+_LOGIN = 'org.apache.kafka.common.security.{module} required username="{user}" password={password};'
 
 
 def client_config(bootstrap: str) -> dict[str, Any]:
@@ -38,11 +38,12 @@ def java_options(bootstrap: str) -> dict[str, str]:
     """The same settings for the Java client, with PEM files as they are."""
     options = {"bootstrap.servers": bootstrap}
     if (principal := _principal()) is not None:
+        module = "plain.PlainLoginModule" if principal.mechanism == "PLAIN" else "scram.ScramLoginModule"
         password = json.dumps(principal.password, ensure_ascii=False)  # Java's parser knows no \u
         options |= {
             "security.protocol": "SASL_SSL",
-            "sasl.mechanism": SCRAM,
-            "sasl.jaas.config": _LOGIN.format(user=principal.user, password=password),
+            "sasl.mechanism": principal.mechanism,
+            "sasl.jaas.config": _LOGIN.format(module=module, user=principal.user, password=password),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(principal.ca),
         }
@@ -53,7 +54,7 @@ def signed_in(principal: Principal) -> dict[str, str]:
     """The settings with which a librdkafka client connects as this principal."""
     return {
         "security.protocol": "SASL_SSL",
-        "sasl.mechanism": SCRAM,
+        "sasl.mechanism": principal.mechanism,
         "sasl.username": principal.user,
         "sasl.password": principal.password,
         "ssl.ca.location": str(principal.ca),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from shared.domain.errors import OnefoldError
+from shared.kafka.access import java_options
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.runtime.child import Child
 from shared.runtime.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
@@ -64,6 +66,14 @@ def mirror_properties(topics: Iterable[str], source: str, target: str, replicati
     }
 
 
+def signed_in(properties: dict[str, str | int]) -> dict[str, str | int]:
+    """The same, with which MirrorMaker connects to both clusters as this process's principal, if it has one."""
+    options = {name: value for name, value in java_options("").items() if name != "bootstrap.servers"}
+    return properties | {
+        f"{cluster}.{name}": value for cluster in ("first", "second") for name, value in options.items()
+    }
+
+
 class MirrorFailed(OnefoldError):
     """MirrorMaker ended by itself.
 
@@ -92,7 +102,9 @@ class Mirror:
         """Returns at once. Raises JavaUnavailable or JarsUnavailable."""
         java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(MIRROR_JARS)]
         self._config.parent.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(as_properties(self._properties))
+        self._config.unlink(missing_ok=True)
+        with os.fdopen(os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(as_properties(self._properties))  # it may have a password
         command = [*java.kafka(jars), "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config)]
         self._process = Child(command, self.log)
 

@@ -38,7 +38,7 @@ _HARMLESS = frozenset({TIMESTAMPS})  # settings that lose nothing when they chan
 _RETRY_PAUSE_S = 0.2
 _PROVISION_DEADLINE_S = 30.0
 _REFUSALS = {
-    KafkaError._AUTHENTICATION: "ONEFOLD_KAFKA_USER or ONEFOLD_KAFKA_PASSWORD is wrong",
+    KafkaError._AUTHENTICATION: "ONEFOLD_KAFKA_USER, ONEFOLD_KAFKA_MECHANISM or ONEFOLD_KAFKA_PASSWORD is wrong",
     KafkaError._SSL: "its certificate is not signed by ONEFOLD_KAFKA_CA, or has expired",
 }
 _TRANSIENT = frozenset(

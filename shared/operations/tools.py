@@ -55,8 +55,7 @@ def tool_table(tool: str, arguments: Sequence[str], bootstrap: str) -> list[dict
 def _command(tool: str, arguments: Sequence[str], bootstrap: str) -> Iterator[list[str]]:
     java, jars = find_java(), [*fetch_jars(KAFKA_JARS), *fetch_jars(TOOL_JARS)]
     with tempfile.TemporaryDirectory() as folder:  # which nobody else can read: it has a password
-        options = {name: value.replace("\\", "\\\\") for name, value in java_options(bootstrap).items()}
         config = Path(folder, "client.properties")
-        config.write_text(as_properties(options))
+        config.write_text(as_properties(java_options(bootstrap)))
         access = ["--bootstrap-server", bootstrap, "--command-config", str(config)]
         yield [*java.kafka(jars, [_QUIET]), TOOLS[tool], *access, *arguments]

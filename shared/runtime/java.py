@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ _USUAL_PLACES = (
     "opt/homebrew/opt/openjdk*/bin/java",
     "usr/local/opt/openjdk*/bin/java",
 )
+_SPECIAL = re.compile(r"[^ -~]|\\")
 _FIX = f"install Java {OLDEST} or newer and put it on the PATH, or set JAVA_HOME."
 
 
@@ -121,5 +123,8 @@ def _move(target: Path, folder: Path) -> None:
 
 
 def as_properties(properties: Mapping[str, str | int]) -> str:
-    """A file of settings, as Java programs read it."""
-    return "".join(f"{name}={value}\n" for name, value in properties.items())
+    """A file of settings, as Java programs read it: in Latin-1, where a backslash begins an escape as in JSON."""
+    escaped = {
+        name: _SPECIAL.sub(lambda each: json.dumps(each[0])[1:-1], str(value)) for name, value in properties.items()
+    }
+    return "".join(f"{name}={value}\n" for name, value in escaped.items())

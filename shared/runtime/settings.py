@@ -29,7 +29,9 @@ _KUBERNETES_VARIABLE = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
-SCRAM = "SCRAM-SHA-512"
+Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+
+SCRAM: Mechanism = "SCRAM-SHA-512"
 DEV_ISSUER = "onefold-dev"
 DEV_PEER_SECRET = "known-to-everybody-so-for-dev-only"
 
@@ -49,6 +51,7 @@ class Principal(NamedTuple):
     user: str
     password: str
     ca: Path
+    mechanism: Mechanism = SCRAM
 
 
 class Settings(BaseSettings):
@@ -71,9 +74,12 @@ class Settings(BaseSettings):
         int, Field(ge=1, le=9, description="copies that must hold a write before it is answered, 1 to 9")
     ] = 1
     kafka_user: Annotated[
-        str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", description="this process's user at the brokers, over TLS")
+        str | None, Field(pattern=r"^[^\s\"\\]+$", description="this process's user at the brokers, over TLS")
     ] = None
-    kafka_password: Annotated[SecretStr, Field(description="that user's password, for SCRAM-SHA-512")] = SecretStr("")
+    kafka_password: Annotated[SecretStr, Field(description="that user's password")] = SecretStr("")
+    kafka_mechanism: Annotated[
+        Mechanism, Field(description="how that user signs in: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN")
+    ] = SCRAM
     kafka_ca: Annotated[
         Path | None, Field(description="file with the CA certificate that signed the brokers' certificates")
     ] = None
@@ -200,7 +206,7 @@ class Settings(BaseSettings):
         """None: brokers are reached in plaintext, without authentication."""
         if self.kafka_user is None or self.kafka_ca is None:
             return None
-        return Principal(self.kafka_user, self.kafka_password.get_secret_value(), self.kafka_ca)
+        return Principal(self.kafka_user, self.kafka_password.get_secret_value(), self.kafka_ca, self.kafka_mechanism)
 
     @property
     def url(self) -> str:

@@ -280,6 +280,18 @@ def test_prod_may_use_remote_brokers_when_it_signs_in(
     assert settings.principal == Principal("accounts", "hush", Path(signing_in["ONEFOLD_KAFKA_CA"]))
 
 
+def test_a_user_signs_in_by_a_mechanism_that_there_is(
+    monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str]
+) -> None:
+    key = {"ONEFOLD_KAFKA_USER": "$ConnectionString", "ONEFOLD_KAFKA_MECHANISM": "PLAIN"}  # as of managed Kafka
+    principal = load(monkeypatch, signing_in | key).principal
+    assert principal == Principal("$ConnectionString", "hush", Path(signing_in["ONEFOLD_KAFKA_CA"]), "PLAIN")
+    (line,) = refusal(monkeypatch, signing_in | {"ONEFOLD_KAFKA_MECHANISM": "GSSAPI"})
+    assert line.startswith("ONEFOLD_KAFKA_MECHANISM='GSSAPI' is not allowed: how that user signs in: SCRAM-SHA-512, ")
+    (line,) = refusal(monkeypatch, signing_in | key | {"ONEFOLD_KAFKA_USER": 'a" b'})
+    assert line.startswith("ONEFOLD_KAFKA_USER=")
+
+
 @pytest.mark.parametrize("variable", ["ONEFOLD_KAFKA_PASSWORD_FILE", "onefold_kafka_password_file"])
 def test_a_secret_may_come_from_a_file(
     monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], tmp_path: Path, variable: str

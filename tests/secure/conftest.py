@@ -1,29 +1,48 @@
-"""A broker that authenticates its clients: a SCRAM listener over TLS beside the open one for operators."""
+"""A broker that authenticates its clients: over TLS a listener for each mechanism, beside an open one for operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from shared.dev.authority import Authority
 from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import free_port
 from shared.operations.acls import create_principals, grant
 from shared.operations.provision import load_services, load_topologies, provision
-from shared.runtime.settings import SCRAM, Principal, Settings
+from shared.runtime.checkout import found_services
+from shared.runtime.settings import SCRAM, Mechanism, Principal, Settings
 
 HOST = "127.0.0.1"
-LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+LOGIN = "org.apache.kafka.common.security.{module} required{options};"
+
+
+class Listener(NamedTuple):
+    """certificate: the file with its key and certificate. login: what its mechanism needs to know."""
+
+    certificate: Path
+    mechanism: Mechanism = SCRAM
+    login: str = LOGIN.format(module="scram.ScramLoginModule", options="")
 
 
 class SecuredKafka(EmbeddedKafka):
-    """`listeners`: by name, the file with the key and certificate that the listener uses."""
+    """`listeners`: by name."""
 
-    def __init__(self, root: Path, listeners: dict[str, Path]) -> None:
+    def __init__(self, root: Path, listeners: Mapping[str, Listener]) -> None:
         super().__init__(root / "data", root / "logs")
         self._listeners = listeners
         self._ports = {name: free_port() for name in listeners}
@@ -35,27 +54,28 @@ class SecuredKafka(EmbeddedKafka):
         configuration = super()._configuration(number, client, controller, voters) | {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
-            "sasl.enabled.mechanisms": SCRAM,
         }
-        for name, certificate in self._listeners.items():
+        for name, listener in self._listeners.items():
             configuration["listeners"] = f"{configuration['listeners']},{name}://{self.address(name)}"
             protocols = configuration["listener.security.protocol.map"]
             configuration["listener.security.protocol.map"] = f"{protocols},{name}:SASL_SSL"
             prefix = f"listener.name.{name.lower()}"
-            configuration[f"{prefix}.{SCRAM.lower()}.sasl.jaas.config"] = LOGIN
+            configuration[f"{prefix}.sasl.enabled.mechanisms"] = listener.mechanism
+            configuration[f"{prefix}.{listener.mechanism.lower()}.sasl.jaas.config"] = listener.login
             configuration[f"{prefix}.ssl.keystore.type"] = "PEM"
-            configuration[f"{prefix}.ssl.keystore.location"] = str(certificate)
+            configuration[f"{prefix}.ssl.keystore.location"] = str(listener.certificate)
         return configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """The broker's address for its services, and that of a listener whose certificate has expired.
+    """The broker's address for its services by SCRAM-SHA-512, and that of a listener whose certificate has expired.
 
-    operators: the address for those who may do everything.
+    addresses: by mechanism. operators: the address for those who may do everything.
     """
 
     bootstrap: str
+    addresses: Mapping[Mechanism, str]
     operators: str
     expired: str
     ca: Path
@@ -63,6 +83,19 @@ class Secured:
 
     def principal(self, service: str) -> Principal:
         return Principal(service, password_of(service), self.ca)
+
+
+def allow_everything(name: str, bootstrap: str) -> None:
+    """To a principal for operators. bootstrap: where the open listener is."""
+    create_principals({name: password_of(name)}, bootstrap)
+    of = (ResourcePatternType.LITERAL, f"User:{name}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    kinds = {ResourceType.TOPIC: "*", ResourceType.GROUP: "*", ResourceType.TRANSACTIONAL_ID: "*"}
+    rules = [
+        AclBinding(kind, of_kind, *of) for kind, of_kind in (kinds | {ResourceType.BROKER: "kafka-cluster"}).items()
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for answer in admin.create_acls(rules).values():
+        answer.result()
 
 
 def password_of(service: str) -> str:
@@ -73,9 +106,15 @@ def password_of(service: str) -> str:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     root = tmp_path_factory.mktemp("secured")
     authority = Authority()
-    listeners = {"SECURE": root / "broker.pem", "EXPIRED": root / "expired.pem"}
-    listeners["SECURE"].write_bytes(authority.issue([HOST]))
-    listeners["EXPIRED"].write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
+    certificate, expired = root / "broker.pem", root / "expired.pem"
+    certificate.write_bytes(authority.issue([HOST]))
+    expired.write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
+    users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in found_services())
+    listeners = {
+        "SECURE": Listener(certificate),
+        "PLAIN": Listener(certificate, "PLAIN", LOGIN.format(module="plain.PlainLoginModule", options=users)),
+        "EXPIRED": Listener(expired),
+    }
     (root / "ca.pem").write_bytes(authority.certificate)
     (root / "wrong.pem").write_bytes(Authority("somebody-else").certificate)
     with SecuredKafka(root, listeners) as kafka:
@@ -84,5 +123,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         grant(load_services(), kafka.bootstrap)
         create_principals({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
         yield Secured(
-            kafka.address("SECURE"), kafka.bootstrap, kafka.address("EXPIRED"), root / "ca.pem", root / "wrong.pem"
+            kafka.address("SECURE"),
+            {listener.mechanism: kafka.address(name) for name, listener in listeners.items() if name != "EXPIRED"},
+            kafka.bootstrap,
+            kafka.address("EXPIRED"),
+            root / "ca.pem",
+            root / "wrong.pem",
         )

@@ -34,7 +34,7 @@ from shared.kafka.transactions import Record, TransactionalProducer, Transaction
 from shared.operations.acls import grant
 from shared.operations.provision import load_services, load_topologies
 from shared.runtime.checkout import CHECKOUT
-from shared.runtime.settings import Principal, Settings
+from shared.runtime.settings import Mechanism, Principal, Settings
 from tests.secure.conftest import Secured, password_of
 from tests.waiting import Deadline
 
@@ -136,8 +136,10 @@ def test_a_refused_commit_says_which_right_to_grant(
         write()
 
 
-def test_a_worker_does_its_work_as_its_principal(secured: Secured, tmp_path: Path) -> None:
-    settings = settings_of(secured, data_dir=tmp_path, log_format="json")
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: Secured, tmp_path: Path) -> None:
+    access = {"bootstrap": secured.addresses[mechanism], "kafka_mechanism": mechanism}
+    settings = settings_of(secured, data_dir=tmp_path, log_format="json", **access)
     worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
     try:
         worker.start()
@@ -185,6 +187,7 @@ def test_a_failed_sign_in_says_why(secured: Secured) -> None:
     cases = [
         ("ONEFOLD_KAFKA_PASSWORD is wrong", settings_of(secured, kafka_password="a guess")),
         ("not signed by ONEFOLD_KAFKA_CA", settings_of(secured, kafka_ca=secured.wrong_ca)),
+        ("ONEFOLD_KAFKA_MECHANISM", settings_of(secured, kafka_mechanism="PLAIN")),
         ("has expired", settings_of(secured, bootstrap=secured.expired)),
     ]
     for reason, process in [(reason, ask_for_topics(settings)) for reason, settings in cases]:

@@ -12,21 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from shared.dev.kubernetes import OPERATOR, write
-from shared.operations.acls import create_principals
 from shared.operations.provision import load_topologies
 from tests.faults.load import HttpLoad
 from tests.pods import Pod, objects_in, pods_of
-from tests.secure.conftest import Secured, password_of
+from tests.secure.conftest import Secured, allow_everything, password_of
 from tests.waiting import eventually
 
 pytestmark = [
@@ -82,7 +73,7 @@ def test_pods_are_replaced_one_by_one_and_what_was_answered_took_effect_once(pod
 
 
 def test_the_job_finds_all_topics_as_declared(secured: Secured, base: Path, tmp_path: Path) -> None:
-    allow_everything(OPERATOR, secured)
+    allow_everything(OPERATOR, secured.operators)
     spec = objects_in(base, "Job")["provision"]["spec"]["template"]["spec"]
     job = Pod("provision-x", spec, settings(secured), secrets(secured, OPERATOR, tmp_path), tmp_path / "job")
     job.start()
@@ -100,15 +91,6 @@ def secrets(secured: Secured, name: str, folder: Path) -> dict[str, str]:
         "peer-secret": "known to the pods of a service only",
         "person-keys": f"sqlite:///{folder / 'persons.db'}",
     }
-
-
-def allow_everything(name: str, secured: Secured) -> None:
-    create_principals({name: password_of(name)}, secured.operators)
-    of = (ResourcePatternType.LITERAL, f"User:{name}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
-    everything = [AclBinding(ResourceType.TOPIC, "*", *of), AclBinding(ResourceType.BROKER, "kafka-cluster", *of)]
-    admin = AdminClient({"bootstrap.servers": secured.operators})
-    for answer in admin.create_acls(everything).values():
-        answer.result()
 
 
 def more_answers_of(load: HttpLoad) -> None:

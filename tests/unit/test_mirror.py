@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import certifi
+import pytest
 from typer.testing import CliRunner
 
 from shared.dev import cli
 from shared.dev.stages import StageFailed
+from shared.kafka import access
+from shared.operations import mirror
 from shared.operations.mirror import mirror_properties, mirrored_topics
+from shared.runtime.java import Java
+from shared.runtime.settings import Principal
 from shared.topology.topics import Table, Topic, Topology
 
 COMMANDS = Topic("books.commands.v1")
@@ -45,13 +51,22 @@ def test_a_cluster_is_not_mirrored_onto_itself() -> None:
     assert "second-2:9092 is where the records come from" in error.problem
 
 
-def test_a_mirror_that_would_sign_in_nowhere_is_refused() -> None:
-    """MirrorMaker's properties have no credentials; brokers that ask for them would refuse it again and again."""
+def test_a_mirror_signs_in_to_both_clusters_and_shows_no_password(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     signing_in = {"ONEFOLD_KAFKA_USER": "mirror", "ONEFOLD_KAFKA_PASSWORD": "secret"}
     environment = signing_in | {"ONEFOLD_KAFKA_CA": certifi.where()}
-    error = CliRunner().invoke(cli.cli, ["mirror", "second:9092"], env=environment).exception
-    assert isinstance(error, StageFailed)
-    assert "--show" in error.fix
     shown = CliRunner().invoke(cli.cli, ["mirror", "second:9092", "--show"], env=environment)
     assert "second.bootstrap.servers=second:9092" in shown.stdout
     assert "secret" not in shown.stdout
+    monkeypatch.setattr(access, "_principal", lambda: Principal("mirror", "secret", Path("/ca.pem"), "PLAIN"))
+    monkeypatch.setattr(mirror, "Child", lambda *_: None)
+    monkeypatch.setattr(mirror, "find_java", lambda: Java(Path("java"), 21))
+    monkeypatch.setattr(mirror, "fetch_jars", lambda _: [])
+    mirror.Mirror(mirror.signed_in(mirror_properties([], "first:1", "second:2", 3)), tmp_path).start()
+    (config,) = tmp_path.iterdir()
+    assert config.stat().st_mode & 0o077 == 0
+    for cluster in ("first", "second"):
+        assert f"{cluster}.security.protocol=SASL_SSL\n{cluster}.sasl.mechanism=PLAIN\n" in config.read_text()
+        login = f"{cluster}.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required"
+        assert f'{login} username="mirror" password="secret";\n' in config.read_text()

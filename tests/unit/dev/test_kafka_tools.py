@@ -28,14 +28,14 @@ def test_a_tool_signs_in_with_a_password_that_java_reads_as_it_is(monkeypatch: p
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(tools, "find_java", lambda: Java(Path("java"), 21))
     monkeypatch.setattr(tools, "fetch_jars", lambda _: [Path("a.jar")])
-    monkeypatch.setattr(access, "_principal", lambda: Principal("ops", r"a\"b", Path("/ca.pem")))
+    monkeypatch.setattr(access, "_principal", lambda: Principal("ops", r"a\"bß", Path("/ca.pem")))
     environment = {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
     done = CliRunner().invoke(cli.cli, ["kafka", "topics", "--list"], env=environment)
     ((command, config),) = ran
     assert done.exit_code == 3
     assert command[-5:-3] == ["--bootstrap-server", "127.0.0.1:1"]
     assert command[-1] == "--list"
-    assert r'password="a\\\\\\"b";' in config
+    assert r'password="a\\\\\\"b\u00df";' in config
 
 
 def test_an_unknown_tool_is_reported_with_the_existing_ones() -> None:

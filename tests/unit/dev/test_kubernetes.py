@@ -23,7 +23,7 @@ from shared.dev.kubernetes import SETTINGS, write
 from shared.http.health import PROBES
 from shared.operations.provision import load_topologies
 from shared.runtime.checkout import found_services
-from shared.runtime.settings import Settings, SettingsError, load_settings
+from shared.runtime.settings import Principal, Settings, SettingsError, load_settings
 from shared.topology.topics import Table, Topic, Topology
 from tests.pods import Pod, image_environment, objects_in, pods_of, settings_in
 
@@ -108,7 +108,7 @@ def test_a_worker_in_prod_starts_with_the_settings_that_it_is_given(
     pod = pods_of(stateful, 2, settings=settings, secrets=secrets(), folder=tmp_path)[1]
     given = settings_of(pod, monkeypatch)
     assert (given.env, given.instance, given.auth_audience) == ("prod", f"{service}-1", service)
-    assert given.principal == (service, "pw", tmp_path / pod.name / "secrets" / CERTIFICATE)
+    assert given.principal == Principal(service, "pw", tmp_path / pod.name / "secrets" / CERTIFICATE)
     assert given.url == "http://127.0.0.3:8000"
     assert given.data_dir == tmp_path / pod.name / "stores"
     assert given.person_keys.get_secret_value() == SECRETS_OF_ALL["person-keys"]
