@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import faust
 from faust.app import BootStrategy
-from faust.auth import SASLCredentials
+from faust.auth import Credentials, OAuthCredentials, SASLCredentials
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
@@ -26,6 +26,7 @@ from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.reader import Reader
+from shared.kafka.tokens import ClientTokens
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
@@ -195,9 +196,11 @@ def _make_writable(folder: Path) -> None:
         raise SettingsError(f"{folder} cannot be written: {error.strerror}; fix: {fix}") from error
 
 
-def _credentials(principal: Principal | None) -> SASLCredentials | None:
+def _credentials(principal: Principal | None) -> Credentials | None:
     if principal is None:
         return None
     tls = ssl.create_default_context(cafile=principal.ca)
+    if principal.token_url is not None:
+        return OAuthCredentials(oauth_cb=ClientTokens(principal, principal.token_url), ssl_context=tls)
     user, password, mechanism = principal.user, principal.password, principal.mechanism
     return SASLCredentials(username=user, password=password, mechanism=mechanism, ssl_context=tls)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from shared.runtime.settings import Principal, load_settings
+from shared.runtime.settings import Mechanism, Principal, load_settings
 
 ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
 # of a consumer that joins no group: librdkafka looks for a coordinator although nothing is committed
 GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 ABSENT_FIX = "fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"
 
-_LOGIN = 'org.apache.kafka.common.security.{module} required username="{user}" password={password};'
+_SCRAM_LOGIN = ("scram.ScramLoginModule", "username", "password")
+_LOGINS: Mapping[Mechanism, tuple[str, str, str]] = {
+    "SCRAM-SHA-512": _SCRAM_LOGIN,
+    "SCRAM-SHA-256": _SCRAM_LOGIN,
+    "PLAIN": ("plain.PlainLoginModule", "username", "password"),
+    "OAUTHBEARER": ("oauthbearer.OAuthBearerLoginModule", "clientId", "clientSecret"),
+}
+"""By mechanism, Java's class, and what it calls user and password."""
+_BY_TOKEN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
 def client_config(bootstrap: str) -> dict[str, Any]:
@@ -38,27 +47,54 @@ def java_options(bootstrap: str) -> dict[str, str]:
     """The same settings for the Java client, with PEM files as they are."""
     options = {"bootstrap.servers": bootstrap}
     if (principal := _principal()) is not None:
-        module = "plain.PlainLoginModule" if principal.mechanism == "PLAIN" else "scram.ScramLoginModule"
-        password = json.dumps(principal.password, ensure_ascii=False)  # Java's parser knows no \u
         options |= {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": principal.mechanism,
-            "sasl.jaas.config": _LOGIN.format(module=module, user=principal.user, password=password),
+            "sasl.jaas.config": _login(principal),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(principal.ca),
         }
+        if principal.token_url is not None:
+            options |= {
+                "sasl.login.callback.handler.class": _BY_TOKEN,
+                "sasl.oauthbearer.token.endpoint.url": principal.token_url,
+            }
     return options
+
+
+def java_flags() -> list[str]:
+    """What a JVM needs besides: Kafka's clients get tokens only where it says that they may."""
+    principal = _principal()
+    if principal is None or principal.token_url is None:
+        return []
+    return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={principal.token_url}"]
 
 
 def signed_in(principal: Principal) -> dict[str, str]:
     """The settings with which a librdkafka client connects as this principal."""
-    return {
+    access = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": principal.mechanism,
-        "sasl.username": principal.user,
-        "sasl.password": principal.password,
         "ssl.ca.location": str(principal.ca),
     }
+    if principal.token_url is None:
+        return access | {"sasl.username": principal.user, "sasl.password": principal.password}
+    return access | {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": principal.token_url,
+        "sasl.oauthbearer.client.id": principal.user,
+        "sasl.oauthbearer.client.secret": principal.password,
+        **({"sasl.oauthbearer.scope": principal.token_scope} if principal.token_scope else {}),
+    }
+
+
+def _login(principal: Principal) -> str:
+    """For Java's parser, which knows no \\u."""
+    module, user, password = _LOGINS[principal.mechanism]
+    options = {user: principal.user, password: principal.password}
+    options |= {"scope": principal.token_scope} if principal.token_scope else {}
+    quoted = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    return f"org.apache.kafka.common.security.{module} required{quoted};"
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from shared.domain.errors import OnefoldError
-from shared.kafka.access import java_options
+from shared.kafka.access import java_flags, java_options
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.runtime.child import Child
 from shared.runtime.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
@@ -105,7 +105,7 @@ class Mirror:
         self._config.unlink(missing_ok=True)
         with os.fdopen(os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(as_properties(self._properties))  # it may have a password
-        command = [*java.kafka(jars), "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config)]
+        command = [*java.kafka(jars, java_flags()), "org.apache.kafka.connect.mirror.MirrorMaker", str(self._config)]
         self._process = Child(command, self.log)
 
     def wait(self) -> None:

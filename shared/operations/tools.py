@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.domain.errors import OnefoldError
-from shared.kafka.access import java_options
+from shared.kafka.access import java_flags, java_options
 from shared.runtime.jars import KAFKA_JARS, TOOL_JARS, fetch_jars
 from shared.runtime.java import as_properties, find_java
 
@@ -58,4 +58,4 @@ def _command(tool: str, arguments: Sequence[str], bootstrap: str) -> Iterator[li
         config = Path(folder, "client.properties")
         config.write_text(as_properties(java_options(bootstrap)))
         access = ["--bootstrap-server", bootstrap, "--command-config", str(config)]
-        yield [*java.kafka(jars, [_QUIET]), TOOLS[tool], *access, *arguments]
+        yield [*java.kafka(jars, [_QUIET, *java_flags()]), TOOLS[tool], *access, *arguments]

@@ -29,7 +29,7 @@ _KUBERNETES_VARIABLE = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
 
 
-Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 
 SCRAM: Mechanism = "SCRAM-SHA-512"
 DEV_ISSUER = "onefold-dev"
@@ -46,12 +46,17 @@ class SettingsError(OnefoldError):
 
 
 class Principal(NamedTuple):
-    """How a process authenticates to the brokers, and the certificate by which it authenticates them."""
+    """How a process authenticates to the brokers, and the certificate by which it authenticates them.
+
+    With a token_url, user and password are the client's id and secret there, and the brokers get the token.
+    """
 
     user: str
     password: str
     ca: Path
     mechanism: Mechanism = SCRAM
+    token_url: str | None = None
+    token_scope: str | None = None
 
 
 class Settings(BaseSettings):
@@ -78,8 +83,18 @@ class Settings(BaseSettings):
     ] = None
     kafka_password: Annotated[SecretStr, Field(description="that user's password")] = SecretStr("")
     kafka_mechanism: Annotated[
-        Mechanism, Field(description="how that user signs in: SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN")
+        Mechanism, Field(description="how that user signs in: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER")
     ] = SCRAM
+    kafka_token_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^\s\"\\]+$",
+            description="for OAUTHBEARER, where user and password get a token, as client id and secret: an https URL",
+        ),
+    ] = None
+    kafka_token_scope: Annotated[
+        str | None, Field(pattern=r"^[^\s\"\\]+( [^\s\"\\]+)*$", description="the scope of that token")
+    ] = None
     kafka_ca: Annotated[
         Path | None, Field(description="file with the CA certificate that signed the brokers' certificates")
     ] = None
@@ -206,7 +221,8 @@ class Settings(BaseSettings):
         """None: brokers are reached in plaintext, without authentication."""
         if self.kafka_user is None or self.kafka_ca is None:
             return None
-        return Principal(self.kafka_user, self.kafka_password.get_secret_value(), self.kafka_ca, self.kafka_mechanism)
+        password, tokens = self.kafka_password.get_secret_value(), (self.kafka_token_url, self.kafka_token_scope)
+        return Principal(self.kafka_user, password, self.kafka_ca, self.kafka_mechanism, *tokens)
 
     @property
     def url(self) -> str:
@@ -285,6 +301,8 @@ class Settings(BaseSettings):
             yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_PASSWORD"
         if self.kafka_user is not None and self.kafka_ca is None:
             yield f"ONEFOLD_KAFKA_USER={self.kafka_user} needs ONEFOLD_KAFKA_CA, to verify the brokers first"
+        if (self.kafka_mechanism == "OAUTHBEARER") != (self.kafka_token_url is not None):
+            yield "ONEFOLD_KAFKA_TOKEN_URL and ONEFOLD_KAFKA_MECHANISM=OAUTHBEARER need each other"
         if self.kafka_ca is not None:
             try:
                 ssl.create_default_context(cafile=self.kafka_ca)
@@ -303,6 +321,8 @@ class Settings(BaseSettings):
         for broker in self.bootstrap.split(","):
             if self.principal is None and not _is_loopback(broker.rpartition(":")[0]):
                 yield f"ONEFOLD_BOOTSTRAP={broker} is plaintext off this host: prod needs ONEFOLD_KAFKA_USER"
+        if self.kafka_token_url is not None and self.kafka_token_url.startswith("http://"):
+            yield f"ONEFOLD_KAFKA_TOKEN_URL={self.kafka_token_url} shows the password in transit: prod needs https"
         yield from self._open_access()
 
     def _open_access(self) -> Iterable[str]:

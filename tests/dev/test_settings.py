@@ -292,6 +292,18 @@ def test_a_user_signs_in_by_a_mechanism_that_there_is(
     assert line.startswith("ONEFOLD_KAFKA_USER=")
 
 
+def test_a_client_that_gets_a_token_says_where(monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str]) -> None:
+    url = "http://issuer/token"
+    (line,) = refusal(monkeypatch, signing_in | {"ONEFOLD_KAFKA_TOKEN_URL": url})
+    assert line == "ONEFOLD_KAFKA_TOKEN_URL and ONEFOLD_KAFKA_MECHANISM=OAUTHBEARER need each other"
+    by_token = signing_in | {"ONEFOLD_KAFKA_TOKEN_URL": url, "ONEFOLD_KAFKA_MECHANISM": "OAUTHBEARER"}
+    principal = load(monkeypatch, by_token).principal
+    assert principal is not None
+    assert (principal.mechanism, principal.token_url) == ("OAUTHBEARER", url)
+    (line,) = refusal(monkeypatch, SAFE | by_token)
+    assert line == f"ONEFOLD_KAFKA_TOKEN_URL={url} shows the password in transit: prod needs https"
+
+
 @pytest.mark.parametrize("variable", ["ONEFOLD_KAFKA_PASSWORD_FILE", "onefold_kafka_password_file"])
 def test_a_secret_may_come_from_a_file(
     monkeypatch: pytest.MonkeyPatch, signing_in: dict[str, str], tmp_path: Path, variable: str
