@@ -24,6 +24,7 @@ from shared.kafka.lookup import read_at
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.runtime.clock import brokers_clock
+from shared.runtime.machine import machine
 from shared.runtime.positions import Committed, Partition
 from shared.runtime.settings import Settings
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
@@ -142,6 +143,7 @@ class WorkerNode:
 
     def status(self) -> Status:
         engine, held, now = self._app.engine, self._held, brokers_clock.now()
+        replicas = [self._replica(tp, replica, now) for tp, replica in sorted(held.replicas.held.items())]
         return Status(
             service=self.topology.service,
             instance=self.settings.instance,
@@ -149,7 +151,7 @@ class WorkerNode:
             ready=self.ready(),
             idle=engine.assignment is not None and not engine.assignment.active,
             owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.shown_tables},
-            replicas=[self._replica(tp, replica, now) for tp, replica in sorted(held.replicas.held.items())],
+            replicas=replicas,
             sources=[self._source(tp, source, now) for tp, source in sorted(held.sources.items())],
             parked=self._parked(),
             troubles=[_trouble(each) for each in engine.watch.troubles],
@@ -159,10 +161,11 @@ class WorkerNode:
             waiting=held.answers.for_rows,
             clock_ahead_s=round(brokers_clock.ahead_s, 3),
             large_rows=dict(engine.large_rows),
+            machine=machine(self.settings.data_dir, sum(each.size_bytes or 0 for each in replicas)),
         )
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
-        per_s = replica.restored_per_s
+        per_s, (rows, size_bytes) = replica.restored_per_s, _size(replica)
         return ReplicaStatus(
             table=self._tables[tp.topic],
             partition=tp.partition,
@@ -175,6 +178,8 @@ class WorkerNode:
             left_s=time_left_s(replica.to_restore, per_s),
             lag_records=replica.lag,
             lag_seconds=_age(replica.lag, replica.applied_until, now),
+            rows=rows,
+            size_bytes=size_bytes,
         )
 
     def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
@@ -204,6 +209,14 @@ def _trouble(told: Told) -> Trouble:
     topic, partition = told.place or (None, None)
     for_s = round(time.monotonic() - told.since, 1)
     return Trouble(topic=topic, partition=partition, for_s=for_s, reason=told.reason)
+
+
+def _size(replica: Replica) -> tuple[int | None, int | None]:
+    """Rows and bytes of its store; None while it is being opened again."""
+    try:
+        return replica.store.size(replica.changelog.partition)
+    except NotReady:
+        return None, None
 
 
 def _age(lag: int, until: float, now: float) -> float | None:

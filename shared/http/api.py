@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, GCCollector, ProcessCollector
 from starlette.middleware.cors import CORSMiddleware
 
 from shared.http import dead_letters, openapi, problems, stories
@@ -64,6 +64,7 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     registry = CollectorRegistry()
     registry.register(StatusCollector(node.status))
     ProcessCollector(registry=registry)  # the process's own memory, CPU time and open files
+    GCCollector(registry=registry)
 
     tokens = tokens_of(settings)
     if tokens is not None:

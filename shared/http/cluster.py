@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from shared.domain.errors import NotReady
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 
 
 class Member(BaseModel):
@@ -25,6 +25,7 @@ class Member(BaseModel):
     troubles: list[Trouble] | None = None
     clock_ahead_s: float | None = None
     large_rows: dict[str, int] | None = None
+    machine: Machine | None = None
 
 
 class Standby(BaseModel):
@@ -36,7 +37,8 @@ class Standby(BaseModel):
 class TablePartition(BaseModel):
     """active: the owner's URL; null while there is none.
 
-    to_restore: records still to restore; left_s: how long that takes; null when unknown.
+    to_restore: records still to restore; left_s: how long that takes; rows, size_bytes: see ReplicaStatus; null when
+    unknown.
     """
 
     partition: int
@@ -44,6 +46,8 @@ class TablePartition(BaseModel):
     restored: bool | None
     to_restore: int | None
     left_s: float | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
     standbys: list[Standby]
 
 
@@ -99,7 +103,9 @@ def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -
 def _member(url: str, status: Status | None) -> Member:
     if status is None:
         return Member(url=url, reachable=False)
-    shown = status.model_dump(include={"instance", "ready", "idle", "troubles", "clock_ahead_s", "large_rows"})
+    shown = status.model_dump(
+        include={"instance", "ready", "idle", "troubles", "clock_ahead_s", "large_rows", "machine"}
+    )
     return Member(url=url, reachable=True, **shown)
 
 
@@ -112,6 +118,8 @@ def _table_partition(table: str, partition: int, owner: str | None, statuses: Ma
         restored=active.restored if active else None,
         to_restore=active.to_restore if active else None,
         left_s=active.left_s if active else None,
+        rows=active.rows if active else None,
+        size_bytes=active.size_bytes if active else None,
         standbys=[
             Standby(url=url, lag_records=replica.lag_records, lag_seconds=replica.lag_seconds)
             for url, replica in held.items()

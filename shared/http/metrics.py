@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory
@@ -96,6 +96,8 @@ class StatusCollector(Collector):
         yield _of_troubles(status.troubles)
         yield from _of_sources(status.sources)
         yield from _of_replicas(status.replicas)
+        if status.machine is not None:
+            yield from _of_machine(status.machine)
 
 
 def _of_parked(parked: Mapping[int, int]) -> Metric:
@@ -136,6 +138,7 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
     )
     to_restore = GaugeMetricFamily("onefold_table_restore_records", "Records until it is restored", labels=labels)
     restored = GaugeMetricFamily("onefold_table_restored", "1 once it is restored", labels=labels)
+    size = GaugeMetricFamily("onefold_table_bytes", "Bytes of the files of its store", labels=labels)
     for replica in replicas:
         where = (replica.table, str(replica.partition), replica.role)
         records.add_metric(where, replica.lag_records)
@@ -143,7 +146,17 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
         restored.add_metric(where, float(replica.restored))
         if replica.lag_seconds is not None:
             seconds.add_metric(where, replica.lag_seconds)
-    yield from (records, seconds, to_restore, restored)
+        if replica.size_bytes is not None:
+            size.add_metric(where, replica.size_bytes)
+    yield from (records, seconds, to_restore, restored, size)
+
+
+def _of_machine(machine: Machine) -> Iterator[Metric]:
+    yield _gauge("onefold_disk_bytes", "Size of the disk with the stores", machine.disk_bytes)
+    yield _gauge("onefold_disk_free_bytes", "What is left of it", machine.disk_free_bytes)
+    if machine.memory_limit_bytes is not None:
+        limit = "What the process may have in memory: its container's limit, or all of the machine's"
+        yield _gauge("onefold_memory_limit_bytes", limit, machine.memory_limit_bytes)
 
 
 def _counter(name: str, help: str, value: float) -> Metric:

@@ -13,6 +13,7 @@ class ReplicaStatus(BaseModel):
     to_restore: records left until it is restored. restored_per_s: how many were restored in each second so far; left_s:
     how long the rest takes at that pace, null before the first. Both are null once it is restored, and from an older
     worker. lag_seconds: age of the newest applied record while others wait; null before the first.
+    rows, size_bytes: of the store's files, entries of indexes among them; about as many, and null from an older worker.
     """
 
     table: str
@@ -26,6 +27,8 @@ class ReplicaStatus(BaseModel):
     left_s: float | None = None
     lag_records: int
     lag_seconds: float | None
+    rows: int | None = None
+    size_bytes: int | None = None
 
 
 class SourceStatus(BaseModel):
@@ -50,6 +53,19 @@ class Trouble(BaseModel):
     reason: str
 
 
+class Machine(BaseModel):
+    """What a worker has of its machine. memory_bytes: of its process, in RAM; memory_limit_bytes: what that may become
+    before the process is killed. Both are null where the system does not say. disk: the one with its stores, of which
+    its own are `stores_bytes`.
+    """
+
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_bytes: int
+    disk_free_bytes: int
+    stores_bytes: int
+
+
 class Status(BaseModel):
     """One worker. owners: the URL of each partition's owner, by table, as of the group's last assignment.
 
@@ -57,7 +73,8 @@ class Status(BaseModel):
     does not say.
     handled, commits, aborts: since the worker started. waiting: reads that wait for a row to change. clock_ahead_s: how
     far its machine's clock is ahead of the brokers'; 0 until a broker has told it the time, and from an older worker.
-    large_rows: bytes of the largest row written since it started, by changelog, where it was a large one.
+    large_rows: bytes of the largest row written since it started, by changelog, where it was a large one. machine: null
+    from an older worker.
     """
 
     service: str
@@ -76,3 +93,4 @@ class Status(BaseModel):
     waiting: int
     clock_ahead_s: float = 0.0
     large_rows: dict[str, int] = {}
+    machine: Machine | None = None

@@ -53,6 +53,8 @@ ORIGIN_KEY = b"\x00indexes"  # earlier releases noted only these
 FIRST_ROW = b"\x02"  # behind the entries of indexes; rows before FIRST_KEY are read by their key only
 FIRST_KEY = b"\x20"
 
+_ENTRIES, _FILES = "rocksdb.estimate-num-keys", "rocksdb.live-sst-files-size"
+
 RELEASE_S = 2.0  # a closed store stays in use while a reader is within RocksDB
 RELEASE_PAUSE_S = 0.005
 
@@ -155,6 +157,14 @@ class RowStore:
         """Delete the local rows of `partition`; the changelog still has them."""
         self.close(partition)
         shutil.rmtree(self._path(partition), ignore_errors=True)
+
+    def size(self, partition: int) -> tuple[int, int]:
+        """About how many entries there are, those of indexes included, and the bytes of its files. Raises NotReady."""
+        try:
+            db = self._dbs[partition]
+            return db.property_int_value(_ENTRIES) or 0, db.property_int_value(_FILES) or 0
+        except (KeyError, DbClosedError) as error:
+            raise NotReady("the partition is moving to another worker") from error
 
     def get(self, partition: int, key: bytes) -> bytes | None:
         if key < FIRST_ROW:

@@ -60,6 +60,18 @@ def test_a_store_that_was_closed_has_its_rows_again(store: RowStore, tmp_path: P
     again.close(0)
 
 
+def test_a_store_tells_its_size_until_it_moves(store: RowStore, tmp_path: Path) -> None:
+    store.open(0, CHANGELOG_ID)
+    store.apply(0, dict(ROWS), 41)
+    store.close(0)
+    with pytest.raises(NotReady):
+        store.size(0)
+    store.open(0, CHANGELOG_ID)
+    entries, size = store.size(0)
+    assert len(ROWS) <= entries <= len(ROWS) + 10
+    assert 0 < size < sum(file.stat().st_size for file in tmp_path.rglob("*"))
+
+
 def test_a_killed_process_leaves_an_older_consistent_store(tmp_path: Path) -> None:
     """RocksDB's own log is off: only the latest writes are lost, rows and offset alike."""
     writer = f"""

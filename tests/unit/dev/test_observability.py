@@ -12,14 +12,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 from shared.dev.kubernetes import LAG
 from shared.http.metrics import RequestMetrics, StatusCollector
 from shared.runtime.checkout import found_services
-from shared.runtime.status import ReplicaStatus, SourceStatus, Status
+from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OF_THE_SCRAPE = {"service", "instance"}
 BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
 REPLICA = ReplicaStatus(
-    table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, **BEHIND
+    table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, size_bytes=1, **BEHIND
 )
+MACHINE = Machine(memory_bytes=1, memory_limit_bytes=2, disk_bytes=3, disk_free_bytes=2, stores_bytes=1)
 SOURCE = SourceStatus(topic="t", partition=0, position=0, **BEHIND)
 
 
@@ -28,6 +29,7 @@ def told() -> dict[str, set[str]]:
     status = Status(
         service="s", instance="1", url="http://s", ready=True, idle=False, owners={}, replicas=[REPLICA],
         sources=[SOURCE], parked={0: 1}, handled=0, commits=0, aborts=0, waiting=0,
+        machine=MACHINE,
     )  # fmt: skip
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
@@ -37,6 +39,11 @@ def told() -> dict[str, set[str]]:
     registry.register(StatusCollector(lambda: status))
     lines = re.findall(r"^(onefold_\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
     return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines}
+
+
+def test_what_is_left_of_a_workers_machine_is_measured() -> None:
+    assert {"onefold_disk_bytes", "onefold_disk_free_bytes", "onefold_memory_limit_bytes"} <= told().keys()
+    assert told()["onefold_table_bytes"] == {"table", "partition", "role"}
 
 
 def panels() -> list[dict[str, Any]]:
