@@ -1,21 +1,28 @@
-"""The metrics that the dashboards query are those that a worker of every service exposes."""
+"""What dashboards and alerts query is what a worker of every service exposes, and each alert fires."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+import pytest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from shared.dev.kubernetes import LAG
+from shared.doctor.finding import Severity
 from shared.http.metrics import RequestMetrics, StatusCollector
-from shared.runtime.checkout import found_services
-from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-OF_THE_SCRAPE = {"service", "instance"}
+ALERTS = (DEPLOY / "alerts.yml").read_text()
+CASES = Path(__file__).with_name("alerts.yml")
+OF_THE_SCRAPE = {"service", "instance", "job"}
+METRIC = re.compile(r"\b(?:onefold|process|python)_\w+")
 BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
 REPLICA = ReplicaStatus(
     table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, size_bytes=1, **BEHIND
@@ -29,7 +36,7 @@ def told() -> dict[str, set[str]]:
     status = Status(
         service="s", instance="1", url="http://s", ready=True, idle=False, owners={}, replicas=[REPLICA],
         sources=[SOURCE], parked={0: 1}, handled=0, commits=0, aborts=0, waiting=0,
-        machine=MACHINE,
+        machine=MACHINE, troubles=[Trouble(topic="t", partition=0, for_s=1, reason="r")],
     )  # fmt: skip
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
@@ -37,8 +44,10 @@ def told() -> dict[str, set[str]]:
     requests.seconds("GET", "/").observe(1)
     requests.lines("/", 200).inc()
     registry.register(StatusCollector(lambda: status))
-    lines = re.findall(r"^(onefold_\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
-    return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines}
+    ProcessCollector(registry=registry)
+    lines = re.findall(r"^(\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
+    of_the_api = re.findall(r'Gauge\("(\w+)"', (CHECKOUT / "shared/http/api.py").read_text())  # without labels
+    return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines} | {name: set() for name in of_the_api}
 
 
 def test_what_is_left_of_a_workers_machine_is_measured() -> None:
@@ -51,14 +60,38 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def test_every_metric_of_the_dashboards_is_exposed_with_its_labels() -> None:
+@pytest.mark.parametrize(
+    ("queries", "at_least"),
+    [
+        ([target["expr"] for panel in panels() for target in panel["targets"]], 9),
+        (re.findall(r"^        expr: (.*?)^        (?:for|labels):", ALERTS, re.MULTILINE | re.DOTALL), 14),
+    ],
+    ids=["dashboards", "alerts"],
+)
+def test_every_metric_that_is_queried_is_exposed_with_its_labels(queries: list[str], at_least: int) -> None:
     metrics = told()
-    queries = [target["expr"] for panel in panels() for target in panel["targets"]]
-    assert len({name for query in queries for name in re.findall(r"onefold_\w+", query)}) > 8
+    assert len({name for query in queries for name in METRIC.findall(query)}) >= at_least
     for query in queries:
-        labels = set(re.findall(r'(\w+)(?:=|!)~?"', query))
+        labels = set(re.findall(r'(\w+)(?:=|!)~?"', query)) - {"__name__"}
         labels.update(*(each.split(", ") for each in re.findall(r"(?:by|on) \((.*?)\)", query)))
-        assert labels - OF_THE_SCRAPE <= set().union(*(metrics[name] for name in re.findall(r"onefold_\w+", query)))
+        assert labels - OF_THE_SCRAPE <= set().union(*(metrics[name] for name in METRIC.findall(query)))
+
+
+def test_every_alert_is_proved_to_fire_and_says_how_bad_it_is() -> None:
+    names = re.findall(r"^      - alert: (\w+)", ALERTS, re.MULTILINE)
+    assert set(names) == set(re.findall(r'alertname="(\w+)"', CASES.read_text()))
+    severities = re.findall(
+        r"^        labels: \{severity: (\w+)\}\n        annotations: \{summary: ", ALERTS, re.MULTILINE
+    )
+    assert len(severities) == len(names)
+    assert set(severities) <= {each.name.lower() for each in Severity}
+
+
+def test_prometheus_own_tool_sees_each_alert_fire_and_no_other() -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("no promtool is on the PATH; fix: install your system's package `prometheus`")
+    run = subprocess.run([promtool, "test", "rules", str(CASES)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_what_kubernetes_scales_by_is_exposed() -> None:
