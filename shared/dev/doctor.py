@@ -15,6 +15,7 @@ from shared.dev.stages import StageFailed
 from shared.doctor.examine import examine
 from shared.doctor.finding import Finding
 from shared.doctor.look import look
+from shared.doctor.machines import Capacity, capacities
 from shared.doctor.snapshot import Told
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
@@ -24,10 +25,11 @@ from shared.topology.topics import Topology
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """findings: the worst first. unseen: what could not be looked at, and why."""
+    """findings: the worst first. unseen: what could not be looked at, and why. capacities: by service, in JSON only."""
 
     findings: Sequence[Finding]
     unseen: Sequence[str]
+    capacities: Sequence[Capacity] = ()
 
     @property
     def exit_code(self) -> int:
@@ -45,7 +47,9 @@ class Diagnosis:
 
     def as_json(self) -> str:
         findings = [asdict(each) | {"severity": each.severity.name.lower()} for each in self.findings]
-        return json.dumps({"findings": findings, "unseen": list(self.unseen)}, indent=2, ensure_ascii=False)
+        capacity = [asdict(each) for each in self.capacities]
+        found = {"findings": findings, "unseen": list(self.unseen), "capacity": capacity}
+        return json.dumps(found, indent=2, ensure_ascii=False)
 
 
 def diagnose(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]], settings: Settings) -> Diagnosis:
@@ -56,7 +60,7 @@ def diagnose(topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]
     seen = look(topologies, settings, {name: told for name, (told, _) in answers.items() if told is not None})
     # without members, `look` knows that there is nobody to ask
     unseen = [why for each in topologies if (why := answers[each.service][1]) and seen.members[each.group]]
-    return Diagnosis(examine(seen), unseen)
+    return Diagnosis(examine(seen), unseen, list(capacities(seen)))
 
 
 def _told(service: str, urls: Sequence[str]) -> tuple[Told | None, str]:

@@ -99,13 +99,15 @@ def check_surplus(seen: Snapshot) -> Iterator[Finding]:
     for topology, told in _by_topology(seen):
         members = told.cluster.members
         idle = [member.url for member in members if member.idle]
-        surplus = min(len(idle), len(members) - topology.partitions)
-        if surplus > 0 and not seen.settings.standbys:
+        useful = topology.partitions * (1 + seen.settings.standbys)
+        surplus = min(len(idle), len(members) - useful)
+        if surplus > 0:
             yield Finding(
                 Severity.NOTICE,
                 "worker.surplus",
                 f"{surplus} workers of {topology.service} have nothing to do",
-                f"{len(members)} workers share {topology.partitions} partitions, which limit how many can be busy",
+                f"{len(members)} workers share {topology.partitions} partitions and {seen.settings.standbys} standbys "
+                f"of each: no more than {useful} can be of use",
                 "they take memory and connections; a number of partitions is for ever, so more would not help",
                 f"stop {', '.join(sorted(idle)[:surplus])}",
             )

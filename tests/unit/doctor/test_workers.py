@@ -56,6 +56,8 @@ def test_only_workers_without_any_use_are_surplus() -> None:
     finding = only(replace(HEALTHY, told=told(*members), settings=alone))
     assert (finding.code, finding.cure) == ("worker.surplus", "stop http://w8, http://w9")
     assert examine(replace(HEALTHY, told=told(*members))) == []  # they hold standbys
+    more = [member(f"http://w{n:02}", idle=n >= TOPOLOGY.partitions) for n in range(2 * TOPOLOGY.partitions + 1)]
+    assert only(replace(HEALTHY, told=told(*more))).cure == "stop http://w08"
 
 
 def test_standbys_need_workers() -> None:
