@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shared.doctor import leftovers, machines, topics, workers
+from shared.doctor import certificates, leftovers, machines, topics, workers
 from shared.doctor.finding import Finding
 from shared.doctor.snapshot import Snapshot
 
@@ -24,6 +24,7 @@ CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     workers.check_standbys,
     workers.check_clocks,
     workers.check_surplus,
+    certificates.check_certificates,
     machines.check_disks,
     machines.check_memory,
     machines.check_capacity,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from shared.doctor.certificates import read_certificates
 from shared.doctor.leftovers import former_versions
 from shared.doctor.snapshot import Snapshot, Told
 from shared.kafka.brokers import Bounds, Brokers
@@ -48,6 +49,7 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
         positions,
         told=told,
         stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
+        certificates=read_certificates(settings, placement.addresses),
     )
     places = {*seen.open_from(), *(each.place for each in seen.unread()), *seen.oldest_letters()}
     seen = replace(seen, stamped=stamps(settings.bootstrap, places), now=time.time())

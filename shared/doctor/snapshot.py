@@ -33,6 +33,13 @@ class Unread(NamedTuple):
         return self.topic, self.partition, self.first
 
 
+class Validity(NamedTuple):
+    """Of a certificate, in seconds since the epoch."""
+
+    begins: float
+    ends: float
+
+
 class Told(NamedTuple):
     """What the workers of a service say. url: of the one that was asked."""
 
@@ -49,7 +56,7 @@ class Snapshot:
     of former versions' groups. stamped: when the brokers stamped the record at a place, where that matters, and `now`,
     in seconds since the epoch. told: by service, as far as workers are known. stores: the folders of local stores on
     this machine. holder: the transactional id that `longest_open` belongs to; empty if no coordinator knows it, None if
-    nobody can say. later: what was unread a second later, if anybody looked again.
+    nobody can say. later: what was unread a second later, if anybody looked again. certificates: by whose they are.
     """
 
     settings: Settings
@@ -66,6 +73,7 @@ class Snapshot:
     stores: Sequence[Path] = ()
     holder: str | None = None
     later: Sequence[Unread] = ()
+    certificates: Mapping[str, Validity] = field(default_factory=dict)
 
     def age_s(self, place: Place) -> float | None:
         """For how long the record has been there; None if nobody knows."""

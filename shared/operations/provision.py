@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -93,10 +93,11 @@ class Copies(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The brokers that answer, and the copies of every partition there is."""
+    """The brokers that answer, the copies of every partition there is, and where the brokers are."""
 
     brokers: frozenset[int]
     copies: Mapping[Partition, Copies]
+    addresses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ def placed(bootstrap: str) -> Placement:
         for name, topic in found.topics.items()
         for number, partition in topic.partitions.items()
     }
-    return Placement(frozenset(found.brokers), copies)
+    addresses = sorted(f"{each.host}:{each.port}" for each in found.brokers.values())
+    return Placement(frozenset(found.brokers), copies, addresses)
 
 
 def require_topics(names: Iterable[str], partitions: int, bootstrap: str, others: Iterable[str] = ()) -> None:

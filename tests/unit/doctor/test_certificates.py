@@ -1,0 +1,104 @@
+"""Certificates that expire are told in time, as they are shown by a server or in a file."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from shared.dev.authority import Authority
+from shared.dev.secured import make_secrets
+from shared.doctor.certificates import read_certificates
+from shared.doctor.examine import examine
+from shared.doctor.finding import Severity
+from shared.doctor.snapshot import Snapshot, Validity
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import Settings
+from tests.unit.doctor.healthy import HEALTHY, NOW, only
+
+DAY_S = 86_400.0
+
+
+@contextmanager
+def server(certificate: Path) -> Iterator[str]:
+    """The address of one that shows this certificate, as a broker and an issuer do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+                        secured.recv(1)
+
+        Thread(target=answer, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def secured(folder: Path, days: int) -> Settings:
+    authority = Authority()
+    (folder / "ca.pem").write_bytes(authority.certificate)
+    (folder / "server.pem").write_bytes(authority.issue(["127.0.0.1"], valid=timedelta(days=days)))
+    return Settings(kafka_user="me", kafka_password="secret", kafka_ca=folder / "ca.pem")
+
+
+@pytest.mark.parametrize(("days", "severity"), [(40, None), (29, "WARNING"), (2, "URGENT"), (-1, "URGENT")])
+def test_what_a_broker_shows_is_told_as_long_as_it_can_be_renewed(
+    days: int, severity: str | None, tmp_path: Path
+) -> None:
+    settings = secured(tmp_path, days)
+    with server(tmp_path / "server.pem") as address:
+        found = read_certificates(settings, [address, "127.0.0.1:1"])
+    assert found.keys() > {f"the broker at {address}"}
+    findings = examine(replace(HEALTHY, now=time.time(), certificates=found))
+    assert [(each.code, each.severity.name) for each in findings] == (
+        [("certificate.due", severity)] if severity else []
+    )
+    assert all(f"the broker at {address}" in each.what for each in findings)
+
+
+def test_the_issuers_is_looked_at_too_and_without_tls_none(tmp_path: Path) -> None:
+    secured(tmp_path, 29)
+    with server(tmp_path / "server.pem") as address:
+        found = read_certificates(Settings(auth_jwks=f"https://{address}/keys"), ["127.0.0.1:1"])
+    assert found.keys() == {f"the issuer at {address}"}
+    assert read_certificates(Settings(), ["127.0.0.1:1"]) == {}
+
+
+def of_authority(left_days: float, life_days: float = 3650) -> Snapshot:
+    ends = NOW + left_days * DAY_S
+    return replace(HEALTHY, certificates={"CN=us in ca.pem": Validity(ends - life_days * DAY_S, ends)})
+
+
+def test_what_lives_for_a_day_is_renewed_in_a_day() -> None:
+    assert examine(of_authority(31)) == []
+    assert examine(of_authority(0.3, life_days=1)) == []
+    assert only(of_authority(0.1, life_days=1)).severity == Severity.URGENT
+    finding = only(of_authority(29))
+    assert (finding.evidence, finding.severity) == ("in 29.0 days", Severity.WARNING)
+    assert finding.cure.startswith("have the certificate of CN=us in ca.pem renewed")
+
+
+def test_those_of_this_checkout_are_made_anew_by_a_command(tmp_path: Path) -> None:
+    own = HEALTHY.settings.model_copy(update={"kafka_ca": CHECKOUT / ".onefold" / "secrets" / "ca.pem"})
+    finding = only(replace(of_authority(29), settings=own))
+    assert finding.cure == "python3 dev.py secrets, then start the brokers and all workers again"
+    make_secrets(tmp_path, ["accounts"])
+    (tmp_path / "broker.pem").write_bytes(Authority().issue(["broker"], valid=timedelta(days=29)))
+    make_secrets(tmp_path, ["accounts"])  # what the command does
+    with server(tmp_path / "broker.pem") as address:
+        settings = Settings(kafka_user="me", kafka_password="secret", kafka_ca=tmp_path / "ca.pem")
+        found = read_certificates(settings, [address])
+    assert len(found) == 2
+    assert examine(replace(HEALTHY, now=time.time(), certificates=found)) == []
