@@ -28,6 +28,7 @@ from shared.engine.beginning import Beginning
 from shared.engine.committer import Aborted, Committed, Committer, StoreBroken, TooLarge, Written
 from shared.engine.filling import Filling
 from shared.engine.guards import TopicGone, TopicGuard
+from shared.engine.heat import Heat
 from shared.engine.holdings import Holdings
 from shared.engine.lags import Lags
 from shared.engine.membership import Assignment, Membership
@@ -181,6 +182,10 @@ class Engine(Service):
         """Whether rows read here now are the latest."""
         replica = self.holdings.replicas.of(table, partition)
         return replica is not None and replica.ours and self.membership.in_lease
+
+    @property
+    def heat(self) -> Heat:
+        return self._filling.heat
 
     @property
     def large_rows(self) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from shared.domain.errors import REASON_MAX_CHARS
 from shared.domain.row import TOO_LARGE
 from shared.engine.batch import FULL_RECORDS, Batch, Handling, Refusal
+from shared.engine.heat import Heat
 from shared.engine.holdings import Holdings
 from shared.engine.pace import Pace
 from shared.engine.processors import Processor
@@ -31,7 +33,7 @@ OPERATOR_REQUESTS = ""  # in the place of a processor's name
 
 class Filling:
     """batch: is being filled. pending: the one before, while it is being committed. careful: changelogs for which a row
-    could not be written.
+    could not be written. heat: where the work goes.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Filling:
         """is_interrupted: whether a rebalance waits. alive: called between slices, that work goes on."""
         self._clock = clock
         self.careful: set[Partition] = set()
+        self.heat = Heat()
         self._holdings = holdings
         self._reading = reading
         self._requests = requests
@@ -122,11 +125,29 @@ class Filling:
                 return  # the others are read again after the take-over
             self._alive()
             handled = records[start : start + size]
-            for processor in source.processors:
-                processor.process(handled, self._rows_of(processor, partition.partition), self.batch, parking)
+            self._handle(source, handled, parking)
             source.handled(handled)
             self.batch.advance(partition, source.position, len(handled))
             await self._pace.yield_to_http()
+
+    def _handle(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
+        """All of them, and one by itself if it is to tell what they cost."""
+        chosen, began = self.heat.choose(len(records)), time.perf_counter()
+        if chosen is None:
+            self._process(source, records, parking)
+            return
+        self._process(source, records[:chosen], parking)
+        alone = time.perf_counter()
+        self._process(source, records[chosen : chosen + 1], parking)
+        alone_s = time.perf_counter() - alone
+        self._process(source, records[chosen + 1 :], parking)
+        self.heat.note(source.partition, records[chosen], len(records), alone_s, time.perf_counter() - began)
+
+    def _process(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
+        if records:
+            for processor in source.processors:
+                rows = self._rows_of(processor, source.partition.partition)
+                processor.process(records, rows, self.batch, parking)
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""

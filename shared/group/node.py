@@ -183,13 +183,17 @@ class WorkerNode:
         )
 
     def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
-        lag = self._app.engine.reading.lag(source)
+        lag, heat = self._app.engine.reading.lag(source), self._app.engine.heat
+        total = heat.totals.get(tp)
         return SourceStatus(
             topic=tp.topic,
             partition=tp.partition,
             position=source.position,
             lag_records=lag,
             lag_seconds=_age(lag, source.handled_until, now),
+            handled=total.records if total else 0,
+            busy_s=round(total.seconds, 3) if total else 0.0,
+            load=heat.load(tp),
         )
 
     def _parked(self) -> dict[int, int]:

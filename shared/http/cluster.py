@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from shared.domain.errors import NotReady
 from shared.http.node import Node
 from shared.http.peers import Peers
-from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import Load, Machine, ReplicaStatus, SourceStatus, Status, Trouble
 
 
 class Member(BaseModel):
@@ -57,6 +57,7 @@ class SourcePartition(BaseModel):
     position: int
     lag_records: int
     lag_seconds: float | None
+    load: Load | None = None
 
 
 class Cluster(Status):
@@ -141,4 +142,4 @@ def _topics(statuses: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:
 
 
 def _source_partition(url: str, source: SourceStatus) -> SourcePartition:
-    return SourcePartition(active=url, **source.model_dump(exclude={"topic"}))
+    return SourcePartition(active=url, **source.model_dump(exclude={"topic", "handled", "busy_s"}))

@@ -122,12 +122,16 @@ def _of_sources(sources: Iterable[SourceStatus]) -> Iterator[Metric]:
     seconds = GaugeMetricFamily(
         "onefold_source_lag_seconds", "Age of the newest record handled while others wait", labels=labels
     )
+    handled = CounterMetricFamily("onefold_source_records", "Source records handled", labels=labels)
+    busy = CounterMetricFamily("onefold_source_busy_seconds", "Time that went into handling them", labels=labels)
     for source in sources:
         where = (source.topic, str(source.partition))
         records.add_metric(where, source.lag_records)
+        handled.add_metric(where, source.handled)
+        busy.add_metric(where, source.busy_s)
         if source.lag_seconds is not None:
             seconds.add_metric(where, source.lag_seconds)
-    yield from (records, seconds)
+    yield from (records, seconds, handled, busy)
 
 
 def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:

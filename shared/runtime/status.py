@@ -31,14 +31,39 @@ class ReplicaStatus(BaseModel):
     size_bytes: int | None = None
 
 
+class HotKey(BaseModel):
+    """A key with a large part of the work of its partition; 1 is all of it."""
+
+    key: str
+    of_records: float
+    of_bytes: float
+    of_time: float
+
+
+class Load(BaseModel):
+    """The work of a partition over some seconds. busy: seconds of handling in each second, without commits."""
+
+    records_per_s: float
+    bytes_per_s: float
+    busy: float
+    hot: list[HotKey] = []
+
+
 class SourceStatus(BaseModel):
-    """One partition of a topic processed by a worker. position: the next offset to handle. Lags as above."""
+    """One partition of a topic processed by a worker. position: the next offset to handle. Lags as above.
+
+    handled, busy_s: records, and seconds of handling them, since the worker started; 0 from an older worker. load: null
+    while nothing is handled, and from an older worker.
+    """
 
     topic: str
     partition: int
     position: int
     lag_records: int
     lag_seconds: float | None
+    handled: int = 0
+    busy_s: float = 0.0
+    load: Load | None = None
 
 
 class Trouble(BaseModel):

@@ -101,6 +101,15 @@ def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
     assert said == ["a0", "b0", "a1", "b1"]
 
 
+def test_each_record_is_handled_once_and_in_order_whichever_stands_for_its_slice() -> None:
+    said: list[str] = []
+    source = Source(TopicPartition(FACTS.name, 0), [Answering("a", said)], 0, 200)
+    engine = _engine(*source.processors)
+    asyncio.run(engine._filling.process(source, [_record(offset) for offset in range(200)]))
+    assert said == [f"a{offset}" for offset in range(200)]
+    assert engine.heat.totals[source.partition].records == 200
+
+
 @pytest.mark.parametrize(("slice_s", "turns"), [(0.0, "rrooorrooorr"), (60.0, "rrooorrrr")])
 def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
     monkeypatch: pytest.MonkeyPatch, slice_s: float, turns: str

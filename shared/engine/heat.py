@@ -1,0 +1,119 @@
+"""Where a worker's work goes: to which partitions of its sources, and in each to which keys.
+
+Of a slice of records one, chosen by chance, is handled by itself: its key, size and time stand for all of the slice,
+and where there are many slices, also for others. So a busy key is known by count, bytes and time; that takes 5 µs of a
+slice, about 1,000 times a second at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from shared.kafka.reader import ReadRecord
+from shared.runtime.positions import Partition
+from shared.runtime.status import HotKey, Load
+
+WINDOW_S = 5.0
+SLICES = 5_000  # of a window, of which one record stands for all
+MANY_KEYS = 5_000  # of a window: one that is hot is among the first
+ENOUGH = 20  # records that were chosen: of fewer, chance would make any key look busy
+SHARE = 0.25  # of a partition's work: a key with less is not told
+
+
+@dataclass(slots=True)
+class Work:
+    """seconds: handling, without commits."""
+
+    records: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+    def add(self, records: int, size_bytes: int, seconds: float) -> None:
+        self.records += records
+        self.size_bytes += size_bytes
+        self.seconds += seconds
+
+
+@dataclass(slots=True)
+class _Place:
+    """The work of one partition in one window. chosen: how many records stand for it."""
+
+    work: Work = field(default_factory=Work)
+    chosen: int = 0
+    keys: dict[bytes | None, Work] = field(default_factory=dict)
+
+    def hot(self) -> list[HotKey]:
+        """Keys that make up SHARE of anything, the busiest first."""
+        if self.chosen < ENOUGH:
+            return []
+        whole = Work()
+        for each in self.keys.values():
+            whole.add(each.records, each.size_bytes, each.seconds)
+        keys = [_share(key, work, whole) for key, work in self.keys.items()]
+        hot = [each for each in keys if max(each.of_records, each.of_bytes, each.of_time) >= SHARE]
+        return sorted(hot, key=lambda each: -each.of_time)
+
+
+class Heat:
+    """totals: since the worker has started."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.totals: dict[Partition, Work] = {}
+        self._now = now
+        self._random = Random(0)
+        self._every = 1  # of so many slices, one stands for all
+        self._began = now()
+        self._window: dict[Partition, _Place] = {}
+        self._last: Mapping[Partition, _Place] = {}
+        self._last_s = self._ended = 0.0
+
+    def choose(self, records: int) -> int | None:
+        """The index of the record that stands for so many; None if another slice does."""
+        index = int(self._random.random() * records * self._every)
+        return index if index < records else None
+
+    def note(self, place: Partition, chosen: ReadRecord, records: int, alone_s: float, took_s: float) -> None:
+        """alone_s: of the one that was chosen, of `records` that took so long together."""
+        now = self._now()
+        if now - self._began >= WINDOW_S:
+            self._turn(now)
+        records, took_s = records * self._every, took_s * self._every
+        found = self._window.get(place)
+        if found is None:
+            found = self._window[place] = _Place()
+        size_bytes = records * len(chosen.value or b"")
+        found.chosen += 1
+        found.work.add(records, size_bytes, took_s)
+        key = found.keys.get(chosen.key)
+        if key is None and len(found.keys) < MANY_KEYS:
+            key = found.keys[chosen.key] = Work()
+        if key is not None:
+            key.add(records, size_bytes, records * alone_s)
+        self.totals.setdefault(place, Work()).add(records, size_bytes, took_s)
+
+    def _turn(self, now: float) -> None:
+        """The next window begins."""
+        self._every = max(1, sum(each.chosen for each in self._window.values()) * self._every // SLICES)
+        self._last, self._last_s, self._ended = self._window, now - self._began, now
+        self._window, self._began = {}, now
+
+    def load(self, place: Partition) -> Load | None:
+        """In the last full window; None if there was none lately, or nothing in it."""
+        found = self._last.get(place)
+        if found is None or self._now() - self._ended > 2 * WINDOW_S:
+            return None
+        work = found.work
+        per_s = [round(each / self._last_s, 3) for each in (work.records, work.size_bytes, work.seconds)]
+        return Load(records_per_s=per_s[0], bytes_per_s=per_s[1], busy=per_s[2], hot=found.hot())
+
+
+def _share(key: bytes | None, work: Work, whole: Work) -> HotKey:
+    return HotKey(
+        key=(key or b"").decode(errors="replace"),
+        of_records=round(work.records / whole.records, 3),
+        of_bytes=round(work.size_bytes / max(1, whole.size_bytes), 3),
+        of_time=round(work.seconds / (whole.seconds or 1.0), 3),
+    )
