@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shared.doctor import certificates, leftovers, machines, topics, workers
+from shared.doctor import certificates, leftovers, machines, skew, topics, workers
 from shared.doctor.finding import Finding
 from shared.doctor.snapshot import Snapshot
 
@@ -24,6 +24,10 @@ CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     workers.check_standbys,
     workers.check_clocks,
     workers.check_surplus,
+    skew.check_keys,
+    skew.check_partitions,
+    skew.check_workers,
+    skew.check_stores,
     certificates.check_certificates,
     machines.check_disks,
     machines.check_memory,
