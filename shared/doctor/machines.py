@@ -13,6 +13,7 @@ from shared.runtime.status import Machine
 _SPARE_BYTES = 2**30  # what RocksDB needs for a moment to make one file of several, and others for their logs
 _LAST_BYTES = 2**28
 _SPARE = 4  # or such a part of the stores themselves
+_DUE_S = 4 * 86_400.0  # until a disk is full, as a long weekend
 _FULL = 0.9  # of the memory limit
 
 
@@ -48,14 +49,16 @@ def capacities(seen: Snapshot) -> Iterator[Capacity]:
 
 def check_disks(seen: Snapshot) -> Iterator[Finding]:
     for service, member, machine in _machines(seen):
-        free = machine.disk_free_bytes
-        if free < max(_SPARE_BYTES, machine.stores_bytes // _SPARE):
+        free, full_in_s = machine.disk_free_bytes, machine.full_in_s
+        grows = full_in_s is not None and full_in_s < _DUE_S
+        if grows or free < max(_SPARE_BYTES, machine.stores_bytes // _SPARE):
             yield Finding(
                 Severity.URGENT if free < _LAST_BYTES else Severity.WARNING,
                 "worker.disk",
                 f"the disk with the stores of {member.url} of {service} is nearly full",
                 f"{_size(free)} of {_size(machine.disk_bytes)} are free, and its stores have "
-                f"{_size(machine.stores_bytes)}",
+                f"{_size(machine.stores_bytes)}"
+                + (f"; as they grow now, they fill it in {full_in_s / 3600:,.0f} h" if full_in_s is not None else ""),
                 "a store that can't be written is wiped and restored, again and again",
                 f"give ONEFOLD_DATA_DIR of {member.url} a larger disk{_or_share(service, seen)}",
             )

@@ -24,10 +24,10 @@ from shared.kafka.lookup import read_at
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.runtime.clock import brokers_clock
-from shared.runtime.machine import machine
+from shared.runtime.machine import Growth, machine
 from shared.runtime.positions import Committed, Partition
 from shared.runtime.settings import Settings
-from shared.runtime.status import ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 from shared.tables.feed import Feed
 from shared.tables.replicas import Replica, time_left_s
 from shared.tables.tail import Changelogs
@@ -45,6 +45,7 @@ class WorkerNode:
         self._producer = self._new_producer()
         self._changelogs = Changelogs(app.new_consumer)
         self._log_readers = asyncio.Semaphore(LOG_READERS)
+        self._growth = Growth()
 
     @property
     def topology(self) -> Topology:
@@ -161,8 +162,15 @@ class WorkerNode:
             waiting=held.answers.for_rows,
             clock_ahead_s=round(brokers_clock.ahead_s, 3),
             large_rows=dict(engine.large_rows),
-            machine=machine(self.settings.data_dir, sum(each.size_bytes or 0 for each in replicas)),
+            machine=self._machine(replicas),
         )
+
+    def _machine(self, replicas: Sequence[ReplicaStatus]) -> Machine:
+        size = sum(each.size_bytes or 0 for each in replicas)
+        found = machine(self.settings.data_dir, size)
+        held = [(each.table, each.partition, each.restored) for each in replicas]
+        full_in_s = self._growth.full_in_s(time.monotonic(), found.disk_free_bytes, size, held)
+        return found.model_copy(update={"full_in_s": full_in_s})
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
         per_s, (rows, size_bytes) = replica.restored_per_s, _size(replica)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from shared.runtime.status import Machine
 
 _PROC = Path("/proc/self")
 _GROUPS = Path("/sys/fs/cgroup")
+_HOUR_S, _DAY_S = 3_600.0, 86_400.0
 
 
 def machine(data_dir: Path, stores_bytes: int) -> Machine:
@@ -48,3 +49,21 @@ def _limits(proc: Path, groups: Path) -> Iterator[int]:
             for each in (group, *group.parents):
                 with suppress(OSError, ValueError):  # the root has none, and a group without a limit says "max"
                     yield int((each / "memory.max").read_text())
+
+
+class Growth:
+    """How fast this worker's stores grow, over a day at most, as far as anybody asks."""
+
+    def __init__(self) -> None:
+        self._since: tuple[float, int, Collection[object]] | None = None
+
+    def full_in_s(self, now: float, free_bytes: int, stores_bytes: int, held: Collection[object]) -> float | None:
+        """Until they fill the disk; None unless they grow, or before they have been seen for an hour.
+
+        held: what has to be the same all the time: partitions that come, or are being restored, are no growth.
+        """
+        if self._since is None or self._since[2] != held or now - self._since[0] > _DAY_S:
+            self._since = now, stores_bytes, held
+        began, at_first, _ = self._since
+        grown = stores_bytes - at_first
+        return round(free_bytes * (now - began) / grown) if grown > 0 and now - began >= _HOUR_S else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.machine import machine, memory_limit_bytes, resident_bytes
+from shared.runtime.machine import Growth, machine, memory_limit_bytes, resident_bytes
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 MIB = 2**20
@@ -45,3 +45,23 @@ def test_a_process_has_less_than_its_limit_and_a_folder_that_is_not_there_yet_is
     assert MIB < (found.memory_bytes or 0) < (found.memory_limit_bytes or 0)
     assert 0 < found.disk_free_bytes < found.disk_bytes
     assert found.stores_bytes == 7
+
+
+HOUR_S = 3_600.0
+
+
+def test_what_grows_for_an_hour_fills_the_disk_at_some_time() -> None:
+    growth = Growth()
+    looks = [(0.0, 1_000, None), (0.9, 1_900, None), (1.0, 2_000, 10.0), (3.0, 2_000, 30.0), (3.1, 900, None)]
+    for at_h, stores_bytes, full_in_h in looks:
+        full_in_s = growth.full_in_s(at_h * HOUR_S, 10_000, stores_bytes, ["t/0"])
+        assert full_in_s == (None if full_in_h is None else full_in_h * HOUR_S)
+
+
+def test_partitions_that_come_or_are_restored_are_no_growth() -> None:
+    growth = Growth()
+    for at_h, stores_bytes, held in ((0, 0, ["t/0"]), (1, 5_000, ["t/0", "t/1"]), (2, 5_000, ["t/0", "t/1"])):
+        assert growth.full_in_s(at_h * HOUR_S, 10_000, stores_bytes, held) is None
+    assert growth.full_in_s(3 * HOUR_S, 10_000, 6_000, ["t/0", "t/1"]) == 20 * HOUR_S
+    assert growth.full_in_s(26 * HOUR_S, 10_000, 7_000, ["t/0", "t/1"]) is None  # the next day is measured
+    assert growth.full_in_s(27 * HOUR_S, 10_000, 8_000, ["t/0", "t/1"]) == 10 * HOUR_S

@@ -43,6 +43,7 @@ def on(second: dict[str, Any], partition: dict[str, int] = PARTITION, standbys: 
         ({"disk_free_bytes": GIB - 1, "stores_bytes": 8 * GIB}, "worker.disk", Severity.WARNING),
         ({"disk_free_bytes": 10 * GIB, "stores_bytes": 41 * GIB}, "worker.disk", Severity.WARNING),
         ({"disk_free_bytes": 200 * MIB, "stores_bytes": 8 * GIB}, "worker.disk", Severity.URGENT),
+        ({"full_in_s": 95 * 3600}, "worker.disk", Severity.WARNING),
         ({"memory_bytes": 541 * MIB}, "worker.memory", Severity.WARNING),
         ({"disk_free_bytes": 3 * GIB, "stores_bytes": 4 * GIB}, "worker.small", Severity.WARNING),
     ],
@@ -52,6 +53,10 @@ def test_a_machine_with_little_room_is_named(machine: dict[str, int], code: str,
     assert (finding.code, finding.severity) == (code, severity)
     assert B in finding.what + finding.evidence
     assert A not in finding.what + finding.evidence
+
+
+def test_a_disk_is_told_when_it_will_be_full_at_the_present_growth() -> None:
+    assert only(on({"full_in_s": 95 * 3600})).evidence.endswith("; as they grow now, they fill it in 95 h")
 
 
 def test_another_worker_is_a_cure_only_while_it_would_get_partitions() -> None:
@@ -66,6 +71,7 @@ def test_another_worker_is_a_cure_only_while_it_would_get_partitions() -> None:
     [
         {},
         {"disk_free_bytes": 2 * GIB, "stores_bytes": 8 * GIB},
+        {"full_in_s": 97 * 3600},
         {"memory_bytes": None},
         {"memory_limit_bytes": None},
         {"memory_bytes": 540 * MIB},
