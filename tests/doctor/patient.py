@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from shared.dev.doctor import diagnose
+from shared.dev.doctor import Diagnosis, diagnose
 from shared.doctor.finding import Finding
 from shared.kafka.access import client_config
 from shared.runtime.checkout import CHECKOUT
@@ -40,8 +40,10 @@ class Patient:
 
     def findings(self, code: str = "") -> list[Finding]:
         """Those whose code begins like this."""
-        found = diagnose(self._topologies, self._workers, self.settings).findings
-        return [each for each in found if each.code.startswith(code)]
+        return [each for each in self.diagnosis().findings if each.code.startswith(code)]
+
+    def diagnosis(self) -> Diagnosis:
+        return diagnose(self._topologies, self._workers, self.settings)
 
     def await_finding(self, code: str) -> Finding:
         """The only one with this code."""

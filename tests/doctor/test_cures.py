@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
@@ -15,13 +16,15 @@ from confluent_kafka.admin import NewPartitions
 from shared.dev.stack import Stack
 from shared.dev.worker import free_port
 from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.operations.provision import load_topologies, provision, set_config
 from shared.runtime.checkout import CHECKOUT
 from shared.topology.topics import HOUR_MS, Topic, Topology
-from tests.accounts.topology import EVENTS, TOPOLOGY
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.doctor.patient import FOUND_S, MENDED_S, Patient
 from tests.engine.parked import send
+from tests.faults.load import command
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -77,6 +80,34 @@ def test_a_record_that_nobody_can_read_is_tried_again_and_then_given_up(stack: S
     (again,) = eventually(lambda: patient.findings("record"), lambda found: " discard " in found[0].cure, MENDED_S)
     patient.treat(again)
     patient.await_health()
+
+
+def test_a_healthy_worker_tells_of_its_machine_and_its_rows(stack: Stack) -> None:
+    patient = patient_of(stack)
+    patient.await_health()
+    (capacity,) = eventually(lambda: patient.diagnosis().capacities)
+    assert (capacity.workers, capacity.service) == (2, TOPOLOGY.service)
+    member = httpx.get(f"{stack.workers[0].url}/cluster").json()["members"][0]
+    metrics = httpx.get(f"{member['url']}/metrics").text
+    for figure in ("disk_bytes", "disk_free_bytes", "memory_limit_bytes"):
+        assert f"\nonefold_{figure} " in metrics
+        assert member["machine"][figure] > 0
+
+
+@pytest.mark.slow
+def test_a_key_with_all_the_work_is_named_while_it_has_that(stack: Stack) -> None:
+    """Its remedy is another key, so it ends with the work."""
+    patient = patient_of(stack)
+    patient.await_health()
+    partition = partition_of(b"busy", TOPOLOGY.partitions)
+    for batch in range(100):  # as much as takes longer than the time over which work is measured
+        names = [f"{batch}-{number}" for number in range(5_000)]
+        send(stack.bootstrap, partition, b"busy", *(command("busy", each, "account.open", {}) for each in names))
+        if found := patient.findings("key.hot"):
+            break
+    assert "'busy' has 100% of the records, 100% of the bytes, 100% of the time" in found[0].evidence
+    assert f"of {COMMANDS.name}/{partition} of {TOPOLOGY.service}" in found[0].what
+    patient.await_health("key.hot")
 
 
 def test_unread_records_outlive_a_short_retention(stack: Stack) -> None:
