@@ -90,8 +90,9 @@ def test_every_alert_is_proved_to_fire_and_says_how_bad_it_is() -> None:
 def test_prometheus_own_tool_sees_each_alert_fire_and_no_other() -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("no promtool is on the PATH; fix: install your system's package `prometheus`")
-    run = subprocess.run([promtool, "test", "rules", str(CASES)], capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    for task in (["check", "config", str(DEPLOY / "prometheus.yml")], ["test", "rules", str(CASES)]):
+        run = subprocess.run([promtool, *task], capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_what_kubernetes_scales_by_is_exposed() -> None:
