@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     workers.check_letters,
     workers.check_rows,
     workers.check_standbys,
+    workers.check_lags,
     workers.check_clocks,
     workers.check_surplus,
     skew.check_keys,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shared.doctor.finding import Finding, Severity, dev
 from shared.doctor.snapshot import Snapshot, Told, Unread
+from shared.http.cluster import Standby
 from shared.http.dead_letters import DeadLetter
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.operations.provision import setting_command
@@ -22,6 +24,7 @@ _BEFORE_RETRY = {  # never the reason itself: a caller may have had a hand in it
 _OLD_S = 86_400.0
 _TOO_FAR_S = 30.0  # workers then refuse each other's requests, unless a broker has told them the time
 _MANY = 1_000  # records that wait: less is done in a moment
+_BEHIND_S = 60.0
 _LARGE = 4  # a row counts as large from this part of its topic's limit on, and as too large from half of it
 
 
@@ -127,6 +130,26 @@ def check_standbys(seen: Snapshot) -> Iterator[Finding]:
                 f"with {len(told.cluster.members)} workers",
                 "whoever takes over from a worker that fails restores all its rows from the changelogs first",
                 dev("worker", topology.service),
+            )
+
+
+def check_lags(seen: Snapshot) -> Iterator[Finding]:
+    """Workers whose standbys do not follow. Those that are still being restored are not late."""
+    for service, told in seen.told.items():
+        behind: dict[str, list[Standby]] = defaultdict(list)
+        for each in (each for table in told.cluster.tables.values() for part in table for each in part.standbys):
+            if each.restored and each.lag_records >= _MANY and (each.lag_seconds or 0.0) >= _BEHIND_S:
+                behind[each.url].append(each)
+        for url, standbys in behind.items():
+            records = max(each.lag_records for each in standbys)
+            seconds = max(each.lag_seconds or 0.0 for each in standbys)
+            yield Finding(
+                Severity.WARNING,
+                "standby.behind",
+                f"standbys of {url} of {service} do not keep up",
+                f"{len(standbys)} partitions of tables, by up to {records:,} records and {seconds:,.0f} s",
+                "whoever takes over there restores these first, and answers nothing meanwhile",
+                f"give {url} more CPU or a faster disk; if it has time, look in its log",
             )
 
 

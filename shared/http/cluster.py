@@ -29,7 +29,10 @@ class Member(BaseModel):
 
 
 class Standby(BaseModel):
+    """restored: whether it had all rows as of its beginning; null from an older worker."""
+
     url: str
+    restored: bool | None = None
     lag_records: int
     lag_seconds: float | None
 
@@ -122,7 +125,9 @@ def _table_partition(table: str, partition: int, owner: str | None, statuses: Ma
         rows=active.rows if active else None,
         size_bytes=active.size_bytes if active else None,
         standbys=[
-            Standby(url=url, lag_records=replica.lag_records, lag_seconds=replica.lag_seconds)
+            Standby(
+                url=url, restored=replica.restored, lag_records=replica.lag_records, lag_seconds=replica.lag_seconds
+            )
             for url, replica in held.items()
             if replica.role == "standby"
         ],

@@ -42,9 +42,11 @@ def member(url: str, **more: Any) -> dict[str, Any]:
     return {"url": url, "reachable": True, "instance": url[-1], "ready": True, "idle": False, "troubles": [], **more}
 
 
-def told(*members: dict[str, Any], standbys: int = 1, letters: list[DeadLetter] | None = None) -> dict[str, Told]:
-    """What the first worker says of all."""
-    warm = [{"url": B, "lag_records": 0, "lag_seconds": 0.0}] * standbys
+def told(
+    *members: dict[str, Any], standbys: int = 1, letters: list[DeadLetter] | None = None, **lag: Any
+) -> dict[str, Told]:
+    """What the first worker says of all. lag: of each standby."""
+    warm = [{"url": B, "lag_records": 0, "lag_seconds": 0.0, **lag}] * standbys
     owned = {"active": A, "restored": True, "to_restore": 0, "standbys": warm}
     counts = dict.fromkeys(("handled", "commits", "aborts", "waiting"), 0)
     own = {"service": GROUP, "owners": {}, "replicas": [], "sources": [], **member(A), **counts}

@@ -66,6 +66,25 @@ def test_standbys_need_workers() -> None:
     assert examine(replace(HEALTHY, told=told(standbys=0))) == []  # they are on their way
 
 
+@pytest.mark.parametrize(
+    ("restored", "records", "seconds", "is_told"),
+    [
+        (True, 5_000, 60.0, True),
+        (False, 5_000, 600.0, False),
+        (None, 5_000, 600.0, False),
+        (True, 5_000, 59.0, False),
+        (True, 999, 600.0, False),
+    ],
+)
+def test_a_worker_whose_standbys_do_not_follow_is_named_once(
+    restored: bool | None, records: int, seconds: float, is_told: bool
+) -> None:
+    late = told(restored=restored, lag_records=records, lag_seconds=seconds)
+    findings = examine(replace(HEALTHY, told=late))
+    assert [each.code for each in findings] == ["standby.behind"] * is_told
+    assert all(B in each.what and "8 partitions" in each.evidence for each in findings)
+
+
 LETTER = DeadLetter(
     id="accounts/1/bob", processor="accounts", topic=COMMANDS.name, partition=1, offset=7, code="message.bad",
     reason="no JSON", attempts=1, behind=0,
