@@ -34,9 +34,9 @@ _HOST = "127.0.0.1"
 
 # Below every system's ephemeral range, so that no client's socket takes a port meanwhile, and not the brokers' range.
 _PORTS = range(30_000, 32_768)
-# A worker listens seconds after it is given a port, and not between two starts. So whoever is given one also binds the
-# port this far below, to the end of its process: no other process is given it meanwhile.
-_CLAIM = -13_000
+# A worker, or the page, listens seconds after it is given a port, and not between two starts. So whoever is given one
+# also binds the port this far away, to the end of its process: no other process is given it meanwhile.
+_CLAIM, _CLAIM_BELOW = -13_000, 6_000  # of _PORTS, and of ports below
 _given: set[int] = set()
 
 Command = Callable[[str], Sequence[str]]
@@ -199,12 +199,12 @@ def is_ready(url: str) -> bool:
 
 
 def free_port(candidates: Iterable[int] = ()) -> int:
-    """The first of the candidates that nothing on loopback listens on; without them, any such port, never twice."""
+    """The first of the candidates, or any port, that nothing on loopback listens on and no process was given."""
     for port in candidates or _not_given():
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((_HOST, port))
-            if port not in _PORTS or _claim(port):
+            if _claim(port):
                 return port
     raise StageFailed("no port is free", f"stop something that listens on {_HOST}")
 
@@ -213,7 +213,7 @@ def _claim(port: int) -> bool:
     """Whether no process was given the port; it is this one's from now on."""
     claim = socket.socket()
     try:
-        claim.bind((_HOST, port + _CLAIM))
+        claim.bind((_HOST, port + (_CLAIM if port in _PORTS else _CLAIM_BELOW)))
     except OSError:
         claim.close()
         return False

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.dev.console import WorkersOfUp
+from shared.dev.console_process import page_port
 from shared.dev.processes import Process, identify
 
 URL = "http://127.0.0.1:1"
@@ -52,3 +53,11 @@ def test_another_process_that_got_its_id_lives(worker: subprocess.Popen[bytes], 
     with pytest.raises(LookupError, match="does not run"):
         buttons.kill(URL)
     assert worker.poll() is None
+
+
+def test_no_two_pages_are_given_one_port() -> None:
+    """Each listens seconds later, as where two `up`s start at once."""
+    program = "from shared.dev.console_process import page_port; print(page_port())"
+    ours = {page_port(), page_port()}
+    other = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert len(ours | {int(other.stdout)}) == 3
