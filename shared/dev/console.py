@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from getpass import getuser
 from pathlib import Path
@@ -18,29 +17,22 @@ from shared.console.watch import Watcher, Workers
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
 from shared.dev.asyncapi import Json, document_of
-from shared.dev.console_process import of_up, page_port, url_at
+from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
 from shared.dev.processes import send
 from shared.dev.stages import StageFailed
-from shared.dev.worker import free_port
 from shared.domain.errors import OnefoldError
-from shared.runtime.checkout import CHECKOUT, found_services
-from shared.runtime.child import Child
 from shared.stories.tail import Newest, Tail
 from shared.topology.topics import Topology
 
 
 class WorkersOfUp:
-    """Kills the workers that `up` runs, which starts them again, and adds others, which end with this process."""
+    """Kills the workers that `up` runs, which starts them again, and has it add others."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._added: dict[str, Child] = {}
 
     def kill(self, url: str) -> None:
-        if url in self._added:
-            self._added.pop(url).kill()
-            return
         found = local_stack.running(self._root)
         pids = {each["url"]: each["pid"] for some in found.services.values() for each in some} if found else {}
         if found is None or url not in pids:
@@ -51,13 +43,10 @@ class WorkersOfUp:
         send(worker, signal.SIGKILL)
 
     def add(self, service: str) -> None:
-        if service not in found_services():
-            raise LookupError(f"no service is called {service}")
-        port = free_port()
-        own = {"ONEFOLD_HTTP_PORT": str(port), "ONEFOLD_INSTANCE": str(port)}
-        command = [sys.executable, "-P", "-m", "shared.dev.cli", "worker", service]
-        log = self._root / "logs" / f"{service}-{port}.log"
-        self._added[url_at(port)] = Child(command, log, CHECKOUT, {**of_up(), **own})
+        try:
+            local_stack.add_worker(self._root, service)
+        except StageFailed as failure:
+            raise LookupError(f"{failure.problem}; fix: {failure.fix}") from None
 
 
 def show(

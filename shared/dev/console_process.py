@@ -23,11 +23,6 @@ def url_at(port: int) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def of_up() -> dict[str, str]:
-    """This process's environment, for a child that finds the brokers where `up` says that they are."""
-    return {name: value for name, value in os.environ.items() if name != "ONEFOLD_BOOTSTRAP"}
-
-
 class ConsoleProcess:
     """The page as a child process, which ends with its parent."""
 
@@ -45,7 +40,8 @@ class ConsoleProcess:
         named = [f"--url={service}={url}" for service, urls in (workers or {}).items() for url in urls]
         command = [sys.executable, "-P", "-m", "shared.dev.cli", "console", f"--port={port}", *named]
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = Child(command, log, CHECKOUT, {**of_up(), **(environment or {})}, grace_s=_GRACE_S)
+        own = {name: value for name, value in os.environ.items() if name != "ONEFOLD_BOOTSTRAP"}  # `up` says where
+        self._process = Child(command, log, CHECKOUT, {**own, **(environment or {})}, grace_s=_GRACE_S)
 
     def stop(self) -> None:
         self._process.kill()

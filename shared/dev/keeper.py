@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Never
 
@@ -16,17 +16,24 @@ _LONGEST_PAUSE_S = 30.0
 
 
 def keep_running(
-    stack: Stack, say: Callable[[str], None], changed: Callable[[], None] = lambda: None, resting: Path | None = None
+    stack: Stack,
+    say: Callable[[str], None],
+    changed: Callable[[], None] = lambda: None,
+    resting: Path | None = None,
+    wanted: Callable[[], Iterable[str]] = lambda: (),
 ) -> Never:
     """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
     changed: called when a worker was started or stopped. resting: a folder; its files name services to keep stopped.
+    wanted: gives the service of each worker that is to be added, once.
     """
-    keepers = [Keeper(worker, say, resting and resting / worker.service) for worker in stack.workers]
+    keepers: list[Keeper] = []
     while True:
+        keepers += [Keeper(each, say, resting and resting / each.service) for each in stack.workers[len(keepers) :]]
         time.sleep(_TICK_S)
         stack.kafka.check()
-        if [keeper for keeper in keepers if keeper.tick(time.monotonic())]:
+        added = [stack.spawn_worker(service) for service in wanted()]
+        if [keeper for keeper in keepers if keeper.tick(time.monotonic())] or added:
             changed()
 
 

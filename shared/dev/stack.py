@@ -83,7 +83,7 @@ class Stack:
         """Starts all at once and waits for each. progress: called with the number of ready workers and of all."""
         for service, count in self._services.items():
             for _ in range(count):
-                self._new_worker(service).spawn()
+                self.spawn_worker(service)
         deadline = time.monotonic() + READY_DEADLINE_S
         for ready, worker in enumerate(self.workers):
             if progress:
@@ -92,8 +92,17 @@ class Stack:
 
     def add_worker(self, service: str) -> Worker:
         """Starts one more worker, and returns it when it is ready."""
-        worker = self._new_worker(service)
-        worker.start()
+        worker = self.spawn_worker(service)
+        worker.await_ready()
+        return worker
+
+    def spawn_worker(self, service: str) -> Worker:
+        """Starts one more worker without waiting for it. It has the stores of one that had its number before."""
+        instance = str(len(self.workers_of(service)) + 1)
+        log = self.logs / f"{service}-{instance}.log"
+        worker = Worker(service, instance, self.settings, log, self._command)
+        self.workers.append(worker)
+        worker.spawn()
         return worker
 
     def workers_of(self, service: str) -> list[Worker]:
@@ -110,10 +119,3 @@ class Stack:
         for worker in self.workers:
             worker.await_end(max(0.0, deadline - time.monotonic()))
         self.kafka.stop()
-
-    def _new_worker(self, service: str) -> Worker:
-        instance = str(len(self.workers_of(service)) + 1)
-        log = self.logs / f"{service}-{instance}.log"
-        worker = Worker(service, instance, self.settings, log, self._command)
-        self.workers.append(worker)
-        return worker

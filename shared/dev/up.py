@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
+from uuid import uuid4
 
 from shared.dev.console_process import ConsoleProcess
 from shared.dev.keeper import keep_running
@@ -59,6 +60,7 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
     with _only_one(root):
         _end_recorded(root)
         shutil.rmtree(_resting(root), ignore_errors=True)
+        shutil.rmtree(_adding(root), ignore_errors=True)
         _on_end_signals(signal.default_int_handler)
         stack, console = Stack(root, services, brokers), None
         try:
@@ -66,7 +68,7 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
             console = ConsoleProcess(stack.logs / "console.log")
             _write(stack)
             _announce(stack, console.url, as_json)
-            keep_running(stack, _say, lambda: _write(stack), _resting(root))
+            keep_running(stack, _say, lambda: _write(stack), _resting(root), lambda: wanted(root))
         except KeyboardInterrupt:
             _say("stopping")
         finally:
@@ -104,6 +106,14 @@ def start_workers(root: Path, service: str) -> list[str]:
 
     _await(ready, root, f"{service} is not ready", service)
     return _urls(_running(root, service), service)
+
+
+def add_worker(root: Path, service: str) -> None:
+    """Has `up` start one more worker of `service`, and keep it running; waits for neither. Raises StageFailed."""
+    if not _urls(_running(root, service), service):
+        raise StageFailed(f"{service} is stopped", f"`python3 dev.py start {service}`")
+    _adding(root).mkdir(exist_ok=True)
+    (_adding(root) / f"{service}.{uuid4()}").touch()
 
 
 def _running(root: Path, service: str) -> Record:
@@ -217,6 +227,18 @@ def _file(root: Path) -> Path:
 
 def _resting(root: Path, service: str = "") -> Path:
     return root / "resting" / service
+
+
+def _adding(root: Path) -> Path:
+    """A folder, with a file for each worker that is to be added: the service's name, a dot, and nobody else's name."""
+    return root / "adding"
+
+
+def wanted(root: Path) -> Iterator[str]:
+    """The service of each worker that `add_worker` asked for; each is given once."""
+    for file in sorted(_adding(root).glob("*.*")):
+        file.unlink()
+        yield file.name.partition(".")[0]
 
 
 def _services(stack: Stack) -> Services:

@@ -139,7 +139,8 @@ class Worker:
         """SIGTERM without waiting; also ends a paused worker."""
         if self._process:
             # SIGKILL before it was ever ready: it has nothing to hand over, and Faust can hang while it starts
-            self._process.terminate(signal.SIGTERM if self._has_served else signal.SIGKILL)
+            served = self._has_served or self.is_ready()
+            self._process.terminate(signal.SIGTERM if served else signal.SIGKILL)
 
     def await_end(self, deadline_s: float) -> bool:
         """Waits for its end, and forces it at the deadline. Returns whether it ended without SIGKILL."""

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from shared.dev import cli
 from shared.dev import up as local_stack
 from shared.dev.console import WorkersOfUp
-from shared.dev.keeper import Keeper
+from shared.dev.keeper import Keeper, keep_running
 from shared.dev.processes import Process, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
@@ -88,6 +88,30 @@ def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(tmp_pa
     assert keeper.tick(2.0)
     assert not keeper.tick(3.0)
     assert (worker.stopped, worker.spawned) == (1, 1)
+
+
+def test_a_worker_that_is_added_is_told_of_and_kept_running(tmp_path: Path) -> None:
+    workers: list[Scripted] = []
+
+    def spawn(_: str) -> None:
+        workers.append(Scripted())
+
+    stack = SimpleNamespace(workers=workers, kafka=SimpleNamespace(check=lambda: None), spawn_worker=spawn)
+    wishes, changes = iter([["accounts"]]), list[int]()
+
+    def changed() -> None:
+        changes.append(len(workers))
+        if len(changes) == 2:
+            raise KeyboardInterrupt
+
+    def wanted() -> list[str]:
+        if changes and workers[0].code is None:
+            workers[0].code = -9
+        return next(wishes, [])
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_running(cast(Stack, stack), lambda _: None, changed, tmp_path, wanted)
+    assert (changes, workers[0].spawned) == ([1, 1], 1)
 
 
 def test_only_workers_of_up_can_be_stopped(tmp_path: Path) -> None:
@@ -227,7 +251,15 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert CliRunner().invoke(cli.cli, ["start", "accounts"]).output == f"ready {worker['url']}\n"
         assert httpx.get(f"{worker['url']}/readyz", timeout=30).status_code == 200
 
+        WorkersOfUp(root).add("accounts")
+        ready = eventually(
+            lambda: [line for line in status_lines("accounts") if "ready, partitions" in line],
+            lambda lines: len(lines) == 2,
+        )
+        assert {line[2] for line in ready} == {"a", " "}  # both are of one service
+
         everything = processes_of(root)
+        assert len(everything) == 5  # up, broker, two workers, page
         assert CliRunner().invoke(cli.cli, ["down"]).output == "stopped\n"
         assert up.wait(5) == 0
         assert not any(process.running for process in everything)

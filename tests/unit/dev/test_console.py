@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev import up as local_stack
 from shared.dev.console import WorkersOfUp
 from shared.dev.console_process import page_port
 from shared.dev.processes import Process, identify
@@ -53,6 +54,17 @@ def test_another_process_that_got_its_id_lives(worker: subprocess.Popen[bytes], 
     with pytest.raises(LookupError, match="does not run"):
         buttons.kill(URL)
     assert worker.poll() is None
+
+
+def test_what_is_added_is_a_worker_of_up(worker: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """So `status` knows it, it is kept running, and the next one has its stores."""
+    buttons = recorded(tmp_path, identify(worker.pid))
+    for _ in range(2):
+        buttons.add("accounts")
+    assert list(local_stack.wanted(tmp_path)) == ["accounts", "accounts"]
+    assert list(local_stack.wanted(tmp_path)) == []
+    with pytest.raises(LookupError, match="`up` runs no vouchers; fix: name one that it runs: accounts"):
+        buttons.add("vouchers")
 
 
 def test_no_two_pages_are_given_one_port() -> None:
