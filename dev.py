@@ -48,6 +48,7 @@ python3 dev.py VERB [ARGUMENTS]
   stop SERVICE, start SERVICE
            the workers of one service that `up` keeps running
   console  the whole system on one page, live; `up` starts it, too
+  watch    the same in a terminal: flow, partitions, findings
   status   who owns what, how far behind, what is parked, what would be lost
   doctor   what is wrong, why it matters, and the command that mends it; --json
   story    what a message came from and led to: `story ID`; --json, --otlp FILE
@@ -90,6 +91,7 @@ LOCKS = {
     "test": ["dev", "pipelines"],
     "upgrade": ["dev"],
     "verify": ["dev", "pipelines"],
+    "watch": ["dev"],
     "whose": ["dev"],
 }
 

@@ -11,15 +11,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from shared.console.watch import Workers
 from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas, whose
 from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
-from shared.dev.doctor import diagnose
+from shared.dev.doctor import Diagnosis, diagnose
 from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
@@ -51,7 +53,7 @@ from shared.privacy.persons import PersonKeys, check_person_keys, url_of
 from shared.privacy.sealing import KEPT_S
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.java import as_properties
-from shared.runtime.settings import load_settings
+from shared.runtime.settings import Settings, load_settings
 from shared.stories.traces import as_otlp
 from shared.topology.topics import Topology
 
@@ -367,24 +369,32 @@ def console_(
     ] = None,
 ) -> None:
     """Show the whole system on one page, live, until Ctrl-C: flow, partitions, rows, events, findings, dead letters."""
-    beside_up = _join_up() is not None
-    topologies, settings = load_topologies(), load_settings()
-    named = _named(url or (), [each.service for each in topologies])
-
-    def workers() -> dict[str, list[str]]:
-        return (_workers_of(_up_now()) if beside_up else {}) | named
-
+    topologies, workers, beside_up = _watched_workers(url)
+    settings = load_settings()
     controls = console.WorkersOfUp(local_stack.ROOT) if beside_up and settings.env == "dev" else None
     mends = settings.env == "dev" if mend is None else mend
-    console.show(
-        topologies,
-        workers,
-        lambda: diagnose(topologies, workers(), settings),
-        settings.bootstrap,
-        port,
-        controls,
-        mends,
-    )
+    examine = partial(_examined, topologies, workers, settings)
+    console.show(topologies, workers, examine, settings.bootstrap, port, controls, mends)
+
+
+@cli.command("watch")
+def watch_(url: _WorkerUrls = None) -> None:
+    """Show flow, partitions and findings in this terminal, live, as the page of `console` does, until q."""
+    topologies, workers, _ = _watched_workers(url)
+    settings = load_settings()
+    console.show_in_terminal(topologies, workers, partial(_examined, topologies, workers, settings), settings.bootstrap)
+
+
+def _watched_workers(url: Sequence[str] | None) -> tuple[list[Topology], Workers, bool]:
+    """All services of this checkout, what gives the URLs of workers that run now, and whether `up` is beside."""
+    beside_up = _join_up() is not None
+    topologies = load_topologies()
+    named = _named(url or (), [each.service for each in topologies])
+    return topologies, lambda: (_workers_of(_up_now()) if beside_up else {}) | named, beside_up
+
+
+def _examined(topologies: Sequence[Topology], workers: Workers, settings: Settings) -> Diagnosis:
+    return diagnose(topologies, workers(), settings)
 
 
 def _up_now() -> local_stack.Record | None:

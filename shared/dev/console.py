@@ -1,4 +1,4 @@
-"""`console`: the whole system on one page."""
+"""`console` and `watch`: the whole system on one page, and in a terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from getpass import getuser
 from pathlib import Path
@@ -63,19 +64,34 @@ def show(
     mends: whether it may retry, discard and correct dead letters, in the name of this process's user.
     """
     chosen = port or page_port()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
-    declared = [declared_in(document_of(each.service), each) for each in topologies]
-    watcher = Watcher(
-        declared,
-        workers,
-        lambda: findings_of(diagnose),
-        tail_of(topologies, bootstrap),
-        operators_token(),
-        controls is not None,
-        _user() if mends else None,
-    )
+    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls is not None, _user() if mends else None)
     print(f"console  {url_at(chosen)}", flush=True)
     serve(create_console(watcher, controls), chosen)
+
+
+def show_in_terminal(
+    topologies: Sequence[Topology], workers: Workers, diagnose: Callable[[], Diagnosis], bootstrap: str
+) -> None:
+    """What the page shows, until `q`. Raises StageFailed where there is no terminal."""
+    from shared.console.terminal import Terminal  # with textual, which is for developers: no image has it
+
+    if not sys.stdout.isatty():
+        raise StageFailed("`watch` draws in a terminal", "`python3 dev.py status` prints the same once")
+    Terminal(_watcher(topologies, workers, diagnose, bootstrap).look).run()
+
+
+def _watcher(
+    topologies: Sequence[Topology],
+    workers: Workers,
+    diagnose: Callable[[], Diagnosis],
+    bootstrap: str,
+    acts: bool = False,
+    operator: str | None = None,
+) -> Watcher:
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
+    declared = [declared_in(document_of(each.service), each) for each in topologies]
+    tail = tail_of(topologies, bootstrap)
+    return Watcher(declared, workers, lambda: findings_of(diagnose), tail, operators_token(), acts, operator)
 
 
 def _user() -> str:

@@ -37,6 +37,7 @@ PLANTED = [
     ("rooms", "shared.sinks.planted", "shared.tables.store"),
     ("fastapi", "services.newcomer.handlers", "fastapi"),
     ("spark", "services.newcomer.app", "pyspark"),
+    ("textual", "shared.dev.planted", "textual"),
     ("shared", "shared.planted", "services.neighbour.topology"),
     ("shared", "shared.dev.planted", "pipelines"),
     ("services", "services.newcomer.app", "services.neighbour.topology"),
