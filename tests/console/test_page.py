@@ -6,10 +6,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from shared.console import watch
 from shared.console.feed import Feed
+from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
-from tests.accounts.topology import TOPOLOGY
+from shared.kafka.access import client_config
+from shared.operations.provision import set_config
+from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.console.browser import Page, Screen
 from tests.console.conftest import Controls, check_everybody_can_use, opened
 from tests.console.pictures import SCREENS, take
@@ -20,6 +25,9 @@ SERVICE = TOPOLOGY.service
 OWNERS = """[...document.querySelectorAll("tr[data-worker]")].flatMap(row =>
   [...row.querySelectorAll("td")].map((cell, partition) => [partition, row.dataset.worker, cell.className])
 ).filter(([,, kind]) => kind.startsWith("owner"))"""
+
+FINDINGS = """[...document.querySelectorAll(".finding")].map(finding =>
+  ["h3", "p", ".why", "code"].map(part => finding.querySelector(part).textContent))"""
 
 
 def owners_seen(page: Page) -> dict[int, str]:
@@ -77,11 +85,28 @@ def test_another_origins_page_can_not_act(console: str) -> None:
     assert httpx.post(f"{console}/workers", json={"service": SERVICE}, trust_env=False).status_code == 422
 
 
-def test_findings_are_those_of_the_doctor(page: Page, console: str) -> None:
+def test_findings_are_those_of_the_doctor(
+    page: Page, console: str, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_DIAGNOSED_EVERY_S", 1.0)
+    workers = {SERVICE: stack.urls(SERVICE)}
+
+    def both() -> tuple[list[list[str]], list[list[str]]]:
+        """What the page shows, and what the doctor finds."""
+        found = diagnose([TOPOLOGY], workers, stack.settings).findings
+        return page.run(FINDINGS), [
+            [f"{each.severity.name.lower()} {each.what}", each.evidence, each.why, each.cure] for each in found
+        ]
+
     opened(page, console)
-    eventually(lambda: page.text(".doctor small"), lambda text: text and "looked at" in text)
-    shown = page.run("document.querySelectorAll('.finding, .doctor .problem').length")
-    assert (page.text(".doctor .fine") == "Nothing is wrong.") == (shown == 0)
+    eventually(lambda: page.text(".doctor .fine"), lambda text: text == "Nothing is wrong.")
+    admin = AdminClient(client_config(stack.bootstrap))
+    set_config(admin, EVENTS.name, "unclean.leader.election.enable", "true")
+    try:
+        eventually(both, lambda pair: pair[0] == pair[1] and len(pair[1]) == 1)
+    finally:
+        set_config(admin, EVENTS.name, "unclean.leader.election.enable", "false")
+    eventually(lambda: page.text(".doctor .fine"), lambda text: text == "Nothing is wrong.")
 
 
 def test_nothing_is_asked_while_nobody_looks(page: Page, console: str, feed: Feed) -> None:
