@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,6 @@ from shared.http.dead_letters import DeadLetter
 from shared.stories.tail import Newest
 
 PACE_OF_S = 3.0  # a pace is of what was seen in this time
-
-_COUNTED = re.compile(r"^onefold_(records_handled_total|parked_keys)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 class Declared(BaseModel):
@@ -100,14 +97,6 @@ class Picture(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What a worker has handled since it started, and how many keys are parked in its partitions."""
-
-    handled: float
-    parked: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Sample:
     at: float
     counts: Mapping[str, float]
@@ -135,15 +124,28 @@ class Paces:
         return risen / (last.at - first.at) if both else None
 
 
-def counts_in(metrics: str) -> Counts:
-    """Those in a worker's answer to `GET /metrics`."""
-    handled, parked = 0.0, 0.0
-    for name, value in _COUNTED.findall(metrics):
-        if name == "parked_keys":
-            parked += float(value)
-        else:
-            handled += float(value)
-    return Counts(handled, int(parked))
+@dataclass
+class Looks:
+    """What earlier looks at a service have found, of which its paces are made."""
+
+    advances: Paces = field(default_factory=Paces)
+    handling: Paces = field(default_factory=Paces)
+
+    def shown(self, declared: Declared, url: str, cluster: Cluster, letters: Sequence[Letter], at: float) -> Shown:
+        """url: of the worker that told. letters: the first ones. at: in seconds, later each time."""
+        self.advances.note(at, positions_in(cluster))
+        self.handling.note(at, {each.url: each.handled for each in cluster.members if each.handled is not None})
+        places = places_in(cluster, declared)
+        return Shown(
+            declared=declared,
+            url=url,
+            members=cluster.members,
+            places=places,
+            sources=sources_in(cluster, self.advances),
+            handled_per_s=self.handling.of(each.url for each in cluster.members),
+            parked=parked_in(cluster, places),
+            letters=letters,
+        )
 
 
 def letter_in(service: str, url: str, letter: DeadLetter) -> Letter:
@@ -203,6 +205,14 @@ def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[Sour
             for url, some in sorted(standbys.items())
         ],
     )
+
+
+def parked_in(cluster: Cluster, places: Iterable[Place]) -> int | None:
+    """How many keys are parked; None while a partition has no owner that answers and knows."""
+    if not all(each.restored for each in places):
+        return None
+    told = [each.parked for each in cluster.members if each.reachable]
+    return None if None in told else sum(each or 0 for each in told)
 
 
 def _longest(times_s: Iterable[float | None]) -> float | None:

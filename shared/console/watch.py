@@ -1,11 +1,11 @@
-"""Asks one worker of each service for its cluster, every worker for its counts, and any for what a viewer wants."""
+"""Asks one worker of each service for its cluster and its dead letters, and any for what a viewer wants."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,23 +15,10 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from shared.console.picture import (
-    Counts,
-    Declared,
-    Letter,
-    Paces,
-    Picture,
-    Shown,
-    counts_in,
-    letter_in,
-    places_in,
-    positions_in,
-    sources_in,
-)
+from shared.console.picture import Declared, Letter, Looks, Picture, Shown, letter_in
 from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
-from shared.http.lists import Covered
 from shared.stories.tail import Newest
 
 T = TypeVar("T")
@@ -40,7 +27,7 @@ Workers = Callable[[], Mapping[str, Sequence[str]]]
 """The URLs of workers that run now, by service, as far as they are known."""
 
 EVERY_S = 0.5
-_COUNTED_EVERY_S = 1.0  # a worker writes all of its metrics for that
+_LISTED_EVERY_S = 1.0  # a worker asks all others for that
 _DIAGNOSED_EVERY_S = 15.0  # the doctor asks every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
 _PASSED_S = 12.0  # a story takes eight seconds at most
@@ -67,8 +54,6 @@ class _Letters(BaseModel):
     """The first ones of a service."""
 
     items: list[DeadLetter]
-    cursor: str | None
-    partitions: list[Covered]
 
 
 @dataclass
@@ -76,12 +61,9 @@ class _Known:
     """What earlier looks have found of a service. urls: the one that answered last comes first."""
 
     urls: list[str] = field(default_factory=list)
-    advances: Paces = field(default_factory=Paces)
-    handling: Paces = field(default_factory=Paces)
-    counts: Mapping[str, Counts] = field(default_factory=dict)
-    parked: int | None = None
+    looks: Looks = field(default_factory=Looks)
     letters: Sequence[Letter] = ()
-    counted_at: float = 0.0
+    listed_at: float = 0.0
 
 
 class Watcher:
@@ -194,20 +176,10 @@ class Watcher:
         if cluster is None:
             return Shown(declared=declared, problem=why)
         now = time.monotonic()
-        known.advances.note(now, positions_in(cluster))
-        if now >= known.counted_at + _COUNTED_EVERY_S:
-            known.counted_at = now
-            await self._count(declared.name, known, [each.url for each in cluster.members if each.reachable], now)
-        return Shown(
-            declared=declared,
-            url=known.urls[0],
-            members=cluster.members,
-            places=places_in(cluster, declared),
-            sources=sources_in(cluster, known.advances),
-            handled_per_s=known.handling.of(known.counts),
-            parked=known.parked,
-            letters=known.letters,
-        )
+        if now >= known.listed_at + _LISTED_EVERY_S:
+            known.listed_at = now
+            known.letters = await self._letters(declared.name, known.urls[0])
+        return known.looks.shown(declared, known.urls[0], cluster, known.letters, now)
 
     async def _cluster(self, known: _Known) -> tuple[Cluster | None, str]:
         """What the first worker that answers says; or why the last one does not."""
@@ -220,25 +192,13 @@ class Watcher:
                 known.urls.append(known.urls.pop(known.urls.index(url)))
         return None, why
 
-    async def _count(self, service: str, known: _Known, urls: Sequence[str], now: float) -> None:
-        found = dict(zip(urls, await asyncio.gather(*map(self._counts, urls)), strict=True))
-        known.counts = {url: each for url, each in found.items() if each is not None}
-        known.handling.note(now, {url: each.handled for url, each in known.counts.items()})
-        page = await self._letters(known.urls[0])
-        known.letters = [letter_in(service, known.urls[0], each) for each in page.items] if page else ()
-        known.parked = _parked(page, found.values())
-
-    async def _counts(self, url: str) -> Counts | None:
+    async def _letters(self, service: str, url: str) -> Sequence[Letter]:
+        """The first ones, as far as that worker knows."""
         try:
-            return counts_in((await self._ask(f"{url}/metrics")).decode())
+            page = _Letters.model_validate_json(await self._ask(f"{url}/dead-letters?limit={_LETTERS}"))
         except _UNHEARD:
-            return None
-
-    async def _letters(self, url: str) -> _Letters | None:
-        try:
-            return _Letters.model_validate_json(await self._ask(f"{url}/dead-letters?limit={_LETTERS}"))
-        except _UNHEARD:
-            return None
+            return ()
+        return [letter_in(service, url, each) for each in page.items]
 
     async def _ask(self, url: str) -> bytes:
         """Raises one of _UNHEARD."""
@@ -269,16 +229,6 @@ def _in_daemon(call: Callable[[], T]) -> asyncio.Future[T]:
 
     threading.Thread(target=run, name="tail", daemon=True).start()
     return answer
-
-
-def _parked(page: _Letters | None, counts: Collection[Counts | None]) -> int | None:
-    """None where a worker, or a partition, told nothing."""
-    if page is None or any(each.status == "missing" for each in page.partitions):
-        return None
-    if page.cursor is None:
-        return len(page.items)
-    counted = [each.parked for each in counts if each is not None]
-    return sum(counted) if len(counted) == len(counts) else None
 
 
 def _said(failure: Exception) -> str:

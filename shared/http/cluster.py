@@ -15,7 +15,10 @@ from shared.runtime.status import Load, Machine, ReplicaStatus, SourceStatus, St
 
 
 class Member(BaseModel):
-    """A member of the consumer group. The other fields are null when it does not answer."""
+    """A member of the consumer group. The other fields are null when it does not answer.
+
+    handled: records since it started. parked: keys in the partitions that it owns.
+    """
 
     url: str
     reachable: bool
@@ -23,6 +26,8 @@ class Member(BaseModel):
     ready: bool | None = None
     idle: bool | None = None
     troubles: list[Trouble] | None = None
+    handled: int | None = None
+    parked: int | None = None
     clock_ahead_s: float | None = None
     large_rows: dict[str, int] | None = None
     machine: Machine | None = None
@@ -107,10 +112,8 @@ def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -
 def _member(url: str, status: Status | None) -> Member:
     if status is None:
         return Member(url=url, reachable=False)
-    shown = status.model_dump(
-        include={"instance", "ready", "idle", "troubles", "clock_ahead_s", "large_rows", "machine"}
-    )
-    return Member(url=url, reachable=True, **shown)
+    same = {"instance", "ready", "idle", "troubles", "handled", "clock_ahead_s", "large_rows", "machine"}
+    return Member(url=url, reachable=True, parked=sum(status.parked.values()), **status.model_dump(include=same))
 
 
 def _table_partition(table: str, partition: int, owner: str | None, statuses: Mapping[str, Status]) -> TablePartition:

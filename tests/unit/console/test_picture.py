@@ -18,9 +18,9 @@ from aiohttp.test_utils import TestServer
 from shared.console import watch
 from shared.console.app import STATIC, create_console
 from shared.console.feed import Feed
-from shared.console.picture import Counts, Declared, Paces, counts_in, places_in, sources_in
+from shared.console.picture import Declared, Looks, Paces, places_in, sources_in
 from shared.console.watch import Watcher
-from shared.http.cluster import Cluster
+from shared.http.cluster import Cluster, Member
 from shared.stories.tail import Newest
 
 A, B = "http://a:8000", "http://b:8000"
@@ -107,9 +107,14 @@ def test_topics_advance_as_their_readers_do() -> None:
     assert found["u"].offsets_per_s is None
 
 
-def test_counts_are_those_that_prometheus_reads() -> None:
-    parked = 'onefold_parked_keys{partition="0"} 1.0\n# HELP x\nonefold_parked_keys{partition="3"} 2.0\n'
-    assert counts_in(f"onefold_records_handled_total 12.0\n{parked}") == Counts(12.0, 3)
+def test_what_is_handled_is_the_sum_of_what_members_tell() -> None:
+    looks, members = Looks(), [{"url": A, "reachable": True, "handled": 5, "parked": 1}, {"url": B, "reachable": False}]
+    for at, handled in ((0.0, 5), (2.0, 25)):
+        members[0]["handled"] = handled
+        told = cluster().model_copy(update={"members": [Member.model_validate(each) for each in members]})
+        shown = looks.shown(DECLARED, A, told, (), at)
+    assert (shown.handled_per_s, shown.url) == (10.0, A)
+    assert shown.parked is None  # nobody owns the second partition
 
 
 def test_one_frame_serves_all_viewers_and_without_any_nothing_is_looked_at() -> None:

@@ -22,46 +22,39 @@ from shared.stories.tail import Newest
 from tests.waiting import eventually
 
 DECLARED = Declared(name="accounts", group="accounts", version=1, partitions=2, reads=("t",), sends=())
-EMPTY: Any = {"owners": {}, "tables": {}, "topics": {}, "replicas": [], "sources": []}
+EMPTY: Any = {"owners": {}, "topics": {}, "replicas": [], "sources": []}
 LETTER = DeadLetter(
     id="a/0/x", processor="a", topic="t", partition=0, offset=7, code="c", reason="r", attempts=1, behind=0
 )
 
 
 class Worker:
-    """One that answers as a test wants it. others: URLs of members that it names beside itself."""
+    """One that answers as a test wants it. orphans: partitions that nobody owns."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.others: list[str] = []
-        self.told = "fresh"
+        self.orphans = 0
         self.letters: list[DeadLetter] = []
-        self.counted: int | None = None
         self.late_s = 0.0
 
     async def cluster(self, _: web.Request) -> web.Response:
         await asyncio.sleep(self.late_s)
-        members = [{"url": url, "reachable": True} for url in (self.url, *self.others)]
+        members = [{"url": self.url, "reachable": True, "handled": 0, "parked": len(self.letters)}]
+        owned: dict[str, object] = {"active": self.url, "restored": True, "to_restore": 0, "standbys": []}
+        orphan: dict[str, object] = {"active": None, "restored": None, "to_restore": None, "standbys": []}
+        table = [{"partition": n} | (orphan if n < self.orphans else owned) for n in range(DECLARED.partitions)]
         counts = dict.fromkeys(("handled", "commits", "aborts", "waiting"), 0)
         own = {"service": "accounts", "instance": "1", "url": self.url, "ready": True, "idle": False}
-        return web.json_response({**counts, **EMPTY, **own, "members": members})
-
-    async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            text=f"onefold_parked_keys {len(self.letters) if self.counted is None else self.counted}.0\n"
-        )
+        return web.json_response({**counts, **EMPTY, **own, "members": members, "tables": {"accounts": table}})
 
     async def dead_letters(self, _: web.Request) -> web.Response:
-        partitions = [{"partition": n, "status": self.told} for n in range(DECLARED.partitions)]
-        items = [each.model_dump() for each in self.letters]
-        return web.json_response({"items": items, "cursor": None, "partitions": partitions})
+        return web.json_response({"items": [each.model_dump() for each in self.letters]})
 
 
 @asynccontextmanager
 async def serving(worker: Worker) -> AsyncIterator[Watcher]:
     app = web.Application()
     app.router.add_get("/cluster", worker.cluster)
-    app.router.add_get("/metrics", worker.metrics)
     app.router.add_get("/dead-letters", worker.dead_letters)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -103,17 +96,17 @@ def test_a_service_with_a_frozen_worker_is_shown() -> None:
     assert seen(worker)["problem"] is None
 
 
-def test_what_is_parked_is_known_where_members_can_not_be_reached() -> None:
-    """As behind a port forward, which leads to one worker, while the members name themselves to each other."""
+def test_what_is_parked_is_what_members_tell() -> None:
+    """Also behind a port forward, which leads to one worker, while the members name themselves to each other."""
     worker = Worker()
-    worker.others, worker.letters, worker.counted = ["http://127.0.0.1:1"], [LETTER], 0
+    worker.letters = [LETTER]
     shown = seen(worker)
     assert (shown["parked"], [each["id"] for each in shown["letters"]]) == (1, [LETTER.id])
 
 
 def test_what_is_parked_is_not_known_while_a_partition_is_missing() -> None:
     worker = Worker()
-    worker.told = "missing"
+    worker.orphans = 1
     assert seen(worker)["parked"] is None
 
 
