@@ -23,6 +23,8 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 
+from shared.console.own import page_of
+from shared.console.picture import Declared
 from shared.engine.processors import Processor
 from shared.engine.wiring import processors_of
 from shared.group.app import WorkerApp
@@ -38,7 +40,7 @@ from shared.runtime import failpoints
 from shared.runtime.logs import configure_logging
 from shared.runtime.settings import load_settings, read_settings
 from shared.topology.declaration import Service
-from shared.topology.topics import Topology
+from shared.topology.topics import Topic, Topology
 
 __all__ = [
     "UNESCAPED",
@@ -65,10 +67,12 @@ def service_app(service: Service, routes: Routes) -> WorkerApp:
 
     Raises SettingsError, naming every variable that is wrong, and ValueError for parts that do not fit together.
     """
-    return worker_app(service.topology, processors_of(service), routes)
+    return worker_app(service.topology, processors_of(service), routes, service.reads)
 
 
-def worker_app(topology: Topology, processors: Sequence[Processor], routes: Routes) -> WorkerApp:
+def worker_app(
+    topology: Topology, processors: Sequence[Processor], routes: Routes, reads: Sequence[Topic] = ()
+) -> WorkerApp:
     """The same of processors that no Service declares, as a measurement or a test may need."""
     settings = load_settings()
     configure_logging(settings)
@@ -76,7 +80,7 @@ def worker_app(topology: Topology, processors: Sequence[Processor], routes: Rout
     _raise_limit_of_open_files()
 
     def http(app: WorkerApp) -> HttpServer:
-        api = create_api(WorkerNode(app), routes)
+        api = create_api(WorkerNode(app), routes, page_of(Declared.of(topology, processors, reads)))
         return HttpServer(
             api,
             settings.http_host,

@@ -23,13 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.console.feed import Feed
 from shared.console.watch import EVERY_S, NotPassed, Passed, Watcher
+from shared.http.limits import PAGE_POLICY
 from shared.http.waiting import while_connected
 
 HOST = "127.0.0.1"
 STATIC = Path(__file__).with_name("static")
 HEADERS = (
     (b"cache-control", b"no-cache"),
-    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
+    (b"content-security-policy", PAGE_POLICY),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),

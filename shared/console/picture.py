@@ -10,9 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from shared.engine.processors import Processor
+from shared.engine.wiring import topics_of
 from shared.http.cluster import Cluster, Member, SourcePartition, Standby, TablePartition
 from shared.http.dead_letters import DeadLetter
 from shared.stories.tail import Newest
+from shared.topology.topics import Topic, Topology
 
 PACE_OF_S = 3.0  # a pace is of what was seen in this time
 
@@ -28,6 +31,19 @@ class Declared(BaseModel):
     partitions: int
     reads: tuple[str, ...]
     sends: tuple[str, ...]
+
+    @classmethod
+    def of(cls, topology: Topology, processors: Sequence[Processor], reads: Iterable[Topic] = ()) -> Declared:
+        """reads: what no processor does, as a sink's source."""
+        read, written = topics_of(topology, processors, reads)
+        return cls(
+            name=topology.service,
+            group=topology.group,
+            version=topology.version,
+            partitions=topology.partitions,
+            reads=tuple(sorted(read)),
+            sends=tuple(sorted(written)),
+        )
 
 
 class Place(BaseModel):
@@ -84,7 +100,8 @@ class Picture(BaseModel):
     """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
     operator: who retries, discards and corrects dead letters here, if a token does not say it; null if nobody may.
-    with_token: whether workers are sent one.
+    with_token: whether workers are sent one. own: whether it is a worker's, of its service alone; the viewer then asks
+    for the dead letters, and there is no doctor.
     """
 
     at: float
@@ -94,6 +111,7 @@ class Picture(BaseModel):
     acts: bool = False
     operator: str | None = None
     with_token: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

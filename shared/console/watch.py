@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +16,12 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from shared.console.picture import Declared, Letter, Looks, Picture, Shown, letter_in
+from shared.domain.errors import OnefoldError
 from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
-from shared.stories.tail import Newest
+from shared.stories.tail import Newest, Tail
+from shared.topology.topics import Topology
 
 T = TypeVar("T")
 
@@ -66,6 +68,37 @@ class _Known:
     listed_at: float = 0.0
 
 
+class News:
+    """The newest events, as far as brokers tell in time. tail: blocking, as of `tail_of`."""
+
+    def __init__(self, tail: Callable[[], Newest]) -> None:
+        self._tail = tail
+        self._reading: asyncio.Future[Newest] | None = None
+        self.newest = Newest()
+
+    async def read(self) -> None:
+        """Goes on with what was known while brokers are silent."""
+        reading = self._reading = self._reading or _in_daemon(self._tail)
+        done, _ = await asyncio.wait([reading], timeout=EVERY_S)
+        if done:
+            failure = reading.exception()
+            self.newest = Newest(problem=repr(failure)) if failure else reading.result()
+            self._reading = None
+
+
+def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newest]:
+    """Gives the newest events of these services, or the `problem` that keeps it from looking."""
+    tail = Tail(bootstrap, [topic.name for each in topologies for topic in each.topics if topic.kind == "events"])
+
+    def newest() -> Newest:
+        try:
+            return tail.look()
+        except OnefoldError as failure:
+            return Newest(problem=str(failure))
+
+    return newest
+
+
 class Watcher:
     """token: of an operator, where workers ask for one. diagnose, tail: blocking; what `doctor --json` prints, and the
     newest events of all services.
@@ -85,7 +118,6 @@ class Watcher:
         self._services = services
         self._workers = workers
         self._diagnose = diagnose
-        self._tail = tail
         self._acts = acts
         self.operator = operator
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -94,20 +126,19 @@ class Watcher:
         self._diagnosis: Mapping[str, Any] | None = None
         self._diagnosed_at = 0.0
         self._diagnosing: threading.Thread | None = None
-        self._newest = Newest()
-        self._reading: asyncio.Future[Newest] | None = None
+        self._news = News(tail)
 
     async def look(self) -> bytes:
         """A Picture as JSON. Whatever does not answer is a `problem` in it."""
         self._ask_the_doctor()
         urls = self._workers()
         asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
-        shown, _ = await asyncio.gather(asyncio.gather(*asked), self._read_tail())
+        shown, _ = await asyncio.gather(asyncio.gather(*asked), self._news.read())
         return (
             Picture(
                 at=time.time(),
                 services=shown,
-                newest=self._newest,
+                newest=self._news.newest,
                 doctor=self._diagnosis,
                 acts=self._acts,
                 operator=self.operator,
@@ -159,15 +190,6 @@ class Watcher:
         except Exception as failure:  # whatever it is, the page tells it
             found = {"problem": f"{type(failure).__name__}: {failure}"}
         self._diagnosis, self._diagnosed_at = {**found, "at": time.time()}, time.monotonic()
-
-    async def _read_tail(self) -> None:
-        """Goes on with what was known while brokers are silent."""
-        reading = self._reading = self._reading or _in_daemon(self._tail)
-        done, _ = await asyncio.wait([reading], timeout=EVERY_S)
-        if done:
-            failure = reading.exception()
-            self._newest = Newest(problem=repr(failure)) if failure else reading.result()
-            self._reading = None
 
     async def _shown(self, declared: Declared, urls: Sequence[str]) -> Shown:
         known = self._known[declared.name]

@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from shared.domain.envelope import CommandEnvelope, EventEnvelope
 from shared.domain.message import Command, Message
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor
+from shared.engine.wiring import topics_of
 from shared.runtime.declared import declared
 from shared.topology.topics import Topic, Topology
 
@@ -34,9 +35,7 @@ def described(topology: Topology, processors: Sequence[Processor], reads: Iterab
     """
     messages = _messages(processors)
     own = {topic.name: topic for topic in topology.all_topics()}
-    read = {*(topic.name for topic in reads), *(processor.source.name for processor in processors)}
-    written = {topic.name for processor in processors for topic in processor.writes}
-    written.add(topology.dead_letters.name)
+    read, written = topics_of(topology, processors, reads)
     types = sorted({message for found in messages.values() for message in found}, key=_wire_name)
     references, schemas = _schemas(types)
     return {

@@ -7,23 +7,23 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from getpass import getuser
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from shared.console.app import create_console, serve
 from shared.console.picture import Declared
-from shared.console.watch import Watcher, Workers
+from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
-from shared.dev.asyncapi import Json, document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
 from shared.dev.processes import send
 from shared.dev.stages import StageFailed
 from shared.domain.errors import OnefoldError
-from shared.stories.tail import Newest, Tail
+from shared.runtime.declared import declared
 from shared.topology.topics import Topology
 
 
@@ -89,9 +89,14 @@ def _watcher(
     operator: str | None = None,
 ) -> Watcher:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
-    declared = [declared_in(document_of(each.service), each) for each in topologies]
+    services = [_declared(each.service) for each in topologies]
     tail = tail_of(topologies, bootstrap)
-    return Watcher(declared, workers, lambda: findings_of(diagnose), tail, operators_token(), acts, operator)
+    return Watcher(services, workers, lambda: findings_of(diagnose), tail, operators_token(), acts, operator)
+
+
+def _declared(name: str) -> Declared:
+    app = import_module(f"services.{name}.app").app
+    return Declared.of(app.topology, app.processors, declared(f"services.{name}", "service", "SERVICE").reads)
 
 
 def _user() -> str:
@@ -101,19 +106,6 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def declared_in(document: Json, topology: Topology) -> Declared:
-    """A service, with the topics that AsyncAPI's document of it names."""
-    operations = [each.split(" ", 1) for each in document["operations"]]
-    return Declared(
-        name=topology.service,
-        group=topology.group,
-        version=topology.version,
-        partitions=topology.partitions,
-        reads=tuple(topic for action, topic in operations if action == "receive"),
-        sends=tuple(topic for action, topic in operations if action == "send"),
-    )
-
-
 def findings_of(diagnose: Callable[[], Diagnosis]) -> Mapping[str, Any]:
     """What `doctor --json` prints, or the `problem` that keeps it from looking."""
     try:
@@ -121,16 +113,3 @@ def findings_of(diagnose: Callable[[], Diagnosis]) -> Mapping[str, Any]:
         return found
     except (OnefoldError, StageFailed, OSError) as failure:
         return {"problem": str(failure)}
-
-
-def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newest]:
-    """Gives the newest events of these services, or the `problem` that keeps it from looking."""
-    tail = Tail(bootstrap, [topic.name for each in topologies for topic in each.topics if topic.kind == "events"])
-
-    def newest() -> Newest:
-        try:
-            return tail.look()
-        except OnefoldError as failure:
-            return Newest(problem=str(failure))
-
-    return newest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -40,6 +40,15 @@ def processors_of(service: Service) -> list[Processor]:
         *map(TimerProcessor, service.timers),
         *map(ProjectionProcessor, service.projections),
     ]
+
+
+def topics_of(
+    topology: Topology, processors: Iterable[Processor], reads: Iterable[Topic] = ()
+) -> tuple[set[str], set[str]]:
+    """The topics that a service reads, and those that it writes. reads: what no processor does, as a sink's source."""
+    processors = list(processors)
+    read = {*(topic.name for topic in reads), *(each.source.name for each in processors)}
+    return read, {topology.dead_letters.name, *(topic.name for each in processors for topic in each.writes)}
 
 
 def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Processor]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Gauge, GCCollector, ProcessCollector
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from shared.http import dead_letters, openapi, problems, stories
 from shared.http.auth import tokens_of
@@ -49,6 +50,11 @@ Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 """A Resource, or a function that makes routers with FastAPI."""
 
 
+PAGE = "/ui"
+Page = Callable[[Node, Peers], tuple[APIRouter, Sequence[BaseRoute]]]
+"""What makes the page at PAGE: routes for operators, and files that anybody may read."""
+
+
 def together(*several: Routes) -> Routes:
     """The routes of several Resources and functions, which are tried in this order."""
 
@@ -58,7 +64,8 @@ def together(*several: Routes) -> Routes:
     return routes
 
 
-def create_api(node: Node, routes: Routes) -> FastAPI:
+def create_api(node: Node, routes: Routes, page: Page | None = None) -> FastAPI:
+    """page: None for none, as `settings.ui` may say, too."""
     service, settings = node.topology.service, node.settings
     peers = Peers(service, settings)
     registry = CollectorRegistry()
@@ -104,6 +111,9 @@ def create_api(node: Node, routes: Routes) -> FastAPI:
     for router in (operator_routes(node, peers, registry), dead_letters.router(node, peers), stories.router(node)):
         api.router.routes += guard.around(router, "operations")
     api.router.routes += routes_of(health_routes(node, peers))
+    if page is not None and settings.shows_page:
+        told, files = page(node, peers)
+        api.router.routes += [*guard.around(told, "operations"), *files]
     return api
 
 
@@ -119,7 +129,8 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     if settings.cors_origins:  # outside refusals, which a page could not read otherwise
         _open_to(api, settings.cors_origins.split(","))
     api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
-    api.add_middleware(SecureHeaders, secure=not dev, docs=frozenset({"/docs"}) if dev else frozenset())
+    docs = frozenset({"/docs"}) if dev else frozenset()
+    api.add_middleware(SecureHeaders, secure=not dev, docs=docs, page=f"{PAGE}/")
     api.add_middleware(Measured, metrics=metrics)
     api.add_middleware(SentPath)
     api.add_middleware(Heads)

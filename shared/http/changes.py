@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -35,6 +35,8 @@ from shared.tables.feed import Change, Feed
 from shared.topology.topics import Table, Topology
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 RETRY_MS = 1_000
 MAX_ID_CHARS = 8_000
@@ -134,7 +136,7 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool | s
         try:
             with request.app.state.streams.place(client_of(request)):
                 async with node.changes(table, after, None if key is None else key.encode()) as feed:
-                    yield _events(feed, own, shown, at, partial(_ended, request.app.state.closing, caller))
+                    yield _events(feed, own, shown, at, partial(ended, request.app.state.closing, caller))
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -182,7 +184,7 @@ async def _events(
     own: OwnRows | None,
     shown: Shown,
     at: Callable[[Mapping[int, int]], str],
-    ended: Callable[[], Coroutine[Any, Any, None]],
+    over: Callable[[], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[ServerSentEvent]:
     sent = dict(feed.begins)
     yield ServerSentEvent(comment="from here", id=at(sent), retry=RETRY_MS)
@@ -192,7 +194,7 @@ async def _events(
         return own is None or (change.row is not None and own.has(change.row.state))
 
     try:
-        async for changes in _until(ended, feed.changes):
+        async for changes in until(over, feed.changes):
             views = iter(await shown([change for change in changes if concerns(change)]))
             for change in changes:
                 sent[change.partition] = change.offset
@@ -213,7 +215,7 @@ def _event(change: Change, view: BaseModel | None, event_id: str) -> ServerSentE
     return ServerSentEvent(event="changed", id=event_id, data=data)
 
 
-async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
+async def ended(closing: asyncio.Event, caller: Authority | None) -> None:
     """Returns when the worker begins to stop or the caller's token expires.
 
     The client resumes at another worker or with another token.
@@ -224,12 +226,10 @@ async def _ended(closing: asyncio.Event, caller: Authority | None) -> None:
             await closing.wait()
 
 
-async def _until(
-    ended: Callable[[], Coroutine[Any, Any, None]], batches: AsyncIterator[Sequence[Change]]
-) -> AsyncIterator[Sequence[Change]]:
-    """The batches until `ended` returns."""
-    closed = asyncio.ensure_future(ended())
-    batch: asyncio.Future[Sequence[Change]] | None = None
+async def until(over: Callable[[], Coroutine[Any, Any, None]], batches: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The batches until `over` returns."""
+    closed = asyncio.ensure_future(over())
+    batch: asyncio.Future[T] | None = None
     try:
         with suppress(StopAsyncIteration):
             while not closed.done():

@@ -34,6 +34,7 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
 }
+PAGE_POLICY = b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 class BodyLimit:
@@ -369,12 +370,16 @@ class TimeLimit:
 
 
 class SecureHeaders:
-    """ASGI middleware: security headers for browsers. No answer is a page, and none may be framed or cached."""
+    """ASGI middleware: security headers for browsers. No answer but the page is one; none may be framed or cached."""
 
-    def __init__(self, app: ASGIApp, *, secure: bool, docs: frozenset[str]) -> None:
-        """secure: send Strict-Transport-Security. docs: paths of pages, which load scripts and get no such headers."""
+    def __init__(self, app: ASGIApp, *, secure: bool, docs: frozenset[str], page: str) -> None:
+        """secure: send Strict-Transport-Security. docs: paths of pages, which load scripts and get no such headers.
+
+        page: how the paths of a page begin that loads nothing from elsewhere.
+        """
         self.app = app
         self.docs = docs
+        self.page = page
         self.headers = dict(HEADERS)
         if secure:
             self.headers[b"strict-transport-security"] = b"max-age=31536000"
@@ -384,6 +389,8 @@ class SecureHeaders:
             await self.app(scope, receive, send)
             return
         headers = self.headers if scope["path"] not in self.docs else {}
+        if scope["path"].startswith(self.page):
+            headers = {**headers, b"content-security-policy": PAGE_POLICY}
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -207,6 +207,9 @@ class Settings(BaseSettings):
     auth_owner_claim: Annotated[
         str, Field(min_length=1, description="the claim with the id of the aggregate its bearer owns")
     ] = "sub"
+    ui: Annotated[Literal["auto", "on", "off"], Field(description="page of the service at /ui; auto: in dev only")] = (
+        "auto"
+    )
     log_format: Annotated[
         Literal["auto", "console", "json"],
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),
@@ -223,6 +226,10 @@ class Settings(BaseSettings):
             return None
         password, tokens = self.kafka_password.get_secret_value(), (self.kafka_token_url, self.kafka_token_scope)
         return Principal(self.kafka_user, password, self.kafka_ca, self.kafka_mechanism, *tokens)
+
+    @property
+    def shows_page(self) -> bool:
+        return self.ui == "on" or (self.ui == "auto" and self.env == "dev")
 
     @property
     def url(self) -> str:

@@ -50,6 +50,8 @@ CLASSES = {
     "fastapi.params.Path",
     "starlette.routing.BaseRoute",
     "starlette.routing.Match",
+    "starlette.routing.Mount",
+    "starlette.routing.Route",
     "uvicorn.protocols.http.h11_impl.H11Protocol",
     "uvicorn.protocols.http.h11_impl.RequestResponseCycle",
 }

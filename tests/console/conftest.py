@@ -14,9 +14,9 @@ from fastapi import FastAPI
 
 from shared.console.app import create_console
 from shared.console.feed import Feed
-from shared.console.watch import Watcher
-from shared.dev.asyncapi import described
-from shared.dev.console import declared_in, findings_of, tail_of
+from shared.console.picture import Declared
+from shared.console.watch import Watcher, tail_of
+from shared.dev.console import findings_of
 from shared.dev.console_process import url_at
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
@@ -73,7 +73,7 @@ def controls(stack: Stack) -> Controls:
 def served(stack: Stack, controls: Controls) -> FastAPI:
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
-        [declared_in(described(TOPOLOGY, processors_of(SERVICE)), TOPOLOGY)],
+        [Declared.of(TOPOLOGY, processors_of(SERVICE))],
         lambda: workers,
         lambda: findings_of(lambda: diagnose([TOPOLOGY], workers, stack.settings)),
         tail_of([TOPOLOGY], stack.bootstrap),

@@ -1,6 +1,42 @@
-// What the page asks of workers, through the console's own server.
+// What the page asks of workers: through the console's own server, or as a worker's own page of that worker itself.
 
-const OURS = { "Onefold-Console": "1" }; // which no page of another origin may send
+let own = false, token = ""; // which is kept nowhere else
+
+const headers = (more) => ({ "Onefold-Console": "1", ...(token ? { Authorization: `Bearer ${token}` } : {}), ...more }); // the first, no page of another origin may send
+
+export const signIn = (text) => (token = text.trim());
+
+const LOCKED = [401, 403];
+
+/** Calls `seen` with each picture, and `lost` with the status where there is none, until the result is aborted. */
+export function streamed(seen, lost) {
+  const stop = new AbortController(), { signal } = stop;
+  const once = async () => {
+    const answer = await fetch("stream", { headers: headers(), signal });
+    if (!answer.ok) return answer.status;
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = "", read; !(read = await reader.read()).done; ) {
+      const blocks = (rest + read.value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks.filter((each) => each.startsWith("data: "))) {
+        const picture = JSON.parse(block.slice("data: ".length));
+        own = picture.own;
+        seen(picture);
+      }
+    }
+    return 0;
+  };
+  (async () => {
+    while (!signal.aborted) {
+      const status = await once().catch(() => 0);
+      if (signal.aborted) return;
+      lost(status);
+      if (LOCKED.includes(status)) return;
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  })();
+  return stop;
+}
 
 /** What the JSON says, with whole numbers that JavaScript would round kept as they are written. */
 export const parsed = (text) => JSON.parse(text, (_, value, context) =>
@@ -21,11 +57,11 @@ export function indented(json) {
 /** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. */
 export async function get(service, target, signal) {
   try {
-    const answer = await fetch(`ask/${encodeURIComponent(service)}${target}`, { signal, headers: OURS });
+    const answer = await fetch(own ? `..${target}` : `ask/${encodeURIComponent(service)}${target}`, { signal, headers: headers() });
     return { status: answer.status, body: parsed(await answer.text()) };
   } catch (failure) {
     if (failure.name === "AbortError") return null;
-    return { status: 0, body: { detail: "the console does not answer" } };
+    return { status: 0, body: { detail: "nobody answers" } };
   }
 }
 
@@ -54,13 +90,14 @@ export async function listsOf(service) {
 }
 
 /** {status, body} of what is to be done with a dead letter. data: JSON of what a correction says, sent as written. */
-export async function mend(what, data) {
-  const body = JSON.stringify(what).slice(0, -1) + (data === undefined ? "}" : `,"data":${data}}`);
-  const headers = { ...OURS, "Content-Type": "application/json" };
+export async function mend({ service, id, action, ...asked }, by, data) {
+  const target = own ? `../dead-letters/${segment(id)}/${action}` : "dead-letters";
+  const told = JSON.stringify(own ? { ...asked, by } : { service, id, action, ...asked });
+  const body = told.slice(0, -1) + (data === undefined ? "}" : `,"data":${data}}`);
   try {
-    const answer = await fetch("dead-letters", { method: "POST", headers, body });
+    const answer = await fetch(target, { method: "POST", headers: headers({ "Content-Type": "application/json" }), body });
     return { status: answer.status, body: await answer.json() };
   } catch {
-    return { status: 0, body: { detail: "the console does not answer" } };
+    return { status: 0, body: { detail: "nobody answers" } };
   }
 }

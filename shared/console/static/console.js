@@ -1,5 +1,6 @@
 // The page: follows the stream while it is seen, remembers a little of what it saw, and draws it.
 import { html, render, useState } from "./vendor/preact-htm-3.1.1.js";
+import { get, signIn, streamed } from "./ask.js";
 import { placeOf, StoryDialog, Tail } from "./events.js";
 import { Flow } from "./flow.js";
 import { Service } from "./grid.js";
@@ -8,9 +9,9 @@ import { Command } from "./parts.js";
 import { Tables } from "./tables.js";
 import { pace, plural, ranges, sum, waits } from "./text.js";
 
-const TREND_S = 120, MOVED_S = 6, NEWS = 6, EVENTS = 500;
+const TREND_S = 120, MOVED_S = 6, NEWS = 6, EVENTS = 500, LETTERS_S = 2;
 
-const state = { picture: null, live: "connecting", memories: new Map(), news: [], events: [], seen: null, lost: 0 };
+const state = { picture: null, live: "connecting", memories: new Map(), news: [], events: [], seen: null, lost: 0, letters: [], lettersAt: 0 };
 
 function remember(picture) {
   for (const service of picture.services) {
@@ -75,21 +76,33 @@ const actions = {
   add: ({ declared }) => say(act({ service: declared.name }), `${declared.name}: one more worker starts`),
 };
 
+/** Of a worker's own page: whoever sees it asks for them. */
+async function askForLetters({ at, services: [{ declared }] }) {
+  if (at < state.lettersAt + LETTERS_S) return;
+  state.lettersAt = at;
+  const found = await get(declared.name, "/dead-letters?limit=100");
+  if (found?.status === 200) state.letters = found.body.items;
+}
+
+function show(picture) {
+  state.picture = picture;
+  if (picture.own) {
+    askForLetters(picture);
+    picture.services[0].letters = state.letters;
+  }
+  rememberEvents(picture);
+  for (const { members } of picture.services) for (const each of members) if (each.instance) known.set(each.url, each.instance);
+  remember(picture);
+  draw("live");
+}
+
 let stream = null;
 
 function follow() {
-  stream?.close();
+  stream?.abort();
   stream = null;
   if (document.hidden) return draw("paused");
-  stream = new EventSource("stream");
-  stream.onmessage = ({ data }) => {
-    state.picture = JSON.parse(data);
-    rememberEvents(state.picture);
-    for (const { members } of state.picture.services) for (const each of members) if (each.instance) known.set(each.url, each.instance);
-    remember(state.picture);
-    draw("live");
-  };
-  stream.onerror = () => draw("lost");
+  stream = streamed(show, (status) => draw({ 401: "locked", 403: "forbidden" }[status] ?? "lost"));
 }
 
 function draw(live) {
@@ -97,7 +110,7 @@ function draw(live) {
   render(html`<${Page} ...${state} />`, document.body);
 }
 
-const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "no answer; trying again" };
+const SAYS = { connecting: "connecting", live: "live", paused: "paused", lost: "no answer; trying again", locked: "a token is needed", forbidden: "this token may not see it" };
 
 function Page({ picture, live, memories, news, events, lost }) {
   const [story, setStory] = useState(null);
@@ -109,17 +122,30 @@ function Page({ picture, live, memories, news, events, lost }) {
     <header class="top"><h1><img src="static/icon.svg" alt="" width="20" height="20" />Onefold</h1>
       ${picture && html`<p class="totals"><b>${plural(services.length, "service")}</b> <b>${plural(sum(services.map((each) => each.members.length)), "worker")}</b>
         <span><b>${handled.length ? pace(sum(handled)) : "–"}</b> handled</span> <span class=${waiting === "0" ? "" : "late"}><b>${waiting}</b> waiting</span>
-        <a href="#doctor" class=${findings.length ? "late" : ""}><b>${picture.doctor ? plural(findings.length, "finding") : "examining"}</b></a></p>`}
+        ${picture.own ? "" : html`<a href="#doctor" class=${findings.length ? "late" : ""}><b>${picture.doctor ? plural(findings.length, "finding") : "examining"}</b></a>`}</p>`}
       <p class="live ${live}" role="status">${SAYS[live]}</p></header>
-    <main>${picture ? html`
+    <main>${live === "locked" || live === "forbidden" ? html`<${SignIn} />` : picture ? html`
       <div class="system"><${Flow} services=${services} />
         <p class="legend"><i class="owner"></i>owner <i class="owner late"></i>owner, and so many records wait <i class="standby"></i>standby, and how far behind <i class="restoring"></i>restoring</p>
         <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div>
         <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
         <${Tail} events=${events} lost=${lost} newest=${picture.newest} openStory=${openStory} /></div>
-      <aside><${News} news=${news} /><${Doctor} doctor=${picture.doctor} /><${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
+      <aside><${News} news=${news} />${picture.own ? "" : html`<${Doctor} doctor=${picture.doctor} />`}<${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
       ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;
+}
+
+function SignIn() {
+  const enter = (event) => {
+    event.preventDefault();
+    signIn(event.currentTarget.elements.token.value);
+    draw("connecting");
+    follow();
+  };
+  return html`<section class="card" aria-labelledby="sign-in"><h2 id="sign-in">Sign in</h2>
+    <form class="mend" onSubmit=${enter}><label>Bearer token <input name="token" type="password" required autocomplete="off" /></label>
+      <p class="hints">This page does what the token's bearer may: it needs the scope operations:read, and for rows the service's own. It is forgotten with the page.</p>
+      <div class="buttons"><button type="submit">show the service</button></div></form></section>`;
 }
 
 function News({ news }) {

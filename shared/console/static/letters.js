@@ -35,7 +35,7 @@ function Letter({ service, letter, gone, operator, withToken, tell, openStory, o
   const act = async (action, more, data) => {
     if (!why.trim()) return setAnswer({ wrong: true, text: "Say why first: it is kept with what is done." });
     setBusy(true);
-    const { status, body } = await mend({ service, id: letter.id, action, reason: why.trim(), ...more }, data);
+    const { status, body } = await mend({ service, id: letter.id, action, reason: why.trim(), ...more }, operator, data);
     setBusy(false);
     if (status !== 201 && status !== 202) return setAnswer({ wrong: true, text: `${status || ""} ${body.detail}` });
     tell(`${service}: ${place} ${DONE[action]}`);
@@ -58,7 +58,7 @@ function Letter({ service, letter, gone, operator, withToken, tell, openStory, o
     ${operator == null ? html`<${Command} text=${letter.show} /><p class="empty">This page only shows them: see \`console --mend\`.</p>` : html`
       <form class="mend" onSubmit=${(event) => event.preventDefault()}>
         <label>Why <input name="why" required maxlength="200" value=${why} onInput=${({ currentTarget }) => setWhy(currentTarget.value)} /></label>
-        <p class="hints">${withToken ? "Recorded as done by the bearer of ONEFOLD_TOKEN." : `Recorded as done by ${operator}.`}</p>
+        <p class="hints">${withToken ? "Recorded as done by the token's bearer." : `Recorded as done by ${operator}.`}</p>
         <div class="buttons"><button type="button" disabled=${busy || gone} onClick=${() => act("retry")}>retry all of the key</button>
           <button type="button" disabled=${busy || gone} onClick=${() => act("discard", { offset: letter.offset })}>discard this record</button>
           ${record?.body.data && draft == null && !gone ? html`<button type="button" onClick=${() => setDraft(indented(record.body.data))}>edit it</button>` : ""}
