@@ -53,13 +53,16 @@ class PageHeaders:
 
 
 class Controls(Protocol):
-    """What the page may do to workers: in dev alone. Both are blocking, and raise LookupError."""
+    """What the page may do to workers and cores: in dev alone. All are blocking, and raise LookupError."""
 
     def kill(self, url: str) -> None:
         """SIGKILL to the worker at `url`, like a machine that loses power."""
 
     def add(self, service: str) -> None:
         """Start one more worker."""
+
+    def check(self, service: str) -> None:
+        """Begin to compare the service's tables with their events."""
 
 
 class Mend(BaseModel):
@@ -76,12 +79,13 @@ class Mend(BaseModel):
 
 
 class Act(BaseModel):
-    """worker: the URL of the one to kill; service: the one to add a worker to."""
+    """worker: the URL of the one to kill; service: the one to add a worker to; check: the one to check."""
 
     model_config = ConfigDict(extra="forbid")
 
     worker: str | None = None
     service: str | None = None
+    check: str | None = None
 
 
 def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAPI:
@@ -135,6 +139,8 @@ def _let_act(console: FastAPI, controls: Controls) -> None:
                 await asyncio.to_thread(controls.kill, body.worker)
             if body.service is not None:
                 await asyncio.to_thread(controls.add, body.service)
+            if body.check is not None:
+                await asyncio.to_thread(controls.check, body.check)
         except LookupError as unknown:
             return PlainTextResponse(str(unknown), 404)
         return Response(status_code=202)

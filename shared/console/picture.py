@@ -96,12 +96,38 @@ class Shown(BaseModel):
     letters: Sequence[Letter] = ()
 
 
+class Version(BaseModel):
+    """One version of a service. workers: members of its group now. begun: whether the group has positions, and so has
+    handled records. declared: whether it is the one of this checkout.
+    """
+
+    version: int
+    group: str
+    workers: int
+    begun: bool
+    declared: bool
+
+
+class Check(BaseModel):
+    """A consistency check of a service's tables against their events. at: when it began, seconds since the epoch.
+
+    said: its last line. exit_code: as of `parity`: 0 if all agree, 1 if they differ, else it could not be done; null
+    while it runs.
+    """
+
+    service: str
+    at: float
+    said: str
+    exit_code: int | None
+
+
 class Picture(BaseModel):
     """What one frame of the stream holds. at: seconds since the epoch. doctor: what `doctor --json` prints, with `at`;
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
     operator: who retries, discards and corrects dead letters here, if a token does not say it; null if nobody may.
     with_token: whether workers are sent one. own: whether it is a worker's, of its service alone; the viewer then asks
-    for the dead letters, and there is no doctor.
+    for the dead letters, and there is no doctor. versions: by service, as far as brokers have told. checks: those that
+    were started here, the newest of each service.
     """
 
     at: float
@@ -112,6 +138,8 @@ class Picture(BaseModel):
     operator: str | None = None
     with_token: bool = False
     own: bool = False
+    versions: Mapping[str, Sequence[Version]] = {}
+    checks: Sequence[Check] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from shared.console.picture import Declared, Letter, Looks, Picture, Shown, letter_in
+from shared.console.picture import Check, Declared, Letter, Looks, Picture, Shown, Version, letter_in
 from shared.domain.errors import OnefoldError
 from shared.http import peers
 from shared.http.cluster import Cluster
@@ -100,8 +100,8 @@ def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newe
 
 
 class Watcher:
-    """token: of an operator, where workers ask for one. diagnose, tail: blocking; what `doctor --json` prints, and the
-    newest events of all services.
+    """token: of an operator, where workers ask for one. diagnose, tail, versions: blocking; what `doctor --json`
+    prints, the newest events of all services, and the versions of each. checks: those that were started so far.
     """
 
     def __init__(
@@ -113,11 +113,16 @@ class Watcher:
         token: str = "",
         acts: bool = False,
         operator: str | None = None,
+        versions: Callable[[], Mapping[str, Sequence[Version]]] = dict,
+        checks: Callable[[], Sequence[Check]] = tuple,
     ) -> None:
         """acts: whether the page may kill and add workers. operator: as Picture has it."""
         self._services = services
         self._workers = workers
         self._diagnose = diagnose
+        self._find_versions = versions
+        self._versions: Mapping[str, Sequence[Version]] = {}
+        self._checks = checks
         self._acts = acts
         self.operator = operator
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -143,6 +148,8 @@ class Watcher:
                 acts=self._acts,
                 operator=self.operator,
                 with_token=bool(self._headers),
+                versions=self._versions,
+                checks=self._checks(),
             )
             .model_dump_json()
             .encode()
@@ -187,6 +194,7 @@ class Watcher:
         found: Mapping[str, Any]
         try:
             found = self._diagnose()
+            self._versions = self._find_versions()
         except Exception as failure:  # whatever it is, the page tells it
             found = {"problem": f"{type(failure).__name__}: {failure}"}
         self._diagnosis, self._diagnosed_at = {**found, "at": time.time()}, time.monotonic()

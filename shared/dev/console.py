@@ -7,14 +7,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from getpass import getuser
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from shared.console.app import create_console, serve
-from shared.console.picture import Declared
+from shared.console.picture import Check, Declared, Version
 from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
@@ -23,15 +26,52 @@ from shared.dev.doctor import Diagnosis
 from shared.dev.processes import send
 from shared.dev.stages import StageFailed
 from shared.domain.errors import OnefoldError
+from shared.kafka.brokers import Brokers
+from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.child import Child
 from shared.runtime.declared import declared
 from shared.topology.topics import Topology
 
 
+class Checks:
+    """Runs `parity`, of one service at a time: Spark takes every core. It ends with this process."""
+
+    def __init__(
+        self, logs: Path, command: Sequence[str] = (sys.executable, str(CHECKOUT / "dev.py"), "parity")
+    ) -> None:
+        self._logs = logs
+        self._command = command
+        self._begun: dict[str, tuple[Child, float]] = {}
+
+    def begin(self, service: str) -> None:
+        """Raises LookupError while one runs."""
+        if running := [name for name, (child, _) in self._begun.items() if child.exit_code is None]:
+            raise LookupError(f"the check of {running[0]} runs: one at a time")
+        if service in self._begun:
+            self._begun[service][0].kill()  # it has ended; this closes its pipe
+        self._log(service).unlink(missing_ok=True)
+        self._begun[service] = Child([*self._command, service], self._log(service), CHECKOUT), time.time()
+
+    def seen(self) -> list[Check]:
+        return [
+            Check(service=name, at=at, said=self._said(name), exit_code=child.exit_code)
+            for name, (child, at) in self._begun.items()
+        ]
+
+    def _said(self, service: str) -> str:
+        lines = [line for line in self._log(service).read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it starts"
+
+    def _log(self, service: str) -> Path:
+        return self._logs / f"parity-{service}.log"
+
+
 class WorkersOfUp:
-    """Kills the workers that `up` runs, which starts them again, and has it add others."""
+    """Kills the workers that `up` runs, which starts them again, has it add others, and checks what they keep."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.checks = Checks(root / "logs")
 
     def kill(self, url: str) -> None:
         found = local_stack.running(self._root)
@@ -49,6 +89,11 @@ class WorkersOfUp:
         except StageFailed as failure:
             raise LookupError(f"{failure.problem}; fix: {failure.fix}") from None
 
+    def check(self, service: str) -> None:
+        if service not in found_services():
+            raise LookupError(f"no service is called {service}")
+        self.checks.begin(service)
+
 
 def show(
     topologies: Sequence[Topology],
@@ -64,7 +109,7 @@ def show(
     mends: whether it may retry, discard and correct dead letters, in the name of this process's user.
     """
     chosen = port or page_port()
-    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls is not None, _user() if mends else None)
+    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, _user() if mends else None)
     print(f"console  {url_at(chosen)}", flush=True)
     serve(create_console(watcher, controls), chosen)
 
@@ -85,13 +130,40 @@ def _watcher(
     workers: Workers,
     diagnose: Callable[[], Diagnosis],
     bootstrap: str,
-    acts: bool = False,
+    controls: WorkersOfUp | None = None,
     operator: str | None = None,
 ) -> Watcher:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
     services = [_declared(each.service) for each in topologies]
-    tail = tail_of(topologies, bootstrap)
-    return Watcher(services, workers, lambda: findings_of(diagnose), tail, operators_token(), acts, operator)
+    return Watcher(
+        services,
+        workers,
+        lambda: findings_of(diagnose),
+        tail_of(topologies, bootstrap),
+        operators_token(),
+        controls is not None,
+        operator,
+        partial(versions_of, topologies, bootstrap),
+        controls.checks.seen if controls else tuple,
+    )
+
+
+def versions_of(topologies: Sequence[Topology], bootstrap: str) -> Mapping[str, Sequence[Version]]:
+    """By service: the one of this checkout, and each other that runs or has positions. Empty if brokers are silent."""
+    try:
+        brokers = Brokers(bootstrap)
+        return {each.service: list(_versions(each, brokers)) for each in topologies}
+    except OnefoldError:  # the doctor says so, too
+        return {}
+
+
+def _versions(topology: Topology, brokers: Brokers) -> Iterator[Version]:
+    for number in range(1, topology.version + 2):
+        group = replace(topology, version=number).group
+        workers, begun = len(brokers.members(group)), bool(brokers.positions(group))
+        is_declared = number == topology.version
+        if is_declared or workers or begun:
+            yield Version(version=number, group=group, workers=workers, begun=begun, declared=is_declared)
 
 
 def _declared(name: str) -> Declared:

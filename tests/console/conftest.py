@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from fastapi import FastAPI
 
 from shared.console.app import create_console
 from shared.console.feed import Feed
-from shared.console.picture import Declared
+from shared.console.picture import Check, Declared
 from shared.console.watch import Watcher, tail_of
-from shared.dev.console import findings_of
+from shared.dev.console import findings_of, versions_of
 from shared.dev.console_process import url_at
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
@@ -54,6 +56,7 @@ class Controls:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self.added: list[str] = []
+        self.begun: list[Check] = []
 
     def kill(self, url: str) -> None:
         next(each for each in self._stack.workers if each.url == url).kill()
@@ -62,6 +65,9 @@ class Controls:
         if service in self.added:
             raise LookupError(f"{service} has enough")
         self.added.append(service)
+
+    def check(self, service: str) -> None:
+        self.begun = [Check(service=service, at=time.time(), said="3 of 3 agree", exit_code=None)]
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +85,8 @@ def served(stack: Stack, controls: Controls) -> FastAPI:
         tail_of([TOPOLOGY], stack.bootstrap),
         acts=True,
         operator=OPERATOR,
+        versions=partial(versions_of, [TOPOLOGY], stack.bootstrap),
+        checks=lambda: controls.begun,
     )
     return create_console(watcher, controls)
 

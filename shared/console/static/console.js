@@ -7,6 +7,7 @@ import { Service } from "./grid.js";
 import { Letters } from "./letters.js";
 import { Command } from "./parts.js";
 import { Tables } from "./tables.js";
+import { Versions } from "./versions.js";
 import { pace, plural, ranges, sum, waits } from "./text.js";
 
 const TREND_S = 120, MOVED_S = 6, NEWS = 6, EVENTS = 500, LETTERS_S = 2;
@@ -74,6 +75,7 @@ const say = (doing, text) => doing.then(() => tell(Date.now() / 1000, text), (er
 const actions = {
   kill: (service, { url, instance }) => say(act({ worker: url }), `${service.declared.name}: worker ${instance} is killed`),
   add: ({ declared }) => say(act({ service: declared.name }), `${declared.name}: one more worker starts`),
+  check: (name) => say(act({ check: name }), `${name}: its tables are compared with their events`),
 };
 
 /** Of a worker's own page: whoever sees it asks for them. */
@@ -130,7 +132,8 @@ function Page({ picture, live, memories, news, events, lost }) {
         <div class="services">${services.map((each) => html`<${Service} key=${each.declared.name} service=${each} memory=${memories.get(each.declared.name)} actions=${picture.acts && actions} />`)}</div>
         <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
         <${Tail} events=${events} lost=${lost} newest=${picture.newest} openStory=${openStory} /></div>
-      <aside><${News} news=${news} />${picture.own ? "" : html`<${Doctor} doctor=${picture.doctor} />`}<${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
+      <aside><${News} news=${news} />${picture.own ? "" : html`<${Doctor} doctor=${picture.doctor} />`}<${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} />
+        ${picture.own ? "" : html`<${Versions} picture=${picture} actions=${picture.acts && actions} />`}</aside>` : html`<p class="empty">Asking the workers…</p>`}
       ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;
 }

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from shared.dev import up as local_stack
-from shared.dev.console import WorkersOfUp
+from shared.dev.console import Checks, WorkersOfUp
 from shared.dev.console_process import page_port
 from shared.dev.processes import Process, identify
+from tests.waiting import eventually
 
 URL = "http://127.0.0.1:1"
 
@@ -65,6 +66,24 @@ def test_what_is_added_is_a_worker_of_up(worker: subprocess.Popen[bytes], tmp_pa
     assert list(local_stack.wanted(tmp_path)) == []
     with pytest.raises(LookupError, match="`up` runs no vouchers; fix: name one that it runs: accounts"):
         buttons.add("vouchers")
+
+
+def test_one_check_runs_at_a_time_and_its_last_line_and_code_are_kept(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo it looks; until [ -e {go} ]; do sleep 0.05; done; echo they DIFFER; exit 1"
+    checks = Checks(tmp_path, ["/bin/sh", "-c", script])
+    checks.begin("accounts")
+    eventually(
+        lambda: [(each.said, each.exit_code) for each in checks.seen()], lambda seen: seen == [("it looks", None)]
+    )
+    with pytest.raises(LookupError, match="the check of accounts runs: one at a time"):
+        checks.begin("sinks")
+    go.touch()
+    eventually(lambda: [each.exit_code for each in checks.seen()], lambda codes: codes == [1])
+    assert [each.said for each in checks.seen()] == ["they DIFFER"]
+    checks.begin("accounts")
+    eventually(lambda: [each.said for each in checks.seen()], lambda said: said == ["they DIFFER"])
+    checks._begun["accounts"][0].kill()
 
 
 def test_no_two_pages_are_given_one_port() -> None:

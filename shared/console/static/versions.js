@@ -1,0 +1,23 @@
+// The versions of each service, and whether its tables are what their events say.
+import { html } from "./vendor/preact-htm-3.1.1.js";
+import { plural, span } from "./text.js";
+
+const RESULTS = { 0: "they agree", 1: "they DIFFER" };
+
+function Check({ check, at }) {
+  const state = check.exit_code == null ? `runs for ${span(Math.max(0, at - check.at))}` : RESULTS[check.exit_code] ?? "it could not be done";
+  return html`<p class=${check.exit_code ? "problem" : check.exit_code === 0 ? "fine" : "why"} role="status"><b>${state}</b> ${check.said}</p>`;
+}
+
+function stateOf({ declared, workers, begun }) {
+  if (workers) return plural(workers, "worker");
+  return begun ? "stopped; its positions stay" : declared ? "has not begun" : "";
+}
+
+export function Versions({ picture: { services, versions, checks, at }, actions }) {
+  return html`<section class="card versions" aria-labelledby="versions"><h2 id="versions">Versions</h2>
+    ${services.map(({ declared: { name, version } }) => html`<article key=${name} data-service=${name}><h3>${name}</h3>
+      <ul>${(versions[name] ?? [{ version, workers: null }]).map((each) => html`<li key=${each.version}><b>version ${each.version}</b> ${each.workers == null ? "asking the brokers" : stateOf(each)}${each.declared && (versions[name]?.length ?? 0) > 1 ? html` <small>of this checkout</small>` : ""}</li>`)}</ul>
+      ${checks.filter((each) => each.service === name).map((check) => html`<${Check} key=${check.at} check=${check} at=${at} />`)}
+      ${actions && html`<button type="button" disabled=${checks.some((each) => each.exit_code == null)} onClick=${() => actions.check(name)}>compare its tables with their events<span class="hidden"> of ${name}</span></button>`}</article>`)}</section>`;
+}
