@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.cost import cost
 from bench.failover import failover
 from bench.history import spark
 from bench.http import http
@@ -38,8 +39,9 @@ BENCHMARKS = {
     "load": load,
     "lists": lists,
     "sink": sink,
+    "cost": cost,
 }
-APART = ("spark", "failover", "load", "lists", "sink")  # these are only run when they are named
+APART = ("spark", "failover", "load", "lists", "sink", "cost")  # these are only run when they are named
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -64,7 +66,7 @@ def bench(
 ) -> None:
     """Measure this checkout on this machine, beside its peers.
 
-    Without WHAT: all but spark, failover, load, lists and sink. If one fails, the figures of those before it are kept.
+    Without WHAT: all but spark, failover, load, lists, sink and cost. If one fails, figures of those before it stay.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

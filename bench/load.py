@@ -122,10 +122,10 @@ def _asked(lab: Lab, begin: Begin, workers: Sequence[Worker], report: Report) ->
 def _many(begin: Begin, keys: Mapping[str, Sequence[str]], report: Report, name: str) -> None:
     """Commands a line each, for each worker those of its own keys; counted by what each line is answered."""
     urls = [*keys] * (SENDERS // len(keys))
-    bodies = [_charges(keys[url]) for url in urls]
+    bodies = [charges(keys[url]) for url in urls]
     with begin(name) as now, ThreadPoolExecutor(SENDERS) as pool:
         for seconds in (WARM_UP_S, MEASURED_S):
-            sent = list(pool.map(partial(_lines_answered, seconds), urls, bodies))
+            sent = list(pool.map(partial(lines_answered, seconds), urls, bodies))
         figures: dict[str, Figure] = {
             "decided_per_s": round(sum(decided / took_s for decided, _, took_s in sent), 1),
             "failed": sum(failed for _, failed, _ in sent),
@@ -136,12 +136,12 @@ def _many(begin: Begin, keys: Mapping[str, Sequence[str]], report: Report, name:
     report.results.append(Result(name, figures))
 
 
-def _charges(keys: Sequence[str]) -> bytes:
+def charges(keys: Sequence[str]) -> bytes:
     charge = '{"type":"account.charge","id":"%s","body":{"amount_cents":1}}'
     return "\n".join(charge % keys[number % len(keys)] for number in range(LINES)).encode()
 
 
-def _lines_answered(seconds: float, url: str, body: bytes) -> tuple[int, int, float]:
+def lines_answered(seconds: float, url: str, body: bytes) -> tuple[int, int, float]:
     """How many lines were decided, how many were not, and the seconds that this took."""
     decided = sent = 0
     begun = time.monotonic()
