@@ -3,6 +3,7 @@
 An aggregate is imported whole or not at all: if one of its rows cannot be an event, all are rejected with the reasons.
 Ids and bytes of the events follow from the rows, so that a second run finds the events of the first in the topic and
 goes on after them. Rows of the table come last, for each aggregate that has none, or one that is behind its events.
+The events are historical, so that policies pass over them.
 
 An expression of the mapping that fails for a row, as ANSI SQL has it, rejects the row: no number is wrapped to fit.
 """
@@ -60,6 +61,7 @@ _VALUE = "value"  # of what was tried
 _DESCENDS = re.compile(r"(.+?)((?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?)\s*", re.IGNORECASE | re.DOTALL)
 _DAY = r"^\s*\d{4}-\d{1,2}-\d{1,2}"
 _SHOWN = 10  # events of a trial, and reasons
+_UNMARKED, _MARKED = '"causation_id":null,"data":', '"causation_id":null,"historical":true,"data":'
 _DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
 _STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
 _APART = {
@@ -342,10 +344,14 @@ class Backfill:
         return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
     def _known(self) -> DataFrame:
-        """The events that the topic already has: key, sequence, known, last_known: the greatest sequence of the key."""
+        """The events that the topic already has: key, sequence, known, last_known: the greatest sequence of the key.
+
+        known: as `run` would write it today. Earlier releases did not mark what they loaded.
+        """
         sequence = sources.field("sequence").cast("long").alias("sequence")
         last = F.max("sequence").over(Window.partitionBy("key"))
-        known = self._history_so_far().frame.select("key", sequence, F.col("value").alias("known"))
+        marked = F.replace(F.col("value").cast("string"), F.lit(_UNMARKED), F.lit(_MARKED)).cast("binary")
+        known = self._history_so_far().frame.select("key", sequence, marked.alias("known"))
         return known.withColumn("last_known", last)
 
     def _rows(self) -> DataFrame:
@@ -537,6 +543,7 @@ def _envelope(
         "occurred_at": at.isoformat().replace("+00:00", "Z"),
         "correlation_id": event_id,
         "causation_id": None,
+        "historical": True,
         "data": json.loads(data or "{}", parse_float=_number),
     }
     try:

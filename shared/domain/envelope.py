@@ -42,6 +42,8 @@ class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
     aggregate_id    whose event it is. sequence: its number there, counted from 1 without a gap.
     occurred_at     the moment, in UTC, at which the command was issued that began the story.
     correlation_id  names the whole story. causation_id: the id of the message that caused this one.
+    historical      true of an event that had happened before it entered the log, such as those that `backfill` loads:
+                    policies pass over it. Of all others the field is not written, and reads as UNSET, which is false.
 
     Fields that a reader does not know are ignored.
     """
@@ -54,6 +56,7 @@ class EventEnvelope(Struct, Generic[E_co], frozen=True, kw_only=True, gc=False):
     occurred_at: Aware
     correlation_id: MessageId
     causation_id: MessageId | None = None
+    historical: bool | UnsetType = UNSET
     data: E_co
 
 

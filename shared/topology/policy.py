@@ -46,6 +46,8 @@ class Policy:
     events     the classes of events that it answers; others are skipped.
     commands   by target topic, the classes of all commands that it can send there. Any other parks the event.
     upcasters  how older versions of these events are read.
+    historical whether it answers historical events, too, such as those that `backfill` has loaded. By default it passes
+               over them: what was to follow from them has followed, wherever they happened.
     name       part of its commands' ids, so it must be the same in every release. If another policy, in this service or
                another, answers the same event with commands on the same topic, give one of them a name: equal ids are
                taken for a repeat, which has no effect.
@@ -61,12 +63,14 @@ class Policy:
         events: Sequence[type[Event]],
         commands: Mapping[Topic, Sequence[type[Command]]],
         upcasters: Upcasters | None = None,
+        historical: bool = False,
         name: str = "",
     ) -> None:
         if not hasattr(react, "__name__"):
             raise TypeError(f"{react!r} has no name to park records under; fix: give Policy a function made with `def`")
         self.react = react
         self.source = source
+        self.historical = historical
         self.name = name
         self._decode = EventCodec(events, upcasters).decode
         self._types = {event.TYPE for event in events}
@@ -87,6 +91,8 @@ class Policy:
         `commands` lacks.
         """
         envelope = self._decode(event)
+        if envelope.historical and not self.historical:
+            return
         # with the source, because events of two services have the same id if their aggregate and command ids are equal
         origin = (self.source.name, envelope.event_id, *((self.name,) if self.name else ()))
         for index, send in enumerate(self.react(envelope)):

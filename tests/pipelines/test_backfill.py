@@ -99,11 +99,15 @@ def purchases(spark: Any, tmp_path: Path) -> Any:
 
 def events(ledger: Any) -> dict[str, list[tuple[Any, ...]]]:
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for record in read_records(ledger.bootstrap, ledger.table.events.name):
-        event = json.loads(record.value or b"")
+    for key, event in read_events(ledger):
         told = event["sequence"], event["type"], event["occurred_at"][:10], event["data"].get("amount_cents")
-        found.setdefault(record.key.decode(), []).append(told)
+        found.setdefault(key, []).append(told)
     return found
+
+
+def read_events(ledger: Any) -> list[tuple[str, Any]]:
+    records = read_records(ledger.bootstrap, ledger.table.events.name)
+    return [(record.key.decode(), json.loads(record.value or b"")) for record in records]
 
 
 def test_rows_become_events_and_a_table_once_beside_live_accounts(
@@ -123,6 +127,7 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
         ],
         "bob": [(1, "account.opened", "1997-01-03", None), (2, "account.charged", "1997-01-03", 500)],
     }
+    assert {key for key, event in read_events(ledger) if event.get("historical")} == {"ann", "bob"}
     assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "3 of 3 accounts agree"
     found = spark.read.format("delta").load(rejects).collect()
     assert {(json.loads(row.source)["line"], row.own, row.reason) for row in found} == {
@@ -415,6 +420,14 @@ def test_a_decimal_keeps_its_digits() -> None:
         amount_of(f'{{"amount":1,"rate":{exact}}}')
 
 
+def test_what_is_loaded_is_historical() -> None:
+    class Landed(Event):
+        TYPE = "flight.landed"
+
+    codec = EventCodec([Landed])
+    assert codec.decode(backfill._envelope(codec, "lh-1", FIRST_DAY, 1, "flight.landed", 1, "{}")).historical
+
+
 @pytest.mark.long  # in short, a second run of a source in which no two rows are equal
 def test_rows_with_equal_order_are_recognised_by_a_second_run(spark: Any, ledger: Any, tmp_path: Path) -> None:
     charge = Rule(type="account.charged", version=2, data={"amount_cents": "cents"})
@@ -543,7 +556,7 @@ def test_an_aggregate_that_lost_an_event_of_its_middle_gets_no_more(
     assert reasons == {"event 1 is missing, and event 2 is there"}
 
 
-def test_a_run_that_died_is_completed(
+def test_a_run_of_an_earlier_release_that_died_is_completed(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     purchases.where("customer = 'ann'").drop(PROBLEM).write.parquet(str(tmp_path / "ann.parquet"))
@@ -551,7 +564,8 @@ def test_a_run_that_died_is_completed(
     write = backfill._write_in_order
 
     def write_and_die(records: Any, *to: str) -> None:
-        write(records.where("sequence < 3"), *to)
+        as_before = F.replace(F.col("value").cast("string"), F.lit('"historical":true,'), F.lit("")).cast("binary")
+        write(records.where("sequence < 3").withColumn("value", as_before), *to)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -560,7 +574,8 @@ def test_a_run_that_died_is_completed(
             fill.run(ann, str(tmp_path / "rejects"))
     assert len(events(ledger)["ann"]) == 2
     assert fill.run(ann, str(tmp_path / "rejects")) == Entered(written=2, known=2, rejected=0)
-    assert [sequence for sequence, *_ in events(ledger)["ann"]] == [1, 2, 3, 4]
+    written = [(event["sequence"], event.get("historical", False)) for _, event in read_events(ledger)]
+    assert written == [(1, False), (2, False), (3, True), (4, True)]
     assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "1 of 1 accounts agree"
 
 

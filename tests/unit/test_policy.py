@@ -16,11 +16,12 @@ from shared.domain.decider import Decider
 from shared.domain.envelope import CommandCodec, EventCodec
 from shared.domain.message import Command, Event
 from shared.engine import processors
-from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, TimerProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, RekeyProcessor, TimerProcessor
 from shared.engine.wiring import by_source
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology.policy import Policy, Send
+from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.commands import AccountCommand, Charge, OpenAccount, Pay
@@ -56,6 +57,9 @@ class Refund(Command):
     VERSION = 2
 
     cents: int
+
+
+HISTORICAL = RECEIVED.replace(b'"data":', b'"historical":true,"data":')
 
 
 def refund(_: object) -> list[Send]:
@@ -99,6 +103,21 @@ def test_events_of_two_services_with_one_id_are_both_answered() -> None:
         "account.opened",
         "account.charged",
     ]
+
+
+def test_a_policy_passes_over_a_historical_event_also_over_a_copy_of_it() -> None:
+    policies = answering(OpenAccount()), answering(OpenAccount(), source=STALL)
+    copying = Rekey({STALL: lambda _: ["bob"]}, source=FACTS, events=[Received])
+    talk = Conversation([RekeyProcessor(copying), *map(PolicyProcessor, policies)])
+    talk.say(FACTS, "abba", HISTORICAL)
+    talk.run(lambda turns: turns[0])
+    assert [record.value for record in talk.log[STALL.name]] == [HISTORICAL]
+    assert talk.log[COMMANDS.name] == []
+
+
+def test_a_policy_that_asks_for_historical_events_answers_them_as_others() -> None:
+    policy = Policy(refund, source=FACTS, events=[Received], commands={COMMANDS: [Refund]}, historical=True)
+    assert [*policy.sends(HISTORICAL)] == [*policy.sends(RECEIVED)] != []
 
 
 def test_the_id_of_a_policys_command_is_the_same_in_every_release() -> None:

@@ -85,6 +85,16 @@ def test_an_event_is_written_as_it_is_read() -> None:
     assert EVENTS.encode(envelope) == raw(EVENT)
 
 
+def test_a_historical_event_says_so_and_no_other_event_has_the_field() -> None:
+    historical = dict([*EVENT.items()][:-1]) | {"historical": True, "data": EVENT["data"]}
+    envelope = EVENTS.decode(raw(historical))
+    assert envelope.historical is True
+    assert EVENTS.encode(envelope) == raw(historical)
+    live = EVENTS.decode(raw(EVENT))
+    assert not live.historical
+    assert EVENTS.encode(live) == raw(EVENT)
+
+
 def test_a_command_is_written_as_it_is_read() -> None:
     envelope = COMMANDS.decode(raw(COMMAND))
     assert envelope.data == Note(text="ä")
