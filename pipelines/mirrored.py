@@ -8,7 +8,7 @@ policies send in answer to the events, and what did not arrive, is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
@@ -113,8 +113,7 @@ class MirroredRebuild(Rebuild):
     def _unsent(self, plan: Plan) -> list[Record]:
         """What policies send in answer to the mirrored events, without what has arrived or taken effect.
 
-        Nor what precedes that: retention has removed it since. A reservation, sent again after it was shipped, would
-        stay for ever.
+        Nor what precedes that: see `_missing`.
         """
         sent = [self._sent(plan, number) for number in range(len(policies_in(self._package)))]
         if not sent:
@@ -125,10 +124,8 @@ class MirroredRebuild(Rebuild):
         ]
         union = partial(reduce, DataFrame.unionByName)
         marked = union(sent).join(union(known).distinct().withColumn("known", F.lit(True)), "command_id", "left")
-        place = F.struct("offset", "index")
-        reached = F.max(F.when(F.col("known"), place)).over(Window.partitionBy(*_IN_ORDER))
-        missing = marked.withColumn("reached", reached).where(F.col("reached").isNull() | (place > F.col("reached")))
-        ordered = missing.orderBy("policy", "partition", "offset", "index").collect()
+        late = [number for number, policy in enumerate(policies_in(self._package)) if not policy.from_start]
+        ordered = _missing(marked, late).orderBy("policy", "partition", "offset", "index").collect()
         return [Record(row.topic, bytes(row.key), bytes(row.body)) for row in ordered]
 
     def _sent(self, plan: Plan, number: int) -> DataFrame:
@@ -165,6 +162,22 @@ class MirroredRebuild(Rebuild):
         last = [F.max(name).alias(name) for name in ("sequence", "at")]
         each = commands.groupBy("partition", "key", "causation_id", "correlation_id").agg(*last)
         return each.mapInArrow(_decided, _OUTCOMES)
+
+
+def _missing(marked: DataFrame, late: Sequence[int]) -> DataFrame:
+    """Commands that are to be sent. marked: all of them, `known` those that have arrived. late: the policies that begin
+    at the present.
+
+    Not what precedes one that has arrived: retention has removed it since. A reservation, sent again after it was
+    shipped, would stay for ever. Nor, of a policy that began at the present, what precedes all of its commands from a
+    partition that have arrived: it had not begun there.
+    """
+    place = F.struct("offset", "index")
+    reached = F.max(F.when(F.col("known"), place)).over(Window.partitionBy(*_IN_ORDER))
+    begun = F.min(F.when(F.col("known"), F.col("offset"))).over(Window.partitionBy("policy", "partition"))
+    each = marked.withColumns({"reached": reached, "begun": begun})
+    behind = each.where(F.col("reached").isNull() | (place > F.col("reached")))
+    return behind.where(~F.col("policy").isin(*late) | (F.col("offset") >= F.col("begun")))
 
 
 def _last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -136,9 +136,20 @@ def _deadline(order_id: str, attempt: int) -> Send:
 
 
 POLICIES = (
-    Policy(next_step, source=EVENTS, events=get_args(OrderEvent), commands=NEXT_STEP_SENDS),
+    Policy(next_step, source=EVENTS, events=get_args(OrderEvent), commands=NEXT_STEP_SENDS, from_start=True),
     Policy(
-        record_inventory, source=INVENTORY_EVENTS, events=get_args(InventoryAnswer), commands=INVENTORY_ANSWER_SENDS
+        record_inventory,
+        source=INVENTORY_EVENTS,
+        events=get_args(InventoryAnswer),
+        commands=INVENTORY_ANSWER_SENDS,
+        from_start=True,
     ),
-    Policy(record_account, source=ACCOUNTS_EVENTS, events=get_args(AccountAnswer), commands=ACCOUNT_ANSWER_SENDS),
+    Policy(
+        record_account,
+        source=ACCOUNTS_EVENTS,
+        events=get_args(AccountAnswer),
+        commands=ACCOUNT_ANSWER_SENDS,
+        from_start=True,
+    ),
 )
+"""From the start: an answer may come before the partition that it is in has its first worker."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
+import structlog
 from aiokafka import TopicPartition
 
 from shared.engine.filling import Filling
 from shared.engine.holdings import Holdings, Plan
+from shared.engine.sources import Source
 from shared.engine.versions import VersionGuard
 from shared.parking.parking import Parking
 from shared.topology.topics import Table
+
+log = structlog.get_logger(__name__)
 
 
 class Beginning:
@@ -18,8 +23,10 @@ class Beginning:
         self._holdings = holdings
         self._version = version
         self._new: dict[int, list[TopicPartition]] = {}  # sources without a position, by partition
+        self._ends: Mapping[TopicPartition, int] = {}
 
     def expect(self, plan: Plan) -> None:
+        self._ends = plan.ends
         self._new = {tp.partition: [] for tp in plan.positions}
         for tp in sorted(plan.new):
             self._new[tp.partition].append(tp)
@@ -49,7 +56,31 @@ class Beginning:
         self._version.refuse_by_notes(number, noted, self._holdings.topic_ids, unread, has_rows)
         if noted and unread:
             filling.parking(number)  # notes which topics these positions are in
+        self._begin_late(number, parking)
         return self._new.pop(number)
+
+    def _begin_late(self, number: int, parking: Parking) -> None:
+        """Let processors that do not begin at their source's start pass over what lies before; noted beside the rows,
+        for the next owner, while the position is not there yet.
+        """
+        before, begins = parking.begins, {}
+        for tp, source in self._holdings.sources.items():
+            if tp.partition == number and (ahead := self._ahead(source, before.get(tp.topic, {}))):
+                source.begins = begins[tp.topic] = ahead
+        if begins != before:
+            parking.note_begins(number, begins)
+
+    def _ahead(self, source: Source, noted: Mapping[str, int]) -> dict[str, int]:
+        """By processor, the first offset that it handles, of those for which that is not the position."""
+        tp, late = source.partition, [each.name for each in source.processors if not each.from_start]
+        if tp in self._new[tp.partition]:  # what was noted was of a topic that is read anew
+            noted, present = {}, self._ends[tp]
+            if late and present:
+                log.info("policies begin at the present", source=f"{tp.topic}/{tp.partition}", at=present, names=late)
+        else:  # one that is new begins where others of this source do
+            present = max(noted.values(), default=0)
+        begins = dict.fromkeys(late, present) | dict(noted)
+        return {name: offset for name, offset in begins.items() if offset > source.position}
 
     def _has_rows(self, number: int, filling: Filling, table: Table) -> bool:
         return any(True for _ in filling.rows(table, number).store.scan(number))

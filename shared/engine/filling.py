@@ -147,7 +147,7 @@ class Filling:
         if records:
             for processor in source.processors:
                 rows = self._rows_of(processor, source.partition.partition)
-                processor.process(records, rows, self.batch, parking)
+                processor.process(source.begun(processor, records), rows, self.batch, parking)
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""

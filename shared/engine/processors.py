@@ -40,6 +40,8 @@ class Processor(ABC):
 
     name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.topology.replay.Replayable.
+    from_start: whether it handles a source from its first record on; if not, from the end that the source has when the
+    group first reads it.
     writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
     """
@@ -51,6 +53,7 @@ class Processor(ABC):
     codec: Codec[Any] | None = None
     delay_s: float = 0.0
     repeatable: bool = False
+    from_start: bool = True
     copies: Sequence[Topic] = ()
     writes: Sequence[Topic] = ()
     events: Topic | None = None
@@ -346,6 +349,7 @@ class PolicyProcessor(Listener):
         self.name = policy.parked_under
         self.source = policy.source
         self.writes = tuple(policy.commands)
+        self.from_start = policy.from_start
         self.policy = policy
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:

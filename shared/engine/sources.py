@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 
@@ -24,7 +24,8 @@ class Source:
 
     position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
     handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
-    due_by: the latest that it may wait until, by `elapsed_s`.
+    due_by: the latest that it may wait until, by `elapsed_s`. begins: the first offset that a processor handles, by its
+    name, for those that pass over earlier ones.
     """
 
     partition: TopicPartition
@@ -34,12 +35,18 @@ class Source:
     handled_until: float = 0.0
     due_at: float = 0.0
     due_by: float = 0.0
+    begins: Mapping[str, int] = field(default_factory=dict)
     _known_end: int = 0  # what lies before it was in the log at `_known_at`, by `elapsed_s`
     _known_at: float = 0.0
 
     @property
     def delay_s(self) -> float:
         return self.processors[0].delay_s if self.processors else 0.0
+
+    def begun(self, processor: Processor, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
+        """Those of `records` that the processor does not pass over."""
+        begin = self.begins.get(processor.name, 0)
+        return records if begin <= records[0].offset else [each for each in records if each.offset >= begin]
 
     def due(self, records: Sequence[ReadRecord], now: float, elapsed: float) -> Sequence[ReadRecord]:
         """The records that are old enough. The first one that isn't sets `due_at` and `due_by`.

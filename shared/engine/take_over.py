@@ -80,10 +80,15 @@ class TakeOver:
         positions = {tp: first_position(tp, committed[tp], starts[tp], ends[tp]) for tp in sources}
         self._version.warn_of_late_views({tp for tp in sources if positions[tp] > starts[tp]}, ends)
         new = {tp for tp in sources if committed[tp] is None}
+        positions |= {tp: ends[tp] for tp in new if self._all_begin_late(tp)}
         return Plan(positions, new, actives, standbys, events, starts, ends, asked_at, written, topic_ids)
 
     def _processors(self, source: TopicPartition) -> Sequence[Processor]:
         return self._holdings.processors[source.topic]
+
+    def _all_begin_late(self, source: TopicPartition) -> bool:
+        processors = self._processors(source)
+        return bool(processors) and not any(each.from_start for each in processors)
 
     def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""

@@ -6,7 +6,7 @@ import json
 import re
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -18,6 +18,9 @@ PAGE_CODE = "page"
 _PAGE = "\x02"  # begins the ids of pages and of the note below, and no other
 NOTE_ID = f"{_PAGE}topics"
 """Of the row in each partition that notes which topics it has handled records of; no scan of the store lists it."""
+BEGINS_ID = f"{_PAGE}begins"
+"""Of the row in each partition that notes from which offset on a processor handles its source, where that lies ahead of
+the position; nor is it listed."""
 SUPERSEDED_ID = f"{_PAGE}superseded"
 """Of the row in each partition that says that the next version goes on from its positions; nor is it listed."""
 
@@ -106,9 +109,9 @@ class Parked(BaseModel):
         return self.model_copy(update={**failure._asdict(), "attempts": self.attempts + 1})
 
 
-def note_of_topics(partition: int, ids: Mapping[str, str]) -> Parked:
-    """The ids of topics by their names."""
-    return _note(partition, json.dumps(ids, sort_keys=True))
+def note_of(partition: int, noted: Mapping[str, Any]) -> Parked:
+    """noted: what is known of topics, by their names: their ids, or where processors of them begin."""
+    return _note(partition, json.dumps(noted, sort_keys=True))
 
 
 def note_of_successor(partition: int, group: str) -> Parked:
@@ -121,7 +124,7 @@ def _note(partition: int, text: str) -> Parked:
     return Parked(processor="", topic="", partition=partition, offset=0, code=PAGE_CODE, reason=text, attempts=0)
 
 
-def topics_in(note: Parked) -> dict[str, str]:
+def noted_in(note: Parked) -> dict[str, Any]:
     return dict(json.loads(note.reason))
 
 

@@ -13,14 +13,15 @@ from hashlib import sha256
 from shared.domain.ids import check_aggregate_id
 from shared.domain.row import Row
 from shared.parking.parked import (
+    BEGINS_ID,
     NOTE_ID,
     SUPERSEDED_ID,
     Failure,
     Parked,
     ends_with_topic,
-    note_of_topics,
+    note_of,
+    noted_in,
     page_id,
-    topics_in,
 )
 from shared.tables.rows import Rows
 from shared.topology.records import SourceRecord
@@ -102,7 +103,13 @@ class Parking:
     def topics(self) -> dict[str, str]:
         """The ids of the topics that this partition has handled records of, as far as they were noted."""
         note = self.get(NOTE_ID)
-        return {} if note is None else topics_in(note)
+        return {} if note is None else noted_in(note)
+
+    @property
+    def begins(self) -> dict[str, dict[str, int]]:
+        """By source and processor, the first offset that it handles, as far as that was noted."""
+        note = self.get(BEGINS_ID)
+        return {} if note is None else noted_in(note)
 
     @property
     def superseded(self) -> bool:
@@ -110,7 +117,10 @@ class Parking:
         return self.get(SUPERSEDED_ID) is not None
 
     def note_topics(self, partition: int, ids: Mapping[str, str]) -> None:
-        self._write(NOTE_ID, note_of_topics(partition, ids))
+        self._write(NOTE_ID, note_of(partition, ids))
+
+    def note_begins(self, partition: int, begins: Mapping[str, Mapping[str, int]]) -> None:
+        self._write(BEGINS_ID, note_of(partition, begins))
 
     def _add(self, id_: str, parked: Parked, offset: int) -> None:
         at = bisect_right(parked.pages, offset)

@@ -46,6 +46,9 @@ class Policy:
     events     the classes of events that it answers; others are skipped.
     commands   by target topic, the classes of all commands that it can send there. Any other parks the event.
     upcasters  how older versions of these events are read.
+    from_start whether it answers all events of a source that the service has not read before, from the first one on. By
+               default it begins at the present, when a worker first takes the source's partition over. A step of a
+               process says so, which must not be left out of those that begin while the service is first started.
     historical whether it answers historical events, too, such as those that `backfill` has loaded. By default it passes
                over them: what was to follow from them has followed, wherever they happened.
     name       part of its commands' ids, so it must be the same in every release. If another policy, in this service or
@@ -63,6 +66,7 @@ class Policy:
         events: Sequence[type[Event]],
         commands: Mapping[Topic, Sequence[type[Command]]],
         upcasters: Upcasters | None = None,
+        from_start: bool = False,
         historical: bool = False,
         name: str = "",
     ) -> None:
@@ -70,6 +74,7 @@ class Policy:
             raise TypeError(f"{react!r} has no name to park records under; fix: give Policy a function made with `def`")
         self.react = react
         self.source = source
+        self.from_start = from_start
         self.historical = historical
         self.name = name
         self._decode = EventCodec(events, upcasters).decode

@@ -9,15 +9,13 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
 from shared.domain.row import Row
-from shared.engine.engine import Engine
-from shared.engine.membership import Assignment
 from shared.engine.processors import AggregateProcessor, Processor, ProjectionProcessor, RekeyProcessor, TimerProcessor
 from shared.engine.versions import (
     MixedReleases,
@@ -37,8 +35,9 @@ from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
+from tests.engine.assigned import Assigned
 from tests.faults.load import command
-from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Fault, Slot, membership
+from tests.faults.simulated import Broker, FakeOffsets, Fault, Slot
 
 pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag")
 
@@ -85,8 +84,8 @@ def broker() -> Broker:
     return Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
 
-class Worker:
-    """An engine, by default of the next version, that has just been assigned these partitions."""
+class Worker(Assigned):
+    """By default of the next version."""
 
     def __init__(
         self,
@@ -96,41 +95,7 @@ class Worker:
         topology: Topology = NEXT,
         processors: Sequence[Processor] = DECIDES,
     ) -> None:
-        places = {TopicPartition(topic.name, number) for topic in topology.all_topics() for number in partitions}
-        broker.group = topology.group
-        broker.members.add(name)
-        self.producer = FakeProducer(broker, name)
-        self.engine = Engine(
-            topology,
-            processors,
-            stores=cast(Any, {table.name: FakeStore(table.name) for table in topology.all_tables()}),
-            reader=cast(Any, FakeReader(broker, broker.chance)),
-            new_consumer=cast(Any, None),
-            producer=cast(Any, self.producer),
-            offsets=cast(Any, FakeOffsets(broker)),
-            alive=lambda: None,
-            sign=broker.sign,
-            lease_s=10.0,
-        )
-        self.engine.assignment = Assignment(frozenset(places), frozenset(), membership(broker, name), 0, name)
-
-    async def start(self) -> None:
-        await self.engine._begin()
-
-    async def begin(self) -> None:
-        """Without a record."""
-        await self.start()
-        await self.engine.step()
-        await self.engine._settle()
-
-    async def work(self) -> None:
-        await self.start()
-        await self.go_on()
-
-    async def go_on(self) -> None:
-        for _ in range(30):
-            await self.engine.step()
-            await self.engine._settle()
+        super().__init__(broker, name, *partitions, topology=topology, processors=processors)
 
 
 def events(broker: Broker, topic: Topic = EVENTS) -> int:

@@ -134,6 +134,22 @@ def test_after_a_mirror_the_commands_of_events_are_known_by_their_ids(caused: st
     assert row == row_of(Outcome(caused, 7, None, None, UNKNOWN_BODY), 99, -1, bare=bare)
 
 
+def test_what_a_policy_would_have_sent_before_it_began_is_not_sent(spark: Any) -> None:
+    def sent(policy: int, partition: int, offset: int, known: bool) -> tuple[Any, ...]:
+        return policy, partition, f"a-{offset}".encode(), offset, 0, "t", b"k", known or None
+
+    places = [(0, 0, False), (0, 1, True), (0, 2, False), (1, 0, False)]  # partition, offset, known
+    rows = [sent(policy, *place) for policy in (0, 1) for place in places]
+    names = "policy int, partition int, source binary, offset long, index int, topic string, key binary, known boolean"
+    found = mirrored._missing(spark.createDataFrame(rows, names), late=[1])
+    assert {(row.policy, row.partition, row.offset) for row in found.collect()} == {
+        (0, 0, 0),
+        (0, 0, 2),
+        (0, 1, 0),
+        (1, 0, 2),
+    }
+
+
 def test_commands_that_retention_has_removed_do_not_make_later_ones_decided(
     spark: Any, ledger: Any, tmp_path: Path
 ) -> None:

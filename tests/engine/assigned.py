@@ -1,0 +1,64 @@
+"""An engine over brokers in memory, which has just been assigned some partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from aiokafka import TopicPartition
+
+from shared.engine.engine import Engine
+from shared.engine.membership import Assignment
+from shared.engine.processors import Processor
+from shared.topology.topics import Topology
+from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
+
+
+class Assigned:
+    """others: topics of other services that it reads."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        *partitions: int,
+        topology: Topology,
+        processors: Sequence[Processor],
+        others: Sequence[str] = (),
+    ) -> None:
+        topics = [*(topic.name for topic in topology.all_topics()), *others]
+        places = frozenset(TopicPartition(topic, number) for topic in topics for number in partitions)
+        broker.group = topology.group
+        broker.members.add(name)
+        self.producer = FakeProducer(broker, name)
+        self.engine = Engine(
+            topology,
+            processors,
+            stores=cast(Any, {table.name: FakeStore(table.name) for table in topology.all_tables()}),
+            reader=cast(Any, FakeReader(broker, broker.chance)),
+            new_consumer=cast(Any, None),
+            producer=cast(Any, self.producer),
+            offsets=cast(Any, FakeOffsets(broker)),
+            alive=lambda: None,
+            sign=broker.sign,
+            lease_s=10.0,
+        )
+        self.engine.assignment = Assignment(places, frozenset(), membership(broker, name), 0, name)
+
+    async def start(self) -> None:
+        await self.engine._begin()
+
+    async def begin(self) -> None:
+        """Without a record."""
+        await self.start()
+        await self.engine.step()
+        await self.engine._settle()
+
+    async def work(self) -> None:
+        await self.start()
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        for _ in range(30):
+            await self.engine.step()
+            await self.engine._settle()

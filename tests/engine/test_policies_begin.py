@@ -1,0 +1,166 @@
+"""A policy begins at the present, and its beginning outlives whoever found it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from shared.domain.envelope import EventEnvelope, encode
+from shared.engine import batch, pace
+from shared.engine.processors import PolicyProcessor, Processor, ProjectionProcessor
+from shared.testing.scenario import happened
+from shared.topology.policy import Policy, Send
+from shared.topology.projection import Projection
+from shared.topology.topics import Table, Topology
+from tests.accounts.domain.commands import OpenAccount
+from tests.accounts.domain.events import AccountOpened
+from tests.accounts.topology import COMMANDS, EVENTS
+from tests.engine.assigned import Assigned
+from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
+
+pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag", "small_batches")
+
+PAST, LIVE = [f"past-{number}" for number in range(40)], [f"live-{number}" for number in range(10)]
+SEEN = Table("seen", source=EVENTS)
+WATCHING, SENDING = Topology("gifts", (), (SEEN,), partitions=2), Topology("gifts", (), partitions=2)
+VIEW = ProjectionProcessor(Projection(SEEN, lambda n, *_: n + 1, initial=0, events=(AccountOpened,), state=int))
+
+
+def welcome(event: EventEnvelope[AccountOpened]) -> list[Send]:
+    return [Send(COMMANDS, event.aggregate_id, OpenAccount())]
+
+
+def greet(event: EventEnvelope[AccountOpened]) -> list[Send]:
+    return [Send(COMMANDS, event.aggregate_id, OpenAccount())]
+
+
+def policy(react: Any = welcome, **options: Any) -> PolicyProcessor:
+    return PolicyProcessor(
+        Policy(react, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [OpenAccount]}, **options)
+    )
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "POLL_RECORDS", 3)
+    monkeypatch.setattr(batch, "FULL_RECORDS", 3)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    topics = {topic.name for topic in (*WATCHING.all_topics(), COMMANDS, EVENTS)}
+    return Broker(sorted(topics), WATCHING.partitions, random.Random(1), WATCHING.group)
+
+
+def worker(broker: Broker, name: str, processors: Sequence[Processor], *partitions: int) -> Assigned:
+    topology = WATCHING if VIEW in processors else SENDING
+    return Assigned(
+        broker, name, *(partitions or (0, 1)), topology=topology, processors=processors, others=[EVENTS.name]
+    )
+
+
+def happen(broker: Broker, names: Sequence[str]) -> None:
+    for name in names:
+        broker.append(EVENTS.name, (name.encode(), encode(happened(AccountOpened(), aggregate_id=name))), None)
+
+
+def read(broker: Broker, topic: str) -> Counter[str]:
+    """The keys of its records."""
+    records = (each for number in range(2) for each in broker.visible((topic, number), 0))
+    return Counter((each.key or b"").decode() for each in records)
+
+
+def answered(broker: Broker) -> Counter[str]:
+    return read(broker, COMMANDS.name)
+
+
+async def begun(broker: Broker, new: Assigned) -> None:
+    await new.start()
+    while not {(EVENTS.name, 0), (EVENTS.name, 1)} <= broker.committed.keys():
+        await new.engine.step()
+        await new.engine._settle()
+
+
+async def until_it_dies(dying: Assigned) -> None:
+    with suppress(Crash):
+        await dying.work()
+
+
+@pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
+def test_a_policy_of_a_new_service_answers_no_event_of_the_past(broker: Broker, processors: list[Processor]) -> None:
+    async def run() -> None:
+        happen(broker, PAST)
+        new = worker(broker, "w", processors)
+        await begun(broker, new)
+        happen(broker, LIVE)
+        await new.go_on()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
+
+
+@pytest.mark.parametrize("read_before", [0, len(PAST)])
+def test_a_policy_that_is_added_to_a_service_goes_on_where_that_stands(broker: Broker, read_before: int) -> None:
+    async def run() -> None:
+        happen(broker, PAST[:read_before])
+        await worker(broker, "before", [VIEW]).work()
+        happen(broker, LIVE)
+        await worker(broker, "after", [VIEW, policy()]).work()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
+
+
+def test_a_policy_that_says_so_answers_all_from_the_first_event_on(broker: Broker) -> None:
+    happen(broker, PAST)
+    asyncio.run(worker(broker, "w", [policy(from_start=True), policy(greet, name="greet"), VIEW]).work())
+    assert answered(broker) == Counter(PAST)
+
+
+@pytest.mark.parametrize("step", [*TRANSACTION_STEPS, "after_commit"])
+@pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
+def test_no_event_of_the_past_is_answered_whoever_dies_and_whoever_takes_over(
+    broker: Broker, processors: list[Processor], step: str
+) -> None:
+    """Workers die at their first commit, and among the records of the past, then each partition has an owner."""
+
+    async def run() -> None:
+        happen(broker, PAST)
+        first = worker(broker, "first", processors)
+        first.producer.fault = Fault(step, "crash")
+        await until_it_dies(first)
+        broker.time_out()
+        second = worker(broker, "second", processors)
+        await begun(broker, second)
+        happen(broker, LIVE[:5])
+        second.producer.fault = Fault(step, "crash")
+        with suppress(Crash):
+            await second.go_on()
+        broker.time_out()
+        happen(broker, LIVE[5:])
+        for number in (0, 1):
+            await worker(broker, f"owner-{number}", processors, number).work()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
+    if VIEW in processors:
+        assert read(broker, WATCHING.changelog(SEEN).name) == Counter([*PAST, *LIVE])
+
+
+def test_a_policy_that_comes_while_the_past_is_read_begins_where_the_others_do(broker: Broker) -> None:
+    async def run() -> None:
+        happen(broker, PAST)
+        early = worker(broker, "early", [policy(), VIEW])
+        await begun(broker, early)
+        assert max(broker.committed[EVENTS.name, number] for number in (0, 1)) < len(PAST) // 4
+        happen(broker, LIVE)
+        await worker(broker, "late", [policy(), policy(greet, name="greet"), VIEW]).work()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter([*LIVE, *LIVE])
