@@ -8,7 +8,7 @@ policies send in answer to the events, and what did not arrive, is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from typing import Any
@@ -59,7 +59,11 @@ class MirroredRebuild(Rebuild):
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
-        self._brokers.commit_with(self._new.group, self._begins(plan), self._unsent(plan))
+        records = [*self._unsent(plan), *self._policies_begin(plan, {})]
+        self._brokers.commit_with(self._new.group, self._begins(plan), records)
+
+    def _stands(self, plan: Plan) -> Mapping[str, Positions]:
+        return plan.positions
 
     def _reacted_to(self) -> set[str]:
         return {policy.source.name for policy in policies_in(self._package)}

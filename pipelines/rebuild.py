@@ -40,7 +40,17 @@ from shared.domain.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.transactions import Record
 from shared.operations.reprocess import Reprocessing
-from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, OperatorRequest, note_of_successor, partition_of_id
+from shared.parking.parked import (
+    BEGINS_ID,
+    PARKED_CODEC,
+    SUPERSEDED_ID,
+    OperatorRequest,
+    note_of,
+    note_of_successor,
+    partition_of_id,
+)
+from shared.parking.requests import Begins, noted_begins
+from shared.topology.policy import Policy
 from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -231,13 +241,35 @@ class Rebuild:
                 )
 
     def _commit(self, plan: Plan) -> None:
-        self._brokers.commit_with(self._new.group, self._begins(plan), [*self._still_parked(), *self._noted(plan)])
+        noted = noted_begins(self._brokers, self._old)
+        records = [*self._still_parked(), *self._noted(plan), *self._policies_begin(plan, noted)]
+        self._brokers.commit_with(self._new.group, self._begins(plan), records)
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
         """Where the new version goes on. Its history index, which only the engine writes, starts from the first event;
         the rows of a view of the same events skip what they include."""
         indexed = [] if self._new.history is None else [self._new.history.name]
         return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in indexed}}
+
+    def _policies_begin(self, plan: Plan, noted: Mapping[int, Begins]) -> Iterator[Record]:
+        """Notes for policies of what the new version reads from before the place where the old one stands in it.
+
+        noted: for those of the old version.
+        """
+        policies, stands = policies_in(self._package), self._stands(plan)
+        ends = {each.source.name: self._brokers.settled_ends(each.source.name) for each in policies}
+        target = self._new.changelog(self._new.parked).name
+        for number in range(self._new.partitions):
+            ahead = begins_of(
+                policies, noted.get(number, {}), *(_in(number, of) for of in (stands, self._begins(plan), ends))
+            )
+            if ahead:
+                row = PARKED_CODEC.encode(Row(1, note_of(number, ahead), {}, 0))
+                yield Record(target, BEGINS_ID.encode(), row, number)
+
+    def _stands(self, plan: Plan) -> Mapping[str, Positions]:
+        """Where the old version stands, in what it has read."""
+        return self._brokers.positions(self._old.group)
 
     def _still_parked(self) -> list[Record]:
         """What is parked before the positions, for an operator; not what was folded again, or will be read again."""
@@ -365,6 +397,32 @@ class Rebuild:
     def _replace(self, changelog: Topic, rows: DataFrame) -> None:
         Reprocessing(self._brokers.bootstrap).empty(changelog)
         to_topic(rows.select("key", "value", "partition").write, self._brokers.bootstrap, changelog.name).save()
+
+
+def begins_of(
+    policies: Iterable[Policy],
+    noted: Begins,
+    stands: Mapping[str, int],
+    goes_on: Mapping[str, int],
+    ends: Mapping[str, int],
+) -> Begins:
+    """By source and policy, the first offset that it answers in one partition, where the new position lies before that.
+
+    noted: of the old version, where it was on its way to there. stands: the old version. goes_on: the new one. Of a
+    source that neither knows, a worker finds that out.
+    """
+    found = {topic: dict(each) for topic, each in noted.items() if topic in goes_on}
+    for policy in policies:
+        topic, name = policy.source.name, policy.parked_under
+        begin = stands.get(topic, 0 if policy.from_start else ends[topic])
+        if topic in goes_on and begin > goes_on[topic]:
+            known = found.setdefault(topic, {})
+            known[name] = max(begin, known.get(name, 0))
+    return found
+
+
+def _in(number: int, positions: Mapping[str, Positions]) -> dict[str, int]:
+    return {topic: each[number] for topic, each in positions.items() if number in each}
 
 
 def _read(folder: Path) -> ds.Dataset:

@@ -67,10 +67,10 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
     if topology.history is None or topology.history_index is None:
         return processors
     for each in processors:
-        if each.source == topology.history and (each.copies or not each.repeatable):
+        if each.source == topology.history and each.copies:
             raise ValueError(
                 f"{each.name} also reads {each.source.name}, which the next version reads from its start, so it would "
-                f"do everything again; fix: move it to a service of its own, or drop `history` from topology.py"
+                f"copy everything again; fix: move it to a service of its own, or drop `history` from topology.py"
             )
     for each in processors:
         if isinstance(each, AggregateProcessor) and each.events == topology.history:

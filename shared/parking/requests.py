@@ -1,16 +1,26 @@
-"""Operators' requests and their notes, read from the topic."""
+"""What a version has been asked for and has noted, read from its topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from pydantic import ValidationError
 
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
-from shared.parking.parked import OperatorRequest
+from shared.parking.parked import BEGINS_ID, PARKED_CODEC, OperatorRequest, noted_in
 from shared.topology.topics import Topology
+
+Begins = Mapping[str, Mapping[str, int]]
+"""By source and processor, the first offset that it handles, where that lies ahead of the position."""
+
+
+def noted_begins(brokers: Brokers, topology: Topology) -> Mapping[int, Begins]:
+    """As the version has noted them, by partition. Raises BrokersUnavailable."""
+    changelog = topology.changelog(topology.parked).name
+    rows = {number: row for number, key, row in read_all(brokers, changelog) if key == BEGINS_ID.encode()}
+    return {number: noted_in(PARKED_CODEC.decode(row).state) for number, row in rows.items() if row is not None}
 
 
 def operator_requests(brokers: Brokers, topology: Topology) -> Iterator[OperatorRequest]:

@@ -7,22 +7,28 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shared.domain.envelope import EventEnvelope, encode
+from shared.domain.row import Row
 from shared.engine import batch, pace
-from shared.engine.processors import PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.wiring import wired
+from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of
 from shared.testing.scenario import happened
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
-from shared.topology.topics import Table, Topology
-from tests.accounts.domain.commands import OpenAccount
+from shared.topology.topics import Table, Topology, outcomes_of
+from tests.accounts.domain.commands import Charge, OpenAccount
+from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
-from tests.accounts.topology import COMMANDS, EVENTS
+from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.engine.assigned import Assigned
-from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
+from tests.faults.load import command
+from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault, Slot
 
 pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag", "small_batches")
 
@@ -46,6 +52,16 @@ def policy(react: Any = welcome, **options: Any) -> PolicyProcessor:
     )
 
 
+def charge(event: EventEnvelope[AccountOpened]) -> list[Send]:
+    return [Send(COMMANDS, event.aggregate_id, Charge(amount_cents=5))]
+
+
+BANK = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, history=EVENTS)
+NEXT = replace(BANK, version=2)
+AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
+WELCOME = PolicyProcessor(Policy(charge, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]}))
+
+
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "POLL_RECORDS", 3)
@@ -54,7 +70,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def broker() -> Broker:
-    topics = {topic.name for topic in (*WATCHING.all_topics(), COMMANDS, EVENTS)}
+    topics = {topic.name for each in (WATCHING, BANK, NEXT) for topic in each.all_topics()}
     return Broker(sorted(topics), WATCHING.partitions, random.Random(1), WATCHING.group)
 
 
@@ -78,6 +94,12 @@ def read(broker: Broker, topic: str) -> Counter[str]:
 
 def answered(broker: Broker) -> Counter[str]:
     return read(broker, COMMANDS.name)
+
+
+def charged(broker: Broker) -> Counter[str]:
+    """The accounts that the policy has sent a charge to."""
+    records = (each for number in (0, 1) for each in broker.visible((COMMANDS.name, number), 0))
+    return Counter((each.key or b"").decode() for each in records if b"account.charge" in (each.value or b""))
 
 
 async def begun(broker: Broker, new: Assigned) -> None:
@@ -164,3 +186,33 @@ def test_a_policy_that_comes_while_the_past_is_read_begins_where_the_others_do(b
 
     asyncio.run(run())
     assert answered(broker) == Counter([*LIVE, *LIVE])
+
+
+def test_a_policy_may_read_the_history_of_its_service_which_the_next_version_reads_again(broker: Broker) -> None:
+    """`rebuild` notes for the next version where the policies of this one stand."""
+
+    def accounts(name: str, version: int) -> Assigned:
+        topology = replace(BANK, version=version)
+        return Assigned(broker, name, 0, 1, topology=topology, processors=wired(topology, [AGGREGATE, WELCOME]))
+
+    async def run() -> None:
+        await accounts("first", 1).work()
+        for number, opened in enumerate(PAST[:4]):
+            broker.append(COMMANDS.name, (opened.encode(), command(opened, f"c{number}", "account.open", {})), None)
+        await accounts("second", 1).work()
+        assert charged(broker) == Counter(PAST[:4])
+        stands = dict(broker.committed)
+        for number in (0, 1):
+            note = note_of(number, {EVENTS.name: {WELCOME.name: stands[EVENTS.name, number]}})
+            row = PARKED_CODEC.encode(Row(1, note, {}, 0))
+            broker.slots[NEXT.changelog(NEXT.parked).name, number].append(Slot(BEGINS_ID.encode(), row, None))
+            for table in (ACCOUNTS, outcomes_of(ACCOUNTS)):
+                rows = broker.slots[BANK.changelog(table).name, number]
+                broker.slots[NEXT.changelog(table).name, number].extend(rows)
+            broker.committed |= {(COMMANDS.name, number): stands[COMMANDS.name, number], (EVENTS.name, number): 0}
+        await accounts("next", 2).work()
+        broker.append(COMMANDS.name, (b"live", command("live", "c9", "account.open", {})), None)
+        await accounts("last", 2).work()
+
+    asyncio.run(run())
+    assert charged(broker) == Counter([*PAST[:4], "live"])

@@ -21,7 +21,7 @@ from pipelines.archive import Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
-from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild
+from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, begins_of
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.topology import TOPOLOGY
@@ -33,8 +33,11 @@ from shared.domain.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.operations.provision import provision
-from shared.parking.parked import NOTE_ID, SUPERSEDED_ID
+from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, SUPERSEDED_ID, noted_in
 from shared.runtime.settings import Settings
+from shared.topology.policy import Policy, Send
+from shared.topology.topics import Topic
+from tests.accounts.domain.events import AccountOpened
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records
@@ -100,7 +103,10 @@ def test_outcomes_are_copied_that_count_yet(ledger: Any, brokers: Brokers, rebui
     assert kept.items() <= rows(brokers, old.changelog(old.outcomes).name).items()
 
 
-def test_the_index_of_a_history_begins_anew(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
+def test_the_index_of_a_history_begins_anew_and_policies_of_it_go_on(
+    spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [policy_of(ledger.table.events, "answer")])
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     events = ledger.table.events
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=events))
@@ -112,6 +118,38 @@ def test_the_index_of_a_history_begins_anew(spark: Any, ledger: Any, brokers: Br
         table.table.source.name: COMMANDS_READ,
         events.name: dict.fromkeys(range(PARTITIONS), 0),
     }
+    parked = rows(brokers, build.topology.changelog(build.topology.parked).name)
+    for number, stands in COMMANDS_READ.items():
+        note = PARKED_CODEC.decode(parked[number, BEGINS_ID.encode()] or b"").state
+        assert noted_in(note) == {events.name: {"policy.answer": stands}}
+
+
+def policy_of(source: Topic, name: str, *, from_start: bool = False) -> Policy:
+    def react(_: object) -> list[Send]:
+        return []
+
+    react.__name__ = name
+    return Policy(react, source=source, events=[AccountOpened], commands={}, from_start=from_start)
+
+
+def test_policies_of_a_next_version_begin_where_the_old_one_stands_or_at_the_present() -> None:
+    again, first, elsewhere = (f"{each}.events.v1" for each in "abc")
+    policies = [
+        policy_of(Topic(again), "old"),
+        policy_of(Topic(again), "slow"),
+        policy_of(Topic(again), "process", from_start=True),
+        policy_of(Topic(first), "new"),
+        policy_of(Topic(first), "new_process", from_start=True),
+        policy_of(Topic(elsewhere), "other"),
+    ]
+    found = begins_of(
+        policies,
+        noted={again: {"policy.slow": 8}, "gone.events.v1": {"policy.gone": 9}},
+        stands={again: 5, "commands": 3},
+        goes_on={again: 0, first: 0, "commands": 3},
+        ends={again: 9, first: 4, elsewhere: 7},
+    )
+    assert found == {again: {"policy.old": 5, "policy.slow": 8, "policy.process": 5}, first: {"policy.new": 4}}
 
 
 def test_a_broken_history_stops_a_rebuild_and_names_the_place(
@@ -167,7 +205,7 @@ def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, br
 
 def test_what_topics_the_old_version_was_made_from_is_not_noted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows count the offsets of those that are there now."""
-    rows = [(0, each.encode(), b"{}") for each in (NOTE_ID, SUPERSEDED_ID, "accounts/0/ann")]
+    rows = [(0, each.encode(), b"{}") for each in (NOTE_ID, BEGINS_ID, SUPERSEDED_ID, "accounts/0/ann")]
     monkeypatch.setattr(parked_rows, "read_all", lambda *_: rows)
     assert [each.key for each in parked_rows.parked_records(cast(Any, None), TOPOLOGY)] == [b"accounts/0/ann"]
 

@@ -15,9 +15,9 @@ from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage
 from shared.domain.history_index import EVENTS_PER_ENTRY, HistoryEntry, continued, number_of
 from shared.domain.row import Row, RowCodec
-from shared.engine.processors import AggregateProcessor, PolicyProcessor
+from shared.engine.processors import AggregateProcessor, RekeyProcessor
 from shared.engine.wiring import wired
-from shared.topology.policy import Policy
+from shared.topology.rekey import Rekey
 from shared.topology.topics import Topic
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
@@ -88,12 +88,12 @@ def test_an_event_after_which_there_is_no_state_is_not_taken_for_an_unknown_stat
         continued(entry, event(3 if entry else 1), 99, forgetful)
 
 
-def test_a_history_that_a_policy_reads_is_refused_at_start_up() -> None:
-    """It would send its commands again when the next version reads its history from the start of the log."""
-    policy = PolicyProcessor(Policy(lambda event: [], source=EVENTS, events=[AccountOpened], commands={}))
+def test_a_history_that_is_copied_is_refused_at_start_up() -> None:
+    """It would be copied again when the next version reads its history from the start of the log."""
+    copies = RekeyProcessor(Rekey({Topic("accounts.copies.v1"): lambda _: []}, source=EVENTS, events=[AccountOpened]))
     aggregate = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
     with pytest.raises(ValueError, match=r"also reads accounts\.events\.v1.* fix: move it"):
-        wired(TOPOLOGY, [aggregate, policy])
+        wired(TOPOLOGY, [aggregate, copies])
 
 
 def test_a_history_that_no_aggregate_writes_is_refused_at_start_up() -> None:
