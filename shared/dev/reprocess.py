@@ -27,7 +27,8 @@ def reprocess(view: str, settings: Settings, dry_run: bool) -> None:
         brokers.refuse_members(app.topology.group)
     plan = brokers.plan(app.topology, replay)
     folders = sorted(_stores(settings.data_dir, app.topology.group, (table.name for table in replay.tables)))
-    print("\n".join(_lines(plan, folders)))
+    beside = (f"beside  {name} passes over what it has handled" for name in replay.passing)
+    print("\n".join([*_lines(plan, folders), *beside]))
     if dry_run:
         print("dry run: nothing was changed")
         return

@@ -2,8 +2,9 @@
 
 The log stays as it is. Stopped at any point, this leaves a consistent state, though without what was in copies that
 retention has removed, and running it again completes it. The views' own sources are rewound first: a row skips the
-records it already includes. Then the changelogs are emptied. Only then, in one transaction, the topic before the copies
-is rewound, the copies made so far are skipped, and both are noted for `parity` and `rebuild`.
+records it already includes, also in other views of that source, and what sends or copies passes over what it has
+handled, as is noted in the same transaction. Then the changelogs are emptied. Only then, in one transaction, the topic
+before the copies is rewound, the copies made so far are skipped, and both are noted for `parity` and `rebuild`.
 
 A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
 was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
@@ -22,12 +23,22 @@ from confluent_kafka.admin import (
 )
 
 from shared.domain.errors import OnefoldError
+from shared.domain.row import Row
 from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
 from shared.kafka.transactions import Record
 from shared.operations.provision import set_config
-from shared.parking.parked import OperatorRequest, is_noted_in, noted_id, partition_of_id, processor_of_id
-from shared.parking.requests import operator_requests
+from shared.parking.parked import (
+    BEGINS_ID,
+    PARKED_CODEC,
+    OperatorRequest,
+    is_noted_in,
+    note_of,
+    noted_id,
+    partition_of_id,
+    processor_of_id,
+)
+from shared.parking.requests import noted_begins, operator_requests
 from shared.runtime.positions import Partition
 from shared.topology.replay import Replay
 from shared.topology.topics import Cleanup, Topic, Topology
@@ -67,7 +78,8 @@ class Plan:
     """What is to be done on the brokers. members: of the group now; they must stop first.
 
     positions: the group's present ones, which only a worker changes. moves: to its final positions. rewound: the starts
-    of the views' own sources. notes: for `parity` and `rebuild`, written to the topic `parking`.
+    of the views' own sources. notes: for `parity` and `rebuild`, written to the topic `parking`. begins: rows that
+    note who passes over what was handled before.
     """
 
     group: str
@@ -79,6 +91,7 @@ class Plan:
     rewound: Mapping[Partition, int]
     parking: str
     notes: tuple[OperatorRequest, ...]
+    begins: tuple[Record, ...] = ()
 
 
 class Reprocessing:
@@ -108,13 +121,14 @@ class Reprocessing:
             rewound={tp: start for tp, start in rewound.items() if tp in before},
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
+            begins=tuple(self._begins(topology, replay, before)) if replay.passing else (),
         )
 
     def carry_out(self, plan: Plan) -> None:
         """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
         self._refuse_changes(plan.group, plan.positions)
         if plan.rewound:
-            self._brokers.commit(plan.group, _by_topic(plan.rewound))
+            self._brokers.commit_with(plan.group, _by_topic(plan.rewound), plan.begins)
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
@@ -142,6 +156,17 @@ class Reprocessing:
                 f"a worker of the group {group} came and went meanwhile: stop whatever starts workers, "
                 "then do this again"
             )
+
+    def _begins(self, topology: Topology, replay: Replay, before: Mapping[Partition, int]) -> Iterator[Record]:
+        """Rows that note for `replay.passing` where the group stands, or where they were to begin behind that."""
+        noted, (source,) = noted_begins(self._brokers, topology), replay.sources
+        changelog = topology.changelog(topology.parked).name
+        for number in range(topology.partitions):
+            known, stands = noted.get(number, {}), before.get((source.name, number), 0)
+            here = known.get(source.name, {})
+            begins = {**here, **{name: max(stands, here.get(name, 0)) for name in replay.passing}}
+            row = PARKED_CODEC.encode(Row(1, note_of(number, {**known, source.name: begins}), {}, 0))
+            yield Record(changelog, BEGINS_ID.encode(), row, number)
 
     def _positions(self, group: str) -> dict[Partition, int]:
         return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}

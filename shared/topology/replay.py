@@ -21,6 +21,8 @@ class Replayable(Protocol):
     """The part of a processor that says what a second reading of its source does."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def source(self) -> Topic: ...
     @property
     def table(self) -> Table | None: ...
@@ -38,13 +40,15 @@ class Replay:
     """tables: to be emptied. sources: the topics that feed the views among them.
 
     again: topics that are read from their first record, once the tables are empty. skipped: topics of copies, read from
-    their present end, because the copies are written again behind it.
+    their present end, because the copies are written again behind it. passing: processors of
+    the source that go on where they stand in it, and pass over what lies before.
     """
 
     tables: tuple[Table, ...]
     sources: tuple[Topic, ...]
     again: tuple[Topic, ...]
     skipped: tuple[Topic, ...] = ()
+    passing: tuple[str, ...] = ()
 
 
 def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None) -> Replay:
@@ -67,18 +71,9 @@ def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Rep
             f"deciding them again would write and send everything twice. Raise `version` in its topology.py: "
             f"`rebuild {topology.service}` then folds its next version from the events"
         )
-    for reader in (reader for reader in readers if reader.source == found.source):
-        if not reader.repeatable:
-            raise NotReplayable(
-                f"{found.source.name} is also read by a policy of {topology.service}, in the same group, which would "
-                f"send its commands again. Give the view a service of its own"
-            )
-        if reader.copies:
-            raise NotReplayable(
-                f"{found.source.name} is also copied to {_names(reader.copies)}, where every copy would be written "
-                f"twice. Name {topology.service} instead, to compute all its views from their start"
-            )
-    return Replay((found,), (found.source,), (found.source,))
+    beside = [reader for reader in readers if reader.source == found.source]
+    passing = tuple(reader.name for reader in beside if reader.copies or not reader.repeatable)
+    return Replay((found,), (found.source,), (found.source,), passing=passing)
 
 
 def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:

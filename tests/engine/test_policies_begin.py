@@ -15,13 +15,14 @@ import pytest
 from shared.domain.envelope import EventEnvelope, encode
 from shared.domain.row import Row
 from shared.engine import batch, pace
-from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor, RekeyProcessor
 from shared.engine.wiring import wired
 from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of
 from shared.testing.scenario import happened
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
-from shared.topology.topics import Table, Topology, outcomes_of
+from shared.topology.rekey import Rekey
+from shared.topology.topics import Table, Topic, Topology, outcomes_of
 from tests.accounts.domain.commands import Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
@@ -52,6 +53,12 @@ def policy(react: Any = welcome, **options: Any) -> PolicyProcessor:
     )
 
 
+LATE, COPIES = Table("late", source=EVENTS), Topic("gifts.copies.v1")
+WITH_LATE = Topology("gifts", (COPIES,), (SEEN, LATE), partitions=2)
+LATE_VIEW = ProjectionProcessor(replace(VIEW.projection, table=LATE))
+REKEY = RekeyProcessor(Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
+
+
 def charge(event: EventEnvelope[AccountOpened]) -> list[Send]:
     return [Send(COMMANDS, event.aggregate_id, Charge(amount_cents=5))]
 
@@ -70,12 +77,12 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def broker() -> Broker:
-    topics = {topic.name for each in (WATCHING, BANK, NEXT) for topic in each.all_topics()}
+    topics = {topic.name for each in (WITH_LATE, BANK, NEXT) for topic in each.all_topics()}
     return Broker(sorted(topics), WATCHING.partitions, random.Random(1), WATCHING.group)
 
 
 def worker(broker: Broker, name: str, processors: Sequence[Processor], *partitions: int) -> Assigned:
-    topology = WATCHING if VIEW in processors else SENDING
+    topology = WITH_LATE if LATE_VIEW in processors else WATCHING if VIEW in processors else SENDING
     return Assigned(
         broker, name, *(partitions or (0, 1)), topology=topology, processors=processors, others=[EVENTS.name]
     )
@@ -94,6 +101,14 @@ def read(broker: Broker, topic: str) -> Counter[str]:
 
 def answered(broker: Broker) -> Counter[str]:
     return read(broker, COMMANDS.name)
+
+
+def note_that_these_stand(broker: Broker, topology: Topology, *processors: Processor) -> None:
+    """As `rebuild` and `reprocess` do, before positions are moved back."""
+    for number in (0, 1):
+        begins = {each.name: broker.committed[EVENTS.name, number] for each in processors}
+        row = PARKED_CODEC.encode(Row(1, note_of(number, {EVENTS.name: begins}), {}, 0))
+        broker.slots[topology.changelog(topology.parked).name, number].append(Slot(BEGINS_ID.encode(), row, None))
 
 
 def charged(broker: Broker) -> Counter[str]:
@@ -202,10 +217,8 @@ def test_a_policy_may_read_the_history_of_its_service_which_the_next_version_rea
         await accounts("second", 1).work()
         assert charged(broker) == Counter(PAST[:4])
         stands = dict(broker.committed)
+        note_that_these_stand(broker, NEXT, WELCOME)
         for number in (0, 1):
-            note = note_of(number, {EVENTS.name: {WELCOME.name: stands[EVENTS.name, number]}})
-            row = PARKED_CODEC.encode(Row(1, note, {}, 0))
-            broker.slots[NEXT.changelog(NEXT.parked).name, number].append(Slot(BEGINS_ID.encode(), row, None))
             for table in (ACCOUNTS, outcomes_of(ACCOUNTS)):
                 rows = broker.slots[BANK.changelog(table).name, number]
                 broker.slots[NEXT.changelog(table).name, number].extend(rows)
@@ -216,3 +229,24 @@ def test_a_policy_may_read_the_history_of_its_service_which_the_next_version_rea
 
     asyncio.run(run())
     assert charged(broker) == Counter([*PAST[:4], "live"])
+
+
+def test_a_new_view_is_filled_beside_others_and_beside_what_sends_and_copies(broker: Broker) -> None:
+    """`reprocess` moves the position back, and notes who stands where."""
+    beside = [policy(from_start=True), REKEY, VIEW]
+
+    async def run() -> None:
+        happen(broker, PAST)
+        await worker(broker, "before", beside).work()
+        note_that_these_stand(broker, WITH_LATE, *beside[:2])
+        broker.committed |= {(EVENTS.name, 0): 0, (EVENTS.name, 1): 0}
+        happen(broker, LIVE)
+        after = worker(broker, "after", [*beside, LATE_VIEW])
+        await after.work()
+        await after.go_on()
+
+    asyncio.run(run())
+    everything = Counter([*PAST, *LIVE])
+    assert answered(broker) == read(broker, COPIES.name) == everything
+    for table in (SEEN, LATE):
+        assert read(broker, WITH_LATE.changelog(table).name) == everything

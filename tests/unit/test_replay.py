@@ -62,14 +62,10 @@ def test_an_unknown_table_is_reported_with_the_existing_ones() -> None:
         replay_of(SHOP, DECIDES, "level")
 
 
-def test_a_policy_beside_the_view_would_send_again() -> None:
+def test_what_sends_or_copies_beside_the_view_goes_on_where_it_stands() -> None:
     policy = PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(AccountOpened,), commands={}))
-    with pytest.raises(NotReplayable, match=r"shop.events.v1 is also read by a policy"):
-        replay_of(SHOP, [*DECIDES, policy], "levels")
-
-
-def test_a_copy_beside_the_view_would_be_made_again() -> None:
+    found = replay_of(SHOP, [*DECIDES, policy], "levels")
+    assert found == Replay((LEVELS,), (FACTS,), again=(FACTS,), passing=(policy.name,))
     readers = [view(OPENED), REKEY]
-    with pytest.raises(NotReplayable, match=r"copied to trends.by-day.v1, trends.by-sku.v1.* Name trends instead,"):
-        replay_of(BESIDE, readers, "opened")
+    assert replay_of(BESIDE, readers, "opened") == Replay((OPENED,), (FACTS,), again=(FACTS,), passing=(REKEY.name,))
     assert replay_of(BESIDE, readers, None) == Replay((OPENED, BESIDE.parked), (FACTS,), again=(FACTS,), skipped=COPIES)
