@@ -501,10 +501,11 @@ def schemas_(
 def reprocess_(
     view: Annotated[str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has only views.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    copies: Annotated[bool, typer.Option("--copies", help="Make the copies that feed the table again, too.")] = False,
 ) -> None:
     """Compute a view again from its first event, while no worker of its service runs. Nothing is sent again."""
     _join_up()
-    reprocess(view, load_settings(), dry_run)
+    reprocess(view, load_settings(), dry_run, copies)
 
 
 @cli.command("settings")

@@ -17,17 +17,20 @@ from shared.runtime.settings import Settings
 from shared.topology.replay import replay_of
 
 
-def reprocess(view: str, settings: Settings, dry_run: bool) -> None:
-    """Computes SERVICE/TABLE, or all views of SERVICE, from their start. Raises NotReplayable, GroupIsLive …"""
+def reprocess(view: str, settings: Settings, dry_run: bool, copies: bool = False) -> None:
+    """Computes SERVICE/TABLE, or all views of SERVICE, from their start. Raises NotReplayable, GroupIsLive …
+
+    copies: that feed the table are made again, too.
+    """
     service, slash, table = view.partition("/")
     app = _app(service)
-    replay = replay_of(app.topology, app.processors, table if slash else None)
+    replay = replay_of(app.topology, app.processors, table if slash else None, copies=copies)
     brokers = Reprocessing(settings.bootstrap)
     if not dry_run:
         brokers.refuse_members(app.topology.group)
     plan = brokers.plan(app.topology, replay)
     folders = sorted(_stores(settings.data_dir, app.topology.group, (table.name for table in replay.tables)))
-    beside = (f"beside  {name} passes over what it has handled" for name in replay.passing)
+    beside = (f"beside  {name} passes over what it has handled" for _, name in replay.passing)
     print("\n".join([*_lines(plan, folders), *beside]))
     if dry_run:
         print("dry run: nothing was changed")

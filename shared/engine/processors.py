@@ -363,7 +363,7 @@ class RekeyProcessor(Listener):
     repeatable = True
 
     def __init__(self, rekey: Rekey) -> None:
-        self.name = f"rekey.{rekey.source.name}"
+        self.name = f"rekey.{rekey.name}"
         self.source = rekey.source
         self.copies = self.writes = rekey.targets
         self._rekey = rekey

@@ -229,7 +229,7 @@ def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
     if repeated := [name for name, times in names.items() if times > 1]:
         raise ValueError(
             f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
-            f"table of one aggregate or view; of a Rekey or a Timer, keep one for each source"
+            f"table of one aggregate or view; give one Rekey a `name`; of a Timer, keep one for each source"
         )
     for one, other in combinations([each for each in processors if isinstance(each, PolicyProcessor)], 2):
         if one.policy.meets(other.policy):

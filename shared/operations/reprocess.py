@@ -127,7 +127,7 @@ class Reprocessing:
     def carry_out(self, plan: Plan) -> None:
         """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
         self._refuse_changes(plan.group, plan.positions)
-        if plan.rewound:
+        if plan.rewound or plan.begins:
             self._brokers.commit_with(plan.group, _by_topic(plan.rewound), plan.begins)
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
@@ -159,13 +159,13 @@ class Reprocessing:
 
     def _begins(self, topology: Topology, replay: Replay, before: Mapping[Partition, int]) -> Iterator[Record]:
         """Rows that note for `replay.passing` where the group stands, or where they were to begin behind that."""
-        noted, (source,) = noted_begins(self._brokers, topology), replay.sources
-        changelog = topology.changelog(topology.parked).name
+        noted, changelog = noted_begins(self._brokers, topology), topology.changelog(topology.parked).name
         for number in range(topology.partitions):
-            known, stands = noted.get(number, {}), before.get((source.name, number), 0)
-            here = known.get(source.name, {})
-            begins = {**here, **{name: max(stands, here.get(name, 0)) for name in replay.passing}}
-            row = PARKED_CODEC.encode(Row(1, note_of(number, {**known, source.name: begins}), {}, 0))
+            begins = {topic: dict(known) for topic, known in noted.get(number, {}).items()}
+            for source, name in replay.passing:
+                known = begins.setdefault(source.name, {})
+                known[name] = max(before.get((source.name, number), 0), known.get(name, 0))
+            row = PARKED_CODEC.encode(Row(1, note_of(number, begins), {}, 0))
             yield Record(changelog, BEGINS_ID.encode(), row, number)
 
     def _positions(self, group: str) -> dict[Partition, int]:

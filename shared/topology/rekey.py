@@ -20,6 +20,9 @@ class Rekey:
     source     the topic that it reads.
     events     the classes of events that it copies; others are skipped.
     upcasters  how older versions of these events are read, for `keys` to look at: copies stay as they were written.
+    name       tells it from another Rekey of the same source; by default the source's name. Events that it cannot
+               handle are parked under it, as `rekey.<name>`, so it is the same in every release. A view with a Rekey of
+               its own can be filled without the copies of others being made again.
 
     Raises ValueError for events that `check_types` refuses.
     """
@@ -31,8 +34,10 @@ class Rekey:
         source: Topic,
         events: Sequence[type[Event]],
         upcasters: Upcasters | None = None,
+        name: str = "",
     ) -> None:
         self.source = source
+        self.name = name or source.name
         self.targets = tuple(keys)
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode

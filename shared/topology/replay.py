@@ -40,27 +40,32 @@ class Replay:
     """tables: to be emptied. sources: the topics that feed the views among them.
 
     again: topics that are read from their first record, once the tables are empty. skipped: topics of copies, read from
-    their present end, because the copies are written again behind it. passing: processors of
-    the source that go on where they stand in it, and pass over what lies before.
+    their present end, because the copies are written again behind it. passing: processors
+    that read one of these, too, but go on where they stand in it, and pass over what lies before.
     """
 
     tables: tuple[Table, ...]
     sources: tuple[Topic, ...]
     again: tuple[Topic, ...]
     skipped: tuple[Topic, ...] = ()
-    passing: tuple[str, ...] = ()
+    passing: tuple[tuple[Topic, str], ...] = ()
 
 
-def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None) -> Replay:
+def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None, *, copies: bool = False) -> Replay:
     """The replay of one table from its own source; for None, of all tables from all sources except topics of copies.
+
+    copies: of one table from what is copied for it, with all tables that such copies feed.
 
     Raises NotReplayable.
     """
     readers = tuple(readers)
-    return _of_all(topology, readers) if table is None else _of_one(topology, readers, table)
+    if table is None:
+        return _of_all(topology, readers)
+    found = _found(topology, readers, table)
+    return _of_copies(topology, readers, found) if copies else _of_one(readers, found)
 
 
-def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Replay:
+def _found(topology: Topology, readers: Sequence[Replayable], name: str) -> Table:
     views = _views(topology, readers)
     found = {table.name: table for table in topology.tables}.get(name)
     if found is None:
@@ -71,9 +76,30 @@ def _of_one(topology: Topology, readers: Sequence[Replayable], name: str) -> Rep
             f"deciding them again would write and send everything twice. Raise `version` in its topology.py: "
             f"`rebuild {topology.service}` then folds its next version from the events"
         )
-    beside = [reader for reader in readers if reader.source == found.source]
-    passing = tuple(reader.name for reader in beside if reader.copies or not reader.repeatable)
-    return Replay((found,), (found.source,), (found.source,), passing=passing)
+    return found
+
+
+def _of_one(readers: Sequence[Replayable], table: Table) -> Replay:
+    return Replay((table,), (table.source,), (table.source,), passing=_passing(readers, (table.source,)))
+
+
+def _of_copies(topology: Topology, readers: Sequence[Replayable], table: Table) -> Replay:
+    makers = [reader for reader in readers if table.source in reader.copies]
+    targets = tuple(dict.fromkeys(target for maker in makers for target in maker.copies))
+    if not makers or _passing(readers, targets):
+        what = f"{topology.service} copies nothing to" if not makers else "what a Rekey or a policy reads again is in"
+        raise NotReplayable(f"{what} {_names(targets or [table.source])}; leave out `--copies`")
+    again = tuple(dict.fromkeys(maker.source for maker in makers))
+    fed = tuple(each for each in topology.tables if each.source in targets)
+    others = [reader for reader in readers if reader not in makers]
+    return Replay(fed, targets, again, skipped=targets, passing=_passing(others, again))
+
+
+def _passing(readers: Iterable[Replayable], sources: Iterable[Topic]) -> tuple[tuple[Topic, str], ...]:
+    """Those that send or copy what they read there."""
+    sources = tuple(sources)
+    acting = (reader for reader in readers if reader.copies or not reader.repeatable)
+    return tuple((reader.source, reader.name) for reader in acting if reader.source in sources)
 
 
 def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:

@@ -20,7 +20,7 @@ def test_what_acts_beside_a_view_is_noted_where_it_stood_also_by_a_second_run(
     put(b"a", b"b")
     brokers, reprocessing = Brokers(bootstrap), Reprocessing(bootstrap)
     brokers.commit(gifts.group, {topic: {0: 2}})
-    replay = Replay((seen,), (seen.source,), (seen.source,), passing=("policy.welcome",))
+    replay = Replay((seen,), (seen.source,), (seen.source,), passing=((seen.source, "policy.welcome"),))
     for _ in range(2):
         reprocessing.carry_out(reprocessing.plan(gifts, replay))
         assert brokers.positions(gifts.group)[topic] == {0: 0}

@@ -1,8 +1,11 @@
 """Which topics are reread for a view, and which are refused because rereading would repeat an effect."""
 
+from dataclasses import replace
+
 import pytest
 
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, ProjectionProcessor, RekeyProcessor
+from shared.engine.wiring import by_source
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
@@ -65,7 +68,23 @@ def test_an_unknown_table_is_reported_with_the_existing_ones() -> None:
 def test_what_sends_or_copies_beside_the_view_goes_on_where_it_stands() -> None:
     policy = PolicyProcessor(Policy(lambda _: (), source=FACTS, events=(AccountOpened,), commands={}))
     found = replay_of(SHOP, [*DECIDES, policy], "levels")
-    assert found == Replay((LEVELS,), (FACTS,), again=(FACTS,), passing=(policy.name,))
+    assert found == Replay((LEVELS,), (FACTS,), again=(FACTS,), passing=((FACTS, policy.name),))
     readers = [view(OPENED), REKEY]
-    assert replay_of(BESIDE, readers, "opened") == Replay((OPENED,), (FACTS,), again=(FACTS,), passing=(REKEY.name,))
+    assert replay_of(BESIDE, readers, "opened") == Replay(
+        (OPENED,), (FACTS,), again=(FACTS,), passing=((FACTS, REKEY.name),)
+    )
     assert replay_of(BESIDE, readers, None) == Replay((OPENED, BESIDE.parked), (FACTS,), again=(FACTS,), skipped=COPIES)
+
+
+def test_a_view_of_copies_is_filled_from_what_is_copied_beside_other_copies() -> None:
+    regions = Topic("trends.by-region.v1")
+    table = Table("regions", source=regions)
+    grown = replace(TRENDS, topics=(*TRENDS.topics, regions), tables=(*TRENDS.tables, table))
+    own = RekeyProcessor(Rekey({regions: lambda _: ()}, source=FACTS, events=[AccountOpened], name="regions"))
+    readers = [*COPYING, own, view(table)]
+    by_source(grown, readers)  # they may share a worker
+    found = replay_of(grown, readers, "regions", copies=True)
+    assert found == Replay((table,), (regions,), again=(FACTS,), skipped=(regions,), passing=((FACTS, REKEY.name),))
+    assert replay_of(grown, readers, "skus", copies=True).tables == (DAYS, SKUS)
+    with pytest.raises(NotReplayable, match=r"trends copies nothing to trends.results.v1; leave out `--copies`"):
+        replay_of(grown, readers, "figures", copies=True)
