@@ -64,8 +64,8 @@ python3 dev.py VERB [ARGUMENTS]
            copies commands, events, timers and dead letters to a second cluster, for `rebuild SERVICE --mirrored`
   failover-drill
            loses a cluster under traffic and goes on at a second one; --purchases N
-  new-service NAME --like SERVICE
-           copies a service and its tests under a name of its own
+  new-service NAME --kind aggregate|process|projection
+           a service and its tests, of a small pattern; --on EVENT; or a copy, --like SERVICE
   remove-demo
            removes the shop and what demonstrates it; accounts stays, to be copied
   upgrade [TAG]

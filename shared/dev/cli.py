@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from shared.console.watch import Workers
-from shared.dev import console, dead_letters, record, remove_demo, scaffold, schemas, whose
+from shared.dev import console, dead_letters, patterns, record, remove_demo, scaffold, schemas, whose
 from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import Diagnosis, diagnose
@@ -94,14 +94,29 @@ def down() -> None:
 @cli.command("new-service")
 def new_service(
     name: Annotated[str, typer.Argument(help="One lower-case word, a plural such as bookings.")],
-    like: Annotated[
-        str, typer.Option(help="orders: a process; accounts: an aggregate; sales: views; or one of yours.")
-    ],
+    kind: Annotated[
+        Literal["aggregate", "process", "projection"] | None, typer.Option(help="A small pattern to begin with.")
+    ] = None,
+    like: Annotated[str | None, typer.Option(help="Instead of a pattern, one of your services to copy.")] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="EVENT", help="What a process or a projection is told, such as order.placed.")
+    ] = None,
     singular: Annotated[str | None, typer.Option(help="The singular of NAME, if not NAME without its s.")] = None,
 ) -> None:
-    """Copy a service with its tests under another name; you then change its domain, projections, api and topology."""
-    made = scaffold.new_service(CHECKOUT, name, like, singular)
-    record.remember(CHECKOUT, "new-service", name=name, like=like, singular=singular)
+    """Make a service with its tests from a pattern or a service; you then change its domain, api and topology."""
+    if like is not None:
+        if kind or on:
+            raise StageFailed("--like copies a service as it is", "leave out --kind and --on, or --like")
+        made = scaffold.new_service(CHECKOUT, name, like, singular)
+        record.remember(CHECKOUT, "new-service", name=name, like=like, singular=singular)
+    elif kind is not None:
+        told = patterns.foreign(CHECKOUT, kind, on)
+        made = scaffold.new_of_kind(CHECKOUT, name, kind, told, singular)
+        topic = told.topic if told else None
+        record.remember(CHECKOUT, "new-service", name=name, kind=kind, on=on, topic=topic, singular=singular)
+    else:
+        fix = "--kind aggregate, process or projection; or --like SERVICE"
+        raise StageFailed("what kind of service is it?", fix)
     print("\n".join(f"created  {folder}" for folder in made.folders))
     print(f"renamed  {', '.join(f'{old} to {new}' for old, new in made.words.items())}")
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")

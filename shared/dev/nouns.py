@@ -22,7 +22,7 @@ _OPERATORS_SCOPES = "operations"
 
 
 @dataclass(frozen=True, slots=True)
-class _Noun:
+class Noun:
     """`plural` names a service, its topics and routes; `singular` its messages and classes (None: only views)."""
 
     plural: str
@@ -39,21 +39,25 @@ def new_words(root: Path, like: str, name: str, singular: str | None) -> dict[st
 
     singular: of `name`, if that is not `name` without its s. Raises StageFailed when the name cannot be used.
     """
-    old = _noun_of(root, like)
-    _check_free(root, _Noun(_legal(name), None))
-    new = _new_noun(name, singular, old)
-    _check_free(root, new)
+    old = noun_of(root, like)
+    words = free_words(root, old, name, singular)
     _check_renamed(root, old)
-    return dict(zip(old.words, new.words, strict=True))
+    return words
 
 
-def same_words(root: Path, like: str, name: str, singular: str | None) -> dict[str, str]:
-    """As `new_words`, of a copy that a clone has: its name was free when it was made, and topics begin with it now."""
-    old = _noun_of(root, like)
+def free_words(root: Path, old: Noun, name: str, singular: str | None) -> dict[str, str]:
+    """As `new_words`, of a noun."""
+    _check_free(root, Noun(_legal(name), None))
+    _check_free(root, _new_noun(name, singular, old))
+    return same_words(old, name, singular)
+
+
+def same_words(old: Noun, name: str, singular: str | None) -> dict[str, str]:
+    """As `free_words`, of a copy that a clone has: its name was free when it was made, and topics begin with it now."""
     return dict(zip(old.words, _new_noun(_legal(name), singular, old).words, strict=True))
 
 
-def _check_renamed(root: Path, old: _Noun) -> None:
+def _check_renamed(root: Path, old: Noun) -> None:
     kept = own_wire_names(root / "services" / old.plural) - {*old.words}
     if old.singular and kept:
         raise StageFailed(
@@ -62,22 +66,22 @@ def _check_renamed(root: Path, old: _Noun) -> None:
         )
 
 
-def _noun_of(root: Path, service: str) -> _Noun:
+def noun_of(root: Path, service: str) -> Noun:
     if service not in found_services(root):
         raise StageFailed(f"no service is called {service}", f"--like one of: {', '.join(found_services(root))}")
     singulars = wire_names(root / "services" / service / "domain" / "commands.py")
-    return _Noun(service, singulars[0] if singulars else None)
+    return Noun(service, singulars[0] if singulars else None)
 
 
-def _new_noun(name: str, singular: str | None, old: _Noun) -> _Noun:
+def _new_noun(name: str, singular: str | None, old: Noun) -> Noun:
     if old.singular is None:
         if singular is not None:
             raise StageFailed(f"{old.plural} has only views: nothing in it has a singular name", "leave out --singular")
-        return _Noun(name, None)
+        return Noun(name, None)
     one = singular or _singular_of(name)
     if one is None or one == name:
         raise StageFailed(f"what is the singular of {name}?", f"give --singular WORD, other than {name}")
-    return _Noun(name, _legal(one))
+    return Noun(name, _legal(one))
 
 
 def _legal(word: str) -> str:
@@ -95,7 +99,7 @@ def _singular_of(name: str) -> str | None:
     return name.removesuffix("s") if name.endswith("s") and not name.endswith(("ss", "us", "is", "uses")) else None
 
 
-def _check_free(root: Path, new: _Noun) -> None:
+def _check_free(root: Path, new: Noun) -> None:
     if new.plural in _OWN_ROUTES:
         raise StageFailed(f"{new.plural} is reserved: every worker answers at /{new.plural}", "choose another name")
     if new.plural == _OPERATORS_SCOPES:

@@ -57,11 +57,6 @@ _EDITS = (
     ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
     ("shared/dev/cli.py", r"remove_demo, ", ""),
-    (
-        "shared/dev/cli.py",
-        r"Annotated\[\s+(str, .*)orders: a process; (.*)sales: views; (.*)\s+\]",
-        r"Annotated[\1\2\3]",
-    ),
     ("shared/dev/cli.py", _VERB.format("demo"), ""),
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),
     ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),

@@ -47,7 +47,8 @@ def _class_name(word: str) -> str:
 def clashes(texts: Texts, rename: Rename) -> list[str]:
     """Names that mean something else already in the code: renamed, it would use them for two things."""
     names = {name for file, text in texts.items() if file.suffix == ".py" for name in _names(text)}
-    return sorted(rename(name) for name in names if rename(name) != name and rename(name) in names)
+    kept = {name for name in names if rename(name) == name}
+    return sorted({rename(name) for name in names - kept} & kept)
 
 
 def _names(source: str) -> Iterator[str]:

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from shared.dev import remove_demo
+from shared.dev.patterns import Foreign
 from shared.dev.record import Step
-from shared.dev.scaffold import new_service_again
+from shared.dev.scaffold import new_of_kind_again, new_service_again
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 
@@ -22,6 +23,10 @@ def redo(root: Path, step: Step) -> None:
     match step:
         case {"verb": "new-service", "name": name, "like": like}:
             new_service_again(root, name, like, step.get("singular"))
+        case {"verb": "new-service", "name": name, "kind": kind, "on": event, "topic": topic}:
+            new_of_kind_again(root, name, kind, Foreign(event, topic), step.get("singular"))
+        case {"verb": "new-service", "name": name, "kind": kind}:
+            new_of_kind_again(root, name, kind, singular=step.get("singular"))
         case {"verb": "remove-demo"}:
             remove_demo.carry_out(remove_demo.planned(root))
         case _:

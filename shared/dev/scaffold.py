@@ -1,7 +1,7 @@
-"""`new-service`: copies a service of this checkout, its unit tests and its compose block under another name.
+"""`new-service`: copies a service of this checkout, or a pattern, with its unit tests, under another name.
 
-nouns.py says what the copy may be called, renaming.py renames it, and additions.py adds it to existing files.
-Everything is made in a folder of its own and moved into place at the end.
+patterns.py says which patterns there are, nouns.py what a copy may be called, renaming.py renames it, and additions.py
+adds it to existing files. Everything is made in a folder of its own and moved into place at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from shared.dev.additions import additions, forget
-from shared.dev.nouns import new_words, same_words
-from shared.dev.renaming import clashes, renamed, renaming
+from shared.dev.nouns import free_words, new_words, noun_of, same_words
+from shared.dev.patterns import FOLDER, PACKAGE, PATTERNS, Foreign, placed
+from shared.dev.renaming import Rename, Texts, clashes, renamed, renaming
 from shared.dev.stages import StageFailed
 
 _TREE_LINE = re.compile(r"^( *[├└]── \w+) +(\S+)$", re.MULTILINE)
@@ -42,7 +43,7 @@ def new_service(root: Path, name: str, like: str, singular: str | None = None) -
 
     Raises StageFailed when the name cannot be used; then nothing is left behind.
     """
-    return _copy(root, name, like, new_words(root, like, name, singular), _judged)
+    return _made(root, name, _of_service(root, like, new_words(root, like, name, singular)), _judged)
 
 
 def new_service_again(root: Path, name: str, like: str, singular: str | None = None) -> None:
@@ -50,32 +51,84 @@ def new_service_again(root: Path, name: str, like: str, singular: str | None = N
 
     Neither its words nor ruff's rules may refuse what was right when it was made. Raises StageFailed.
     """
-    words = same_words(root, like, name, singular)
+    words = same_words(noun_of(root, like), name, singular)
     forget(root, name)
-    _copy(root, name, like, words, _formatted)
+    _made(root, name, _of_service(root, like, words), _formatted)
 
 
-def _copy(root: Path, name: str, like: str, words: Mapping[str, str], tidy: Callable[[Path, Path], None]) -> Created:
+def new_of_kind(root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None) -> Created:
+    """As `new_service`, of a pattern. on: what a process or a view is told of another service."""
+    words = free_words(root, PATTERNS[kind], name, singular)
+    return _made(root, name, _of_pattern(root, kind, words, on), _judged)
+
+
+def new_of_kind_again(root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None) -> None:
+    """As `new_service_again`, of a pattern."""
+    if kind not in PATTERNS:
+        raise StageFailed(f"there is no pattern of kind {kind}", f"name one of: {', '.join(PATTERNS)}")
+    words = same_words(PATTERNS[kind], name, singular)
+    forget(root, name)
+    _made(root, name, _of_pattern(root, kind, words, on), _formatted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """files: by their paths in the checkout. like: whose entries are copied, too; None for plain ones."""
+
+    files: Mapping[str, bytes]
+    folders: tuple[str, ...]
+    words: Mapping[str, str]
+    like: str | None
+
+
+def _of_service(root: Path, like: str, words: Mapping[str, str]) -> _Copy:
     rename = renaming(words)
     folders = [each for each in (f"services/{like}", f"tests/unit/{like}") if (root / each).exists()]
     contents = {file: file.read_bytes() for folder in folders for file in _files(root / folder)}
-    texts = {file: text for file, content in contents.items() if (text := _text(content)) is not None}
+    texts = _texts(contents)
+    _check_clashes(texts, rename, words, f"services/{like}")
+    copies = contents | {file: text.encode() for file, text in renamed(texts, rename, root, like)}
+    files = {rename(str(file.relative_to(root))): content for file, content in copies.items()}
+    return _Copy(files, tuple(map(rename, folders)), words, like)
+
+
+def _of_pattern(root: Path, kind: str, words: Mapping[str, str], on: Foreign | None) -> _Copy:
+    pattern = PATTERNS[kind].plural
+    rename = renaming((on.words if on else {}) | dict(words))
+    texts = _texts({file: file.read_bytes() for file in _files(root / FOLDER / pattern)})
+    _check_clashes(texts, rename, words, f"{FOLDER}/{pattern}")
+    files = dict[str, bytes]()
+    for file, text in texts.items():
+        path = placed(str(file.relative_to(root)), pattern)
+        files[rename(path)] = rename(text.replace(PACKAGE, "services.")).encode()
+        if path.startswith("services/"):
+            files.setdefault(rename(str(Path(path).with_name("__init__.py"))), b"")
+    return _Copy(files, tuple(f"{parent}/{words[pattern]}" for parent in ("services", "tests/unit")), words, None)
+
+
+def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where: str) -> None:
     if taken := clashes(texts, rename):
-        already = f"services/{like} already uses {', '.join(taken)} for something else"
+        already = f"{where} already uses {', '.join(taken)} for something else"
         raise StageFailed(f"{' and '.join(words.values())} cannot be told apart: {already}", "choose another name")
-    added = additions(root, like, name)
+
+
+def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path], None]) -> Created:
+    added = additions(root, copy.like, name)
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
-        copies = contents | {file: text.encode() for file, text in renamed(texts, rename, root, like)}
-        for file, content in copies.items():
-            path = staged / rename(str(file.relative_to(root)))
+        for file, content in copy.files.items():
+            path = staged / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         tidy(root, staged)
-        made = tuple(map(rename, folders))
-        _move(staged, root, made, {root / each.file: each.text for each in added})
-    return Created(made, words, {each.file: each.what for each in added})
+        _move(staged, root, copy.folders, {root / each.file: each.text for each in added})
+    return Created(copy.folders, copy.words, {each.file: each.what for each in added})
+
+
+def _texts(contents: Mapping[Path, bytes]) -> dict[Path, str]:
+    """Of those that are text."""
+    return {file: text for file, content in contents.items() if (text := _text(content)) is not None}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -10,9 +10,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
-from shared.dev import nouns, renaming, scaffold
-from shared.dev.additions import forget
-from shared.dev.scaffold import new_service
+from shared.dev import nouns, patterns, renaming, scaffold
+from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE, forget
+from shared.dev.patterns import Foreign
+from shared.dev.replay import redo
+from shared.dev.scaffold import new_of_kind, new_service
 from shared.dev.stages import StageFailed
 from shared.http.api import create_api
 from shared.http.lists import ListQuery
@@ -22,6 +24,13 @@ from tests.scaffold.checkout import Checkout
 
 NEWCOMERS = {"accounts": "wallets", "orders": "bookings", "sales": "trends"}
 KINDS = {kind: name for kind, name in NEWCOMERS.items() if kind in found_services()}
+OF_PATTERNS = {
+    "aggregate": ("parcels",),
+    "process": ("reminders", "--on", "parcel.created"),
+    "projection": ("counts", "--on", "parcel.created"),
+}
+OPENED = Foreign("account.opened", "accounts.events.v1")
+LISTS = {COMPOSE, SECURE, DEV, PROMETHEUS}
 ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 
 
@@ -30,11 +39,51 @@ ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkout) -> None:
     for kind, name in KINDS.items():
         assert f"created  services/{name}" in checkout.verb("new-service", name, "--like", kind)
-    folders = [f"{parent}/{name}" for name in KINDS.values() for parent in ("services", "tests/unit")]
+    for kind, (name, *on) in OF_PATTERNS.items():
+        assert f"created  services/{name}" in checkout.verb("new-service", name, "--kind", kind, *on)
+    made = (*KINDS.values(), *(name for name, *_ in OF_PATTERNS.values()))
+    folders = [f"{parent}/{name}" for name in made for parent in ("services", "tests/unit")]
     checkout.lint(*folders)
     everywhere = ("tests/architecture", "tests/unit/test_redeclared.py")
     checkout.pytest("-m", "not broker and not slow", "-k", "not door", *folders[1::2], *everywhere)
-    assert set(KINDS.values()) < set(found_services(checkout.root))
+    assert {*made} < set(found_services(checkout.root))
+
+
+@pytest.mark.parametrize(("kind", "on"), [("aggregate", None), ("process", OPENED), ("projection", OPENED)])
+def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
+    kind: str, on: Foreign | None, checkout: Checkout
+) -> None:
+    before = checkout.files()
+    made = new_of_kind(checkout.root, "parcels", kind, on)
+    after = checkout.files()
+    ours = [item for item in after.items() if item[0].startswith(made.folders)]
+    theirs = re.compile(r"tests.patterns|(?<![a-z])things?\b|tall(?:y|ies)|followup|Thing|Followup|THING|FOLLOWUP")
+    assert len(ours) > 10
+    assert [found for path, content in ours for found in theirs.findall(f"{path} {content.decode()}")] == []
+    assert {path for path in before if before[path] != after[path]} == {*made.additions} == LISTS
+    step = {"verb": "new-service", "name": "parcels", "kind": kind}
+    redo(checkout.root, step | ({"on": on.event, "topic": on.topic} if on else {}))
+    assert checkout.files() == after
+    forget(checkout.root, "parcels")
+    assert checkout.files() == before
+
+
+def test_what_a_process_is_told_is_an_event_of_another_service(untouched: Checkout) -> None:
+    assert patterns.foreign(untouched.root, "process", "account.opened") == OPENED
+    for kind, on, reason in (
+        ("process", None, "a process is told of another service's event"),
+        ("projection", "account.moved", r"there is no event account\.moved"),
+        ("process", "account.charged", r"there is no event account\.charged"),  # it has two versions
+        ("aggregate", "account.opened", "a new aggregate is told of no other"),
+    ):
+        with pytest.raises(StageFailed, match=reason):
+            patterns.foreign(untouched.root, kind, on)
+
+
+def test_a_kind_or_a_service_to_copy_has_to_be_named(untouched: Checkout) -> None:
+    assert "--kind aggregate" in untouched.verb("new-service", "parcels", expect=1)
+    both = untouched.verb("new-service", "parcels", "--like", "accounts", "--kind", "aggregate", expect=1)
+    assert "--like copies a service as it is" in both
 
 
 def test_a_copy_that_is_removed_leaves_nothing(checkout: Checkout) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from shared.dev.additions import forget
+from shared.dev.patterns import Foreign
 from shared.dev.record import remember
 from shared.dev.replay import redo
-from shared.dev.scaffold import new_service
+from shared.dev.scaffold import new_of_kind, new_service
 from shared.dev.stages import StageFailed
 from shared.dev.upgrade import upgrade
 from shared.runtime.checkout import found_services
@@ -33,6 +34,15 @@ def own_service(cloned: Checkout) -> None:
 def copy_of_a_copy(cloned: Checkout) -> None:
     own_service(cloned)
     copy(cloned, "coupons", "vouchers")
+
+
+def own_services_of_patterns(cloned: Checkout) -> None:
+    new_of_kind(cloned.root, "parcels", "aggregate")
+    remember(cloned.root, "new-service", name="parcels", kind="aggregate")
+    told = Foreign("parcel.created", "parcels.events.v1")
+    new_of_kind(cloned.root, "reminders", "process", told)
+    remember(cloned.root, "new-service", name="reminders", kind="process", on=told.event, topic=told.topic)
+    edit(cloned, "services/parcels/api.py", '"""The HTTP API of', '"""Our own API of')
 
 
 def lost_history(cloned: Checkout) -> None:
@@ -59,7 +69,7 @@ def copy(cloned: Checkout, name: str, like: str) -> None:
     remember(cloned.root, "new-service", name=name, like=like)
 
 
-CLONES = (own_words, own_service, copy_of_a_copy, lost_history, deleted_folders)
+CLONES = (own_words, own_service, copy_of_a_copy, own_services_of_patterns, lost_history, deleted_folders)
 
 
 @pytest.mark.slow
