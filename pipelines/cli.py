@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -79,7 +80,9 @@ def parity(
     with _spark("parity", master, memory) as spark:
         for each in chosen:
             kept = _archive(spark, archive, each)
-            verdicts.append(consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample))
+            verdict = consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample)
+            name = verdict.table if service else f"{each.topology.service}/{verdict.table}"
+            verdicts.append(replace(verdict, table=name))
             typer.echo(str(verdicts[-1]))
     agreed = ", ".join(f"{v.agree:,} of {v.total:,} {v.table}" for v in verdicts)
     if any(verdict.differ for verdict in verdicts):
