@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from shared.dev import cli as verbs
 from shared.dev import up as local_stack
 from shared.dev.cli import cli
 from shared.dev.processes import identify
+from shared.dev.stages import StageFailed
 from shared.dev.up import Record
 from shared.privacy.persons import Forgotten, PersonKeys
 from shared.runtime.settings import Settings, SettingsError
+from tests.patterns.things.service import SERVICE as THINGS
 from tests.unit.http.test_protection import PROD
 
 
@@ -32,6 +35,18 @@ def test_it_says_whether_there_was_a_key_and_where_it_looked(environment: dict[s
         assert run.output == f"{person} {nowhere} the workers' database\n"
     with pytest.raises(Forgotten):
         PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:bob")
+
+
+def test_a_service_without_personal_fields_has_no_persons_but_those_of_earlier_releases(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:ann")
+    monkeypatch.setattr(verbs, "declared", lambda *_: THINGS)
+    run = CliRunner().invoke(cli, ["forget", "accounts", "bob"], env=environment)
+    assert isinstance(run.exception, StageFailed)
+    assert run.exception.problem == "accounts has no personal fields, and accounts:bob no key"
+    assert CliRunner().invoke(cli, ["forget", "accounts", "ann"], env=environment).exit_code == 0
+    assert PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of(["accounts:bob"]) == {}
 
 
 def test_in_production_the_database_must_be_named() -> None:
