@@ -137,7 +137,11 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
         typer.confirm("go on?", abort=True)
     remove_demo.carry_out(plan)
     record.remember(CHECKOUT, "remove-demo")
-    print("\n".join([*(f"look at {name}: it is not as it was" for name in plan.missed), "try     python3 dev.py test"]))
+    print("".join(f"look at {name}: it is not as it was\n" for name in plan.missed), end="")
+    topics = f"({'|'.join(remove_demo.SERVICES)})[.-].*"
+    print(f"note    their topics stay on brokers: python3 dev.py kafka topics --delete --topic '{topics}'")
+    print("note    those of `up` are in .onefold/up, with all others: rm -r .onefold/up")
+    print("try     python3 dev.py test")
 
 
 @cli.command("upgrade")
@@ -208,7 +212,11 @@ def stop(service: str) -> None:
 
 @cli.command()
 def start(service: str) -> None:
-    """Start the workers of SERVICE that `stop` ended, with the code as it is now."""
+    """Start the workers of SERVICE that `stop` ended, or of a new one, with code and topics as they are now."""
+    _check_known(service)
+    local_stack.check_settings(local_stack.found(local_stack.ROOT))
+    _join_up()
+    print("".join(f"created {topic}\n" for topic in provision(load_topologies(), load_settings())), end="")
     print("\n".join(f"ready {url}" for url in local_stack.start_workers(local_stack.ROOT, service)))
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from shared.dev.processes import identify
 from shared.dev.record import remember
 from shared.dev.remove_demo import plan
 from shared.dev.scaffold import new_service
+from shared.dev.up import Record
 from shared.dev.upgrade import upgrade
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
@@ -116,6 +121,16 @@ def test_uncommitted_changes_stop_remove_demo(change: str, committed: Checkout) 
     before = committed.files()
     assert "not committed" in committed.verb("remove-demo", "--yes", expect=1)
     assert committed.files() == before
+
+
+def test_a_running_up_stops_remove_demo(committed: Checkout) -> None:
+    """Its workers would run without their code, and `status` would not show them."""
+    record = committed.root / ".onefold" / "up" / "running.json"
+    record.parent.mkdir(parents=True)
+    found = Record(identify(os.getpid()), (), {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}, {})
+    record.write_text(json.dumps(asdict(found)))
+    assert "end it first: python3 dev.py down" in committed.verb("remove-demo", "--yes", expect=1)
+    assert (committed.root / "demo").exists()
 
 
 def test_without_git_nothing_is_removed(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
