@@ -43,7 +43,8 @@ python3 dev.py VERB [ARGUMENTS]
   rebuild  the next version of a service's tables from history, on Spark
   backfill history of another system, from CSV or Parquet, as events, on Spark
   insights revenue, retention and segments of customers, counted on Spark, with pictures
-  up       a broker and workers that keep running; --workers N, --brokers 1|3, --json
+  up [SERVICE...]
+           a broker and workers that keep running; --workers N, --brokers 1|3, --json
   down     stops what `up` of this checkout started
   stop SERVICE, start SERVICE
            the workers of one service that `up` keeps running

@@ -79,12 +79,15 @@ cli.add_typer(sink_cli(lambda: _join_up()), name="sink")
 
 @cli.command()
 def up(
+    service: Annotated[list[str] | None, typer.Argument(help="By default all; `start` adds others later.")] = None,
     workers: Annotated[int, typer.Option(min=0, help="Of each service; 0 for `rebuild` and `reprocess`.")] = 1,
     brokers: Annotated[Literal["1", "3"], typer.Option(help="3 keep 3 copies of everything.")] = "1",
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON once all is ready.")] = False,
 ) -> None:
-    """Start a broker and the workers of every service, and keep them running until Ctrl-C. Data stay in .onefold/up."""
-    local_stack.up(local_stack.ROOT, workers, int(brokers), json)
+    """Start a broker and workers of services, and keep them running until Ctrl-C. Data stay in .onefold/up."""
+    for each in service or ():
+        _check_known(each)
+    local_stack.up(local_stack.ROOT, workers, int(brokers), json, service or found_services())
 
 
 @cli.command()
@@ -129,6 +132,8 @@ def new_service(
 @cli.command("remove-demo")
 def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Remove the shop and what demonstrates it; accounts stays, as you can copy it."""
+    if local_stack.running(local_stack.ROOT):
+        raise StageFailed("`up` runs services that would be removed", "end it first: python3 dev.py down")
     plan = remove_demo.plan(CHECKOUT)
     print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
     print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))

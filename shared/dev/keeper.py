@@ -21,18 +21,23 @@ def keep_running(
     changed: Callable[[], None] = lambda: None,
     resting: Path | None = None,
     wanted: Callable[[], Iterable[str]] = lambda: (),
+    workers: int = 1,
 ) -> Never:
     """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
     changed: called when a worker was started or stopped. resting: a folder; its files name services to keep stopped.
-    wanted: gives the service of each worker that is to be added, once.
+    wanted: gives the service of each worker that is to be added, once. workers: of a service that has none yet.
     """
     keepers: list[Keeper] = []
     while True:
         keepers += [Keeper(each, say, resting and resting / each.service) for each in stack.workers[len(keepers) :]]
         time.sleep(_TICK_S)
         stack.kafka.check()
-        added = [stack.spawn_worker(service) for service in wanted()]
+        added = [
+            stack.spawn_worker(service)
+            for service in wanted()
+            for _ in range(1 if stack.workers_of(service) else workers)
+        ]
         if [keeper for keeper in keepers if keeper.tick(time.monotonic())] or added:
             changed()
 

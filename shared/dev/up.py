@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,12 +22,15 @@ from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed, stage
 from shared.dev.worker import READY_DEADLINE_S, cause_in, is_ready
-from shared.runtime.checkout import CHECKOUT, found_services
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.settings import load_settings
 
 ROOT = CHECKOUT / ".onefold" / "up"
 _TICK_S = 0.5
 _UP_GRACE_S = 60.0
 _ORPHAN_GRACE_S = 10.0
+_RESOLVE = "resolve what its log says"
+_OF_EACH = {"ONEFOLD_HTTP_PORT", "ONEFOLD_INSTANCE"}  # settings that `up` gives each worker
 
 Services = Mapping[str, list[dict[str, str | int]]]
 
@@ -52,15 +55,18 @@ def running(root: Path) -> Record | None:
     return record
 
 
-def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
-    """Starts every service found and stays until SIGINT, SIGTERM or SIGHUP. Raises StageFailed, BrokerFailed …"""
-    services = dict.fromkeys(found_services(), workers)
+def up(root: Path, workers: int, brokers: int, as_json: bool, names: Sequence[str]) -> None:
+    """Starts these services and stays until SIGINT, SIGTERM or SIGHUP. Raises StageFailed, BrokerFailed …
+
+    workers: of each, also of those that `start_workers` adds.
+    """
+    services = dict.fromkeys(names, workers)
     if not services:
-        raise StageFailed("no folder of services/ has an app.py", "add a service")
+        raise StageFailed("no folder of services/ has an app.py", "add one: `new-service NAME --kind aggregate`")
     with _only_one(root):
         _end_recorded(root)
-        shutil.rmtree(_resting(root), ignore_errors=True)
-        shutil.rmtree(_adding(root), ignore_errors=True)
+        for asked in (_resting(root), _adding(root)):
+            shutil.rmtree(asked, ignore_errors=True)
         _on_end_signals(signal.default_int_handler)
         stack, console = Stack(root, services, brokers), None
         try:
@@ -68,7 +74,7 @@ def up(root: Path, workers: int, brokers: int, as_json: bool) -> None:
             console = ConsoleProcess(stack.logs / "console.log")
             _write(stack)
             _announce(stack, console.url, as_json)
-            keep_running(stack, _say, lambda: _write(stack), _resting(root), lambda: wanted(root))
+            keep_running(stack, _say, lambda: _write(stack), _resting(root), lambda: wanted(root), max(workers, 1))
         except KeyboardInterrupt:
             _say("stopping")
         finally:
@@ -96,52 +102,90 @@ def stop_workers(root: Path, service: str) -> list[str]:
 
 
 def start_workers(root: Path, service: str) -> list[str]:
-    """Has `up` run the workers of `service` again; returns their URLs once all are ready. Raises StageFailed."""
-    _running(root, service)
+    """Has `up` run the workers of `service`; returns their URLs once all are ready.
+
+    Raises StageFailed, at once if one ends before that.
+    """
+    begins = _ends_of_logs(root, service)
+    if service not in found(root).services:
+        _ask_for(root, service)
     _resting(root, service).unlink(missing_ok=True)
 
     def ready() -> bool:
-        urls = _urls(_running(root, service), service)
+        now = found(root)
+        if _has_ended(now, service):
+            problem = f"{service} ended before it was ready{_causes(root, service, begins)}"
+            raise StageFailed(problem, _RESOLVE, root / "logs")
+        urls = _urls(now, service)
         return bool(urls) and all(is_ready(url) for url in urls)
 
     _await(ready, root, f"{service} is not ready", service)
-    return _urls(_running(root, service), service)
+    return _urls(found(root), service)
 
 
 def add_worker(root: Path, service: str) -> None:
     """Has `up` start one more worker of `service`, and keep it running; waits for neither. Raises StageFailed."""
     if not _urls(_running(root, service), service):
         raise StageFailed(f"{service} is stopped", f"`python3 dev.py start {service}`")
+    _ask_for(root, service)
+
+
+def _ask_for(root: Path, service: str) -> None:
     _adding(root).mkdir(exist_ok=True)
     (_adding(root) / f"{service}.{uuid4()}").touch()
 
 
-def _running(root: Path, service: str) -> Record:
+def _has_ended(record: Record, service: str) -> bool:
+    pids = {worker["pid"] for worker in record.services.get(service, ())}
+    return any(not child.running for child in record.children if child.pid in pids)
+
+
+def check_settings(record: Record) -> None:
+    """Raises StageFailed for a setting of this process that the workers of `up` would not have."""
+    given = {name.upper() for name in os.environ} - _OF_EACH
+    here = {name: value for name, value in load_settings().environment().items() if name in given}
+    if ignored := ", ".join(sorted(name for name, value in here.items() if record.settings.get(name) != value)):
+        fix = f"unset {ignored}, or restart `up` with it; `worker SERVICE` runs one worker with settings of its own"
+        raise StageFailed(f"the workers of `up` have the settings of `up`, and not {ignored} from here", fix)
+
+
+def found(root: Path) -> Record:
+    """The `up` that runs. Raises StageFailed when none does."""
     record = running(root)
     if record is None:
         raise StageFailed("`up` of this checkout does not run", "`python3 dev.py up`, or use your own supervisor")
+    return record
+
+
+def _running(root: Path, service: str) -> Record:
+    record = found(root)
     if service not in record.services:
         raise StageFailed(f"`up` runs no {service}", f"name one that it runs: {', '.join(record.services) or 'none'}")
     return record
 
 
 def _urls(record: Record, service: str) -> list[str]:
-    return [str(worker["url"]) for worker in record.services[service]]
+    return [str(worker["url"]) for worker in record.services.get(service, ())]
 
 
 def _await(condition: Callable[[], bool], root: Path, problem: str, service: str) -> None:
     deadline = time.monotonic() + READY_DEADLINE_S
-    begins = {log: log.stat().st_size for log in _logs(root, service)}
+    begins = _ends_of_logs(root, service)
     while not condition():
         if time.monotonic() > deadline:
             late = f"{problem} after {READY_DEADLINE_S:.0f} s"
-            causes = dict.fromkeys(cause_in(log, begins.get(log, 0)) for log in _logs(root, service))
-            raise StageFailed(": ".join([late, *filter(None, causes)]), "resolve what its log says", root / "logs")
+            raise StageFailed(late + _causes(root, service, begins), _RESOLVE, root / "logs")
         time.sleep(_TICK_S)
 
 
-def _logs(root: Path, service: str) -> list[Path]:
-    return sorted((root / "logs").glob(f"{service}-*.log"))
+def _causes(root: Path, service: str, begins: Mapping[Path, int]) -> str:
+    """What its workers' logs say behind where they began; empty if nothing."""
+    causes = dict.fromkeys(cause_in(log, begins.get(log, 0)) for log in _ends_of_logs(root, service))
+    return "".join(f": {cause}" for cause in causes if cause)
+
+
+def _ends_of_logs(root: Path, service: str) -> dict[Path, int]:
+    return {log: log.stat().st_size for log in sorted((root / "logs").glob(f"{service}-*.log"))}
 
 
 def _start(stack: Stack, out: TextIO) -> None:
@@ -168,8 +212,8 @@ def _start(stack: Stack, out: TextIO) -> None:
 
 def _announce(stack: Stack, console: str, as_json: bool) -> None:
     if as_json:
-        found = {"bootstrap": stack.bootstrap, "services": _services(stack), "console": console}
-        print(json.dumps(found), flush=True)
+        running_now = {"bootstrap": stack.bootstrap, "services": _services(stack), "console": console}
+        print(json.dumps(running_now), flush=True)
         return
     print(f"look             {console}")
     for worker in stack.workers:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +25,8 @@ from shared.dev.keeper import Keeper, keep_running
 from shared.dev.processes import Process, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker, is_ready
+from shared.dev.worker import Command, Worker, is_ready
+from shared.runtime.settings import Settings
 from tests.conftest import SESSION_S
 from tests.waiting import eventually
 
@@ -90,13 +92,75 @@ def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(tmp_pa
     assert (worker.stopped, worker.spawned) == (1, 1)
 
 
+@pytest.fixture
+def kept(tmp_path: Path, fake_command: Command) -> Iterator[Path]:
+    """The folder of an `up` of fake workers, which begins with none and has no broker."""
+    stack = Stack(tmp_path, {}, command=fake_command)
+    ends = Event()
+
+    def check() -> None:
+        if ends.is_set():
+            raise KeyboardInterrupt
+
+    vars(stack)["kafka"] = SimpleNamespace(bootstrap="127.0.0.1:1", check=check, stop=lambda: None)
+    local_stack._write(stack)
+
+    def run() -> None:
+        with suppress(KeyboardInterrupt):
+            keep_running(
+                stack,
+                lambda _: None,
+                lambda: local_stack._write(stack),
+                local_stack._resting(tmp_path),
+                lambda: local_stack.wanted(tmp_path),
+            )
+
+    keeper = Thread(target=run)
+    keeper.start()
+    yield tmp_path
+    ends.set()
+    keeper.join()
+    stack.stop()
+
+
+def test_start_runs_a_service_that_up_did_not_know(kept: Path) -> None:
+    (url,) = local_stack.start_workers(kept, "ready")
+    assert is_ready(url)
+    assert local_stack.stop_workers(kept, "ready") == [url]
+    assert local_stack.start_workers(kept, "ready") == [url]
+
+
+def test_start_says_at_once_that_a_worker_refuses_to_run(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_stack, "READY_DEADLINE_S", SESSION_S * 10)
+    with pytest.raises(StageFailed, match="crashing ended before it was ready") as failure:
+        local_stack.start_workers(kept, "crashing")
+    assert failure.value.log == kept / "logs"
+
+
+def test_start_refuses_a_setting_that_the_workers_of_up_would_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = local_stack.Record(identify(os.getpid()), (), Settings(standbys=1).environment(), {})
+    monkeypatch.setenv("ONEFOLD_STANDBYS", "1")
+    local_stack.check_settings(up)
+    monkeypatch.setenv("ONEFOLD_STANDBYS", "2")
+    with pytest.raises(StageFailed, match="and not ONEFOLD_STANDBYS from here"):
+        local_stack.check_settings(up)
+
+
+def test_up_is_told_which_services_there_are() -> None:
+    error = CliRunner().invoke(cli.cli, ["up", "acounts"]).exception
+    assert isinstance(error, StageFailed)
+    assert "accounts" in error.fix
+
+
 def test_a_worker_that_is_added_is_told_of_and_kept_running(tmp_path: Path) -> None:
     workers: list[Scripted] = []
 
     def spawn(_: str) -> None:
         workers.append(Scripted())
 
-    stack = SimpleNamespace(workers=workers, kafka=SimpleNamespace(check=lambda: None), spawn_worker=spawn)
+    stack = SimpleNamespace(
+        workers=workers, kafka=SimpleNamespace(check=lambda: None), spawn_worker=spawn, workers_of=lambda _: workers
+    )
     wishes, changes = iter([["accounts"]]), list[int]()
 
     def changed() -> None:
@@ -171,10 +235,10 @@ def running_up(root: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, An
     program = f"""
 from pathlib import Path
 from shared.dev import cli, up
-up.ROOT, up.found_services = Path({str(root)!r}), lambda: ["accounts"]
+up.ROOT = Path({str(root)!r})
 cli.main()
 """
-    command = [sys.executable, "-c", program, "up", "--json"]
+    command = [sys.executable, "-c", program, "up", "accounts", "--json"]
     environment = os.environ | {"ONEFOLD_SESSION_TIMEOUT_S": str(SESSION_S)}
     with (
         (root.parent / "stderr").open("w") as stderr,
@@ -235,7 +299,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ]
 
         with pytest.raises(StageFailed, match=f"runs already: process {up.pid}, {worker['url']}"):
-            local_stack.up(root, 1, 1, as_json=True)
+            local_stack.up(root, 1, 1, as_json=True, names=["accounts"])
 
         killed = identify(worker["pid"])
         WorkersOfUp(root).kill(worker["url"])
