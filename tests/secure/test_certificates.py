@@ -18,7 +18,7 @@ pytestmark = pytest.mark.broker
 
 
 def test_a_certificate_that_has_expired_is_told_and_a_new_one_is_not(secured: Secured) -> None:
-    user, password, ca = secured.principal("accounts")
+    user, password, ca, *_ = secured.principal("accounts")
     settings = Settings(kafka_user=user, kafka_password=password, kafka_ca=Path(ca))
     nothing = Snapshot(settings, [], time.time(), Placement(frozenset(), {}))
     found = read_certificates(settings, [secured.bootstrap, secured.expired])
