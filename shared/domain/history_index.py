@@ -2,6 +2,8 @@
 
 An entry has at most EVENTS_PER_ENTRY events. So to read an event, or the state at any sequence or time, takes a few
 look-ups and the records of one entry, however long the aggregate's history and the log are.
+
+An aggregate that has ended has no row. One more entry, without events, says at which sequence it goes on.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from shared.domain.decider import Decider
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage, OnefoldError
-from shared.domain.row import S
+from shared.domain.row import Row, RowCodec, S
 from shared.domain.times import Instant
 
 EVENTS_PER_ENTRY = 50
@@ -50,6 +52,11 @@ class HistoryEntry(BaseModel, Generic[S]):
         return self.offsets[max(0, after + 1 - self.first) : max(0, last + 1 - self.first)]
 
 
+def index_codec(state_type: Any) -> RowCodec[HistoryEntry[Any]]:
+    """Of the entries, with the states of aggregates of that type."""
+    return RowCodec(HistoryEntry[state_type])
+
+
 def number_of(sequence: int) -> int:
     """The number of the entry that an event is in, from 0."""
     return (sequence - 1) // EVENTS_PER_ENTRY
@@ -57,6 +64,26 @@ def number_of(sequence: int) -> int:
 
 def key_of(aggregate_id: str, number: int) -> bytes:
     return f"{aggregate_id} {number}".encode()
+
+
+def ended_key(aggregate_id: str) -> bytes:
+    return f"{aggregate_id} ended".encode()
+
+
+def ended(row: Row[S], latest: Instant) -> Row[HistoryEntry[S]]:
+    """What tells of an aggregate whose `row` is deleted. latest: when its last event occurred, or a command after it.
+
+    It may be one that has begun again: then its new row counts.
+    """
+    entry: HistoryEntry[S] = HistoryEntry(
+        first=row.sequence + 1, offsets=(), latest=latest, before=row.state, after=row.state
+    )
+    return Row(row.sequence, entry, {}, row.offset)
+
+
+def goes_on_from(initial: Row[S], told: Row[HistoryEntry[S]] | None) -> Row[S]:
+    """The row, if there is none, that the next command is decided on. told: by `ended`, if the aggregate has ended."""
+    return initial if told is None else Row(told.sequence, initial.state, {}, told.offset)
 
 
 def continued(

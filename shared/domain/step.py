@@ -25,18 +25,25 @@ class Step(Struct, Generic[S], frozen=True, gc=False):
 
 
 def step(
-    decider: Decider[C, E, S], row: Row[S], command: CommandEnvelope[C], offset: int, known: Outcome | None = None
+    decider: Decider[C, E, S],
+    row: Row[S],
+    command: CommandEnvelope[C],
+    offset: int,
+    known: Outcome | None = None,
+    *,
+    is_kept: bool = True,
 ) -> Step[S]:
     """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events.
 
-    known: the outcome of an earlier record of the same command, unless that is in the row.
+    known: the outcome of an earlier record of the same command, unless that is in the row. is_kept: whether the table
+    has the row; an aggregate of which it has none has never begun, or has ended.
     """
     digest = fingerprint(command.data, command.expected_sequence)
     earlier = known or _known_in_row(row, command, digest)
     if earlier is not None:
         return Step(row, (), earlier, repeated=True)
     try:
-        _check_sequence(command, row)
+        _check_sequence(command, row, is_kept)
         events = decider.decide(command.data, row.state)
     except DomainError as refusal:
         # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable
@@ -57,10 +64,13 @@ def failed(
     return Step(row.after(outcome, row.state, offset), (), outcome, repeated=False)
 
 
-def _check_sequence(command: CommandEnvelope[Any], row: Row[Any]) -> None:
-    """Raises SequenceMismatch. A refused command changes no sequence, so one that finds its own finds its state."""
+def _check_sequence(command: CommandEnvelope[Any], row: Row[Any], is_kept: bool) -> None:
+    """Raises SequenceMismatch. A refused command changes no sequence, so one that finds its own finds its state.
+
+    A sender that expects 0 has seen nothing, and so does one that comes after an end.
+    """
     expected = command.expected_sequence
-    if expected is not UNSET and expected != row.sequence:
+    if expected is not UNSET and expected != row.sequence and (is_kept or expected):
         found = f"{command.aggregate_id} is at sequence {row.sequence}"
         raise SequenceMismatch(f"{found}, and the command was meant for {expected}")
 

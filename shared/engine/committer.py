@@ -12,6 +12,7 @@ from shared.engine.batch import Batch
 from shared.engine.guards import GrowthGuard
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionalProducer
 from shared.runtime import failpoints
+from shared.runtime.clock import brokers_clock
 from shared.runtime.positions import Partition
 from shared.tables.rows import RowUnwritable
 from shared.tables.store import StoreFailed
@@ -132,6 +133,6 @@ class Committer:
         self._events_written(written)
         failpoints.reached("after_commit")
         for place, rows in changes.items():
-            batch.rows[place].store.apply(place[1], rows, written[place])
+            batch.rows[place].store.apply(place[1], rows, written[place], brokers_clock.now())
         failpoints.reached("after_store")
         return written

@@ -208,6 +208,8 @@ class Filling:
         rows = self.rows(processor.table, partition)
         if processor.outcomes is not None:
             rows.outcomes = self.rows(processor.outcomes, partition)
+        if processor.history_index is not None:
+            rows.ended = self.rows(processor.history_index, partition)
         return rows
 
     def rows(self, table: Table, partition: int) -> Rows[Any]:

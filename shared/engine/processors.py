@@ -11,11 +11,19 @@ import structlog
 from shared.domain.decider import Decider
 from shared.domain.envelope import CommandEnvelope
 from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
-from shared.domain.history_index import HistoryEntry, continued, key_of, number_of
+from shared.domain.history_index import (
+    continued,
+    ended,
+    ended_key,
+    goes_on_from,
+    index_codec,
+    key_of,
+    number_of,
+)
 from shared.domain.ids import CALLERS
 from shared.domain.outcomes import key_of as outcome_key
 from shared.domain.outcomes import known, moved, row_of
-from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row, RowCodec
+from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row
 from shared.domain.step import Step, failed, fingerprint, step
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.parking.parked import Failure
@@ -36,7 +44,8 @@ BEHIND = Failure("behind", "an earlier record of this key is parked")
 
 class Processor(ABC):
     """Handles the records of one source topic. `table` and `codec` are set for those that keep rows, `outcomes` for
-    those that decide commands; the rows of that table are the `outcomes` of their own.
+    those that decide commands; the rows of that table are the `outcomes` of their own. `history_index` is set for those
+    whose rows may end: it tells of them then, as `ended` of their own.
 
     name: unique in its service and the same in every release: records that it can't handle are parked under this name.
     repeatable and copies: see shared.topology.replay.Replayable.
@@ -50,6 +59,7 @@ class Processor(ABC):
     source: Topic
     table: Table | None = None
     outcomes: Table | None = None
+    history_index: Table | None = None
     codec: Codec[Any] | None = None
     delay_s: float = 0.0
     repeatable: bool = False
@@ -61,7 +71,7 @@ class Processor(ABC):
     @property
     def tables(self) -> Sequence[Table]:
         """All that it writes."""
-        return [table for table in (self.table, self.outcomes) if table is not None]
+        return [table for table in (self.table, self.outcomes, self.history_index) if table is not None]
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""
@@ -172,6 +182,7 @@ class AggregateProcessor(Processor):
         self.decider = decider
         self.events = events
         self.writes = (events,)
+        self._ends = table.ends
         self._decode = decider.command_codec.decode
 
     def holds_up(self, failure: Failure) -> bool:
@@ -217,7 +228,12 @@ class AggregateProcessor(Processor):
         key = command.aggregate_id.encode()
         if record.key != key:
             raise BadMessage("the record's key is not the aggregate id in its body")
-        return command, rows.get(key) or self.decider.initial_row
+        return command, rows.get(key) or self._unkept(command.aggregate_id, rows)
+
+    def _unkept(self, aggregate_id: str, rows: Rows) -> Row[Any]:
+        """The row of an aggregate of which the table has none: it never began, or has ended, maybe long ago."""
+        told = None if rows.ended is None else rows.ended.get(ended_key(aggregate_id))
+        return goes_on_from(self.decider.initial_row, told)
 
     def _decide(
         self,
@@ -232,7 +248,8 @@ class AggregateProcessor(Processor):
         """decided: an earlier record's outcome of the same command. at: this one's time, by the brokers' in the log."""
         assert rows is not None
         key = command.aggregate_id.encode()
-        done = step(self.decider, row, command, max(record.offset, row.offset), decided)
+        is_kept = command.expected_sequence != 0 or rows.get(key) is not None  # asked only where it matters
+        done = step(self.decider, row, command, max(record.offset, row.offset), decided, is_kept=is_kept)
         if not done.repeated:
             self._put(rows, command, row, done, record.offset, at)
         elif not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):
@@ -266,12 +283,25 @@ class AggregateProcessor(Processor):
     ) -> None:
         """Write the aggregate's row, and the outcome beside it, except one that failed: that is in the row."""
         assert rows.outcomes is not None
-        rows.put(command.aggregate_id.encode(), done.row)
+        if self._ends and done.row.state == self.decider.initial and not done.row.outcomes:
+            self._end(rows, command, done)
+        else:
+            rows.put(command.aggregate_id.encode(), done.row)
         for key, earlier in moved(before, command.aggregate_id, at, offset):
             rows.outcomes.put(key, earlier)
         if not done.outcome.failed:
             key = outcome_key(command.aggregate_id, command.command_id)
             rows.outcomes.put(key, row_of(done.outcome, at, offset))
+
+    def _end(self, rows: Rows, command: CommandEnvelope[Any], done: Step[Any]) -> None:
+        """Delete the row, if there is one; unless the aggregate had ended before, note where it goes on."""
+        assert rows.ended is not None
+        key = command.aggregate_id.encode()
+        is_kept = rows.get(key) is not None
+        if done.row.sequence and (is_kept or done.events):
+            rows.ended.put(ended_key(command.aggregate_id), ended(done.row, command.issued_at))
+        if is_kept:
+            rows.put(key, None)
 
     def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
         """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""
@@ -301,6 +331,7 @@ class ProjectionProcessor(Listener):
         self.projection = projection
         self.codec = projection.row_codec
         self._project = projection.project
+        self._ends = projection.table.ends
         self._initial: Row[Any] = Row(0, projection.initial, {}, -1)
         self._decode = projection.event_codec.decode
 
@@ -312,7 +343,10 @@ class ProjectionProcessor(Listener):
         row = rows.get(record.key) or self._initial
         if record.offset > row.offset:
             view = self._project(row.state, event, record.key.decode())
-            rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
+            if not (self._ends and view == self._initial.state):
+                rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
+            elif row is not self._initial:
+                rows.put(record.key, None)
 
 
 class HistoryIndexProcessor(Processor):
@@ -324,7 +358,7 @@ class HistoryIndexProcessor(Processor):
         self.name = table.name
         self.source = source
         self.table = table
-        self.codec = RowCodec(HistoryEntry[decider.state])  # type: ignore[name-defined]
+        self.codec = index_codec(decider.state)
         self._decider = decider
         self._decode = decider.event_codec.decode
 

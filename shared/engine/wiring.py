@@ -186,7 +186,8 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
     """The processors by the name of their source. Raises ValueError for those that can't share a worker.
 
     The parking topic has no processor: the engine itself does what operators request. Listeners get in `own` the event
-    types of the aggregate whose topic they read. Aggregates get the table of their commands' outcomes.
+    types of the aggregate whose topic they read. Aggregates get the table of their commands' outcomes, and their
+    history index.
     """
     _refuse_ambiguous(processors)
     found: dict[str, list[Processor]] = {topology.parking.name: []}
@@ -199,6 +200,9 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
         )
     for aggregate in [each for each in processors if isinstance(each, AggregateProcessor)]:
         aggregate.outcomes = topology.outcomes or aggregate.outcomes
+        aggregate.history_index = next(
+            (each.table for each in processors if isinstance(each, HistoryIndexProcessor)), None
+        )
         for reader in found.get(aggregate.events.name, []):
             if isinstance(reader, Listener):
                 reader.own = frozenset(event.TYPE for event in aggregate.decider.events)

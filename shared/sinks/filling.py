@@ -23,7 +23,7 @@ from shared.privacy.sealing import Sealer
 from shared.runtime.clock import elapsed_s
 from shared.sinks.database import Claim, Database, Fenced, Lease, Origin, Positions, RowRefused
 from shared.sinks.sink import BadRow, Changed, Sink
-from shared.topology.topics import Topology
+from shared.topology.topics import DELETIONS_KEPT_S, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,6 @@ POLL_MS = 200
 SOON_MS = 10  # while rows wait for the transaction before theirs
 PAUSE_S = 0.2  # before the next try; doubled until
 PAUSE_MAX_S = 10.0
-DELETIONS_KEPT_S = 86_400  # Kafka's delete.retention.ms, which we declare nowhere
 GONE_FIX = "raise `version` of the sink, whose new table is filled from what the topic still has"
 
 

@@ -15,10 +15,11 @@ from aiokafka import TopicPartition
 from shared.domain.errors import NotReady, RowUnreadable
 from shared.domain.row import Codec, Row
 from shared.kafka.reader import ReadRecord
+from shared.runtime.clock import brokers_clock
 from shared.runtime.positions import Partition
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore, StoreFailed
-from shared.topology.topics import KEPT_FOR_EVER, Table, Topology
+from shared.topology.topics import DELETIONS_KEPT_S, KEPT_FOR_EVER, Table, Topology
 
 log = structlog.get_logger(__name__)
 
@@ -71,9 +72,9 @@ class Replica:
 
     def apply(self, records: Sequence[ReadRecord]) -> None:
         rows = {record.key: record.value for record in records if record.key is not None}  # changelogs are all keyed
-        self.store.apply(self.changelog.partition, rows, records[-1].offset)
-        self.position = records[-1].offset + 1
         self.applied_until = records[-1].timestamp / 1000
+        self.store.apply(self.changelog.partition, rows, records[-1].offset, self.applied_until)
+        self.position = records[-1].offset + 1
 
     def learn_end(self, end: int, asked_at: float) -> None:
         """asked_at: by `elapsed_s`, when the brokers were asked for it."""
@@ -244,8 +245,7 @@ class Replicas:
         store = self._stores[table.name]
         position = store.open(tp.partition, topic_id) + 1
         held = self.held.get(tp)
-        if position and held is None and table == self._topology.parked:
-            # the only table that deletes rows, and brokers keep tombstones for a day: this store may have missed some
+        if position and held is None and self._may_lack_deletions(table, tp.partition, end - position):
             store.wipe(tp.partition)
             position = store.open(tp.partition, topic_id) + 1
         if position and held is not None and held.ours and held.position == end:
@@ -265,6 +265,14 @@ class Replicas:
         kept = position > 0 and (held is None or held.kept)
         position = max(position, start)
         return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)
+
+    def _may_lack_deletions(self, table: Table, partition: int, behind: int) -> bool:
+        """Whether brokers may have dropped tombstones that its store lacks, which is so many records behind."""
+        if table == self._topology.parked:
+            return True  # it is small
+        if not table.ends or behind <= 1:  # the marker of what it wrote last
+            return False
+        return brokers_clock.now() - self._stores[table.name].followed_until(partition) > DELETIONS_KEPT_S
 
     def drop(self, changelogs: Iterable[TopicPartition]) -> None:
         """Stop holding these, if they are held; their local rows stay."""

@@ -10,6 +10,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from shared.domain.errors import RowUnreadable
+from shared.domain.history_index import HistoryEntry
 from shared.domain.outcomes import Decided
 from shared.domain.row import Codec, Row
 from shared.kafka.murmur2 import check_home
@@ -36,10 +37,11 @@ R = TypeVar("R", default=Row[Any])
 class Rows(Generic[R]):
     """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows.
 
-    outcomes: the table of what became of the commands, beside that of their aggregates.
+    Beside those of aggregates: outcomes, the table of what became of their commands, and ended, the history index.
     """
 
     outcomes: Rows[Decided] | None = None
+    ended: Rows[Row[HistoryEntry[Any]]] | None = None
 
     def __init__(
         self,

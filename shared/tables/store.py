@@ -50,6 +50,7 @@ MAX_LOG_BYTES = 2**20
 # Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
 ORIGIN_KEY = b"\x00indexes"  # earlier releases noted only these
+FOLLOWED_KEY = b"\x00followed-until-ms"
 FIRST_ROW = b"\x02"  # behind the entries of indexes; rows before FIRST_KEY are read by their key only
 FIRST_KEY = b"\x20"
 
@@ -180,18 +181,26 @@ class RowStore:
             raise StoreFailed(self, partition, error) from error
         return value
 
-    def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
-        """Write rows (None deletes) and the changelog offset they reach, both or neither."""
+    def followed_until(self, partition: int) -> float:
+        """Up to when it has followed its changelog, in seconds since the epoch by the brokers; 0.0 if unknown."""
+        return int(self._dbs[partition].get(FOLLOWED_KEY) or 0) / 1000
+
+    def apply(
+        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None, at: float = 0.0
+    ) -> None:
+        """Write rows (None deletes) and the changelog offset they reach, both or neither. at: see `followed_until`."""
         db = self._dbs[partition]
         try:
-            db.write(self._changes(partition, rows, changelog_offset), self._write_options)
+            db.write(self._changes(partition, rows, changelog_offset, at), self._write_options)
         except StoreFailed:
             raise
         except Exception as error:
             raise StoreFailed(self, partition, error) from error
         MEMTABLES.relieve()
 
-    def _changes(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> WriteBatch:
+    def _changes(
+        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None, at: float
+    ) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
         for key, value in rows.items():
             if self._indexes.declared:
@@ -202,6 +211,7 @@ class RowStore:
                 batch.put(key, value)
         if changelog_offset is not None:
             batch.put(OFFSET_KEY, b"%d" % changelog_offset)
+            batch.put(FOLLOWED_KEY, b"%d" % (at * 1000))
             if self._access is not None:  # else it would be removed before the offset
                 batch.put(ORIGIN_KEY, self._origins[partition])
         return batch

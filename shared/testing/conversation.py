@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
+from shared.domain.history_index import index_codec
 from shared.domain.outcomes import OUTCOME_CODEC
-from shared.domain.row import Outcome, Row
+from shared.domain.row import Codec, Outcome, Row
 from shared.engine.batch import Batch
-from shared.engine.processors import Processor
+from shared.engine.processors import AggregateProcessor, Processor
 from shared.kafka.transactions import Record
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
@@ -88,7 +90,9 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, record: MemoryRecord) -> None:
-        batch = _handled(processor, self._tables[processor.table], self._tables[processor.outcomes], [record])
+        tables = self._tables
+        beside = tables[processor.outcomes], tables[processor.history_index]
+        batch = _handled(processor, tables[processor.table], beside, [record])
         self.outcomes += batch.outcomes
         for written in batch.records:
             assert written.key is not None
@@ -98,23 +102,33 @@ class Conversation:
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
     memory = _Memory()
-    batch = _handled(processor, memory, _Memory(), records)
+    batch = _handled(processor, memory, (_Memory(), _Memory()), records)
     return dict(memory), batch.records
 
 
-def _handled(processor: Processor, memory: _Memory, outcomes: _Memory, records: Iterable[SourceRecord]) -> Batch:
-    """What the records lead to; `memory` has and gets the processor's rows, `outcomes` those beside."""
+def _handled(
+    processor: Processor, memory: _Memory, beside: tuple[_Memory, _Memory], records: Iterable[SourceRecord]
+) -> Batch:
+    """What the records lead to; `memory` has and gets the processor's rows, `beside` outcomes and what has ended."""
     batch, rows = Batch("dead-letters"), None
     if processor.codec is not None:
         rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
-        rows.outcomes = Rows("", cast(RowStore, outcomes), 0, None, OUTCOME_CODEC, careful=True)
+        outcomes, index = (cast(RowStore, each) for each in beside)
+        rows.outcomes = Rows("", outcomes, 0, None, OUTCOME_CODEC, careful=True)
+        rows.ended = Rows("", index, 0, None, _index_codec(processor), careful=True)
     for record in records:
         failure = processor.attempt(record, rows, batch)
         assert failure is None, failure
-    if rows is not None and rows.outcomes is not None:
+    if rows is not None and rows.outcomes is not None and rows.ended is not None:
         memory.change(rows)
-        outcomes.change(rows.outcomes)
+        beside[0].change(rows.outcomes)
+        beside[1].change(rows.ended)
     return batch
+
+
+@cache
+def _index_codec(processor: Processor) -> Codec[Any]:
+    return index_codec(processor.decider.state if isinstance(processor, AggregateProcessor) else Any)
 
 
 class _Memory(dict[bytes, bytes]):
@@ -124,4 +138,7 @@ class _Memory(dict[bytes, bytes]):
         return super().get(key)
 
     def change(self, rows: Rows[Any]) -> None:
-        self.update({key: value for key, value in rows.encoded().items() if value is not None})
+        for key, value in rows.encoded().items():
+            self.pop(key, None)
+            if value is not None:
+                self[key] = value

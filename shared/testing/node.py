@@ -71,7 +71,7 @@ class MemoryNode:
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }
-        self._changelogs: dict[Partition, list[tuple[bytes, bytes]]] = defaultdict(list)
+        self._changelogs: dict[Partition, list[tuple[bytes, bytes | None]]] = defaultdict(list)
         self._waiting = Answers()
         self._handled = 0
 
@@ -140,11 +140,16 @@ class MemoryNode:
         yield Feed(begins, self._follow(table, logs, dict(begins), key))
 
     async def _follow(
-        self, table: Table, logs: Mapping[int, list[tuple[bytes, bytes]]], told: dict[int, int], wanted: bytes | None
+        self,
+        table: Table,
+        logs: Mapping[int, list[tuple[bytes, bytes | None]]],
+        told: dict[int, int],
+        wanted: bytes | None,
     ) -> AsyncIterator[Sequence[Change]]:
+        decode = self._codecs[table.name].decode
         while True:
             changes = [
-                Change(partition, offset, key, self._codecs[table.name].decode(value))
+                Change(partition, offset, key, None if value is None else decode(value))
                 for partition, log in logs.items()
                 for offset, (key, value) in enumerate(log)
                 if offset > told[partition] and wanted in (None, key)
@@ -208,6 +213,8 @@ class MemoryNode:
         rows = self._table_rows(processor.table, partition, batch)
         if processor.outcomes is not None:
             rows.outcomes = self._table_rows(processor.outcomes, partition, batch)
+        if processor.history_index is not None:
+            rows.ended = self._table_rows(processor.history_index, partition, batch)
         return rows
 
     def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows[Any]:
@@ -220,8 +227,9 @@ class MemoryNode:
     def _commit(self, batch: Batch) -> None:
         for (table, partition), rows in batch.rows.items():
             for key, value in rows.encoded().items():
-                assert value is not None, "only parked rows are ever deleted, and nothing is parked in memory"
-                self._rows[table][partition][key] = value
+                self._rows[table][partition].pop(key, None)
+                if value is not None:
+                    self._rows[table][partition][key] = value
                 self._changelogs[table, partition].append((key, value))
 
     def ready(self) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
+DELETIONS_KEPT_S = 86_400  # tombstones in a compacted topic: Kafka's delete.retention.ms, which we declare nowhere
 PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
 HISTORY_INDEX = "chapters"  # as it is called in topics and dead letters
@@ -56,8 +57,8 @@ class Topic:
 class Table:
     """Rows by key, fed by exactly one topic, so that they can be computed from it again.
 
-    A row is never removed, and must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and
-    so does the number of keys, such as windows for each sensor.
+    A row must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and so does the number of
+    keys, such as windows for each sensor, unless rows end.
 
     name         a plain noun, in lower case; the changelog is named after it.
     source       the topic that feeds it: of commands, for the rows of an aggregate; of anything else, for a view.
@@ -71,6 +72,9 @@ class Table:
     keyed_by_id  whether its keys are aggregate ids, which murmur2 assigns to partitions.
     kept_ms      how long a row counts after the record that it tells of, in milliseconds; -1, the default, is for ever.
                  Only the engine's own tables lose rows by time, and not before twice as long.
+    ends         whether a row ends, and is deleted, when `evolve` or `project` gives the initial state again. Its key
+                 can begin again: an aggregate with the next sequence, a view with the first. A table of aggregates that
+                 ends needs the topology's `history`. A view that has rows when this changes is computed again.
 
     Raises ValueError for a name or an index that is not legal.
     """
@@ -80,6 +84,7 @@ class Table:
     indexes: tuple[str | tuple[str, ...], ...] = ()
     keyed_by_id: bool = True
     kept_ms: int = KEPT_FOR_EVER
+    ends: bool = False
 
     @property
     def is_of_commands(self) -> bool:
@@ -115,12 +120,14 @@ class Topology:
                        that one worker owns everything of a key. It never changes, because keys would move.
     version            counts from 1 how the tables are computed. A new version has its own changelogs and positions,
                        which `rebuild` fills from history; those of the old version stay as they are.
-    history            the topic of the aggregate's own events, if its workers answer requests about its past, too.
+    history            the topic of the aggregate's own events, if its workers answer requests about its past, too, or
+                       its rows end.
     idempotency_hours  how long, at least 24, a command that is sent again has its outcome again, and no second effect,
                        whatever comes between. It is the same for all workers, as the log decides it, and may be raised
                        at any time.
 
-    Raises ValueError for a value out of range, a name that is not legal, or one that is declared twice.
+    Raises ValueError for a value out of range, a name that is not legal, one that is declared twice, or a table of
+    aggregates that ends without a history.
     """
 
     service: str
@@ -145,6 +152,13 @@ class Topology:
         names = Counter(topic.name for topic in self.all_topics())
         if repeated := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"{self.service}: declared more than once: {repeated}")
+        if self.history is None and (
+            ending := [each.name for each in self.tables if each.ends and each.is_of_commands]
+        ):
+            raise ValueError(
+                f"{self.service}: rows of {ending[0]} end, and nothing would know at which sequence their aggregates "
+                f"go on; fix: give the Topology `history=`, the topic of their events"
+            )
 
     @property
     def group(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, cast
@@ -18,7 +19,7 @@ from shared.engine.membership import Assignment
 from shared.engine.processors import AggregateProcessor
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
-from shared.topology.topics import Topology
+from shared.topology.topics import Table, Topology
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, Slot, membership
@@ -82,6 +83,29 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
         assert replica.restored is (last == 9)
 
     _with_engine(return_home)
+
+
+@pytest.mark.parametrize(
+    ("ends", "last", "hours", "keeps"),
+    [
+        pytest.param(True, 5, 23, True, id="all tombstones are there"),
+        pytest.param(True, 5, 25, False, id="some may be gone"),
+        pytest.param(True, 8, 25, True, id="it lacks none"),
+        pytest.param(False, 5, 25, True, id="there are none"),
+    ],
+)
+def test_a_store_that_has_not_followed_for_a_day_may_lack_tombstones(
+    ends: bool, last: int, hours: int, keeps: bool
+) -> None:
+    """The changelog begins at 0 and ends before 10, with the marker of the last transaction."""
+    table = Table("carts", source=COMMANDS, ends=ends)
+    topology = Topology("carts", (COMMANDS, EVENTS), (table,), partitions=1, history=EVENTS)
+    changelog, store = TopicPartition(topology.changelog(table).name, 0), FakeStore(table.name)
+    store.open(0, "id")
+    store.apply(0, {b"a-1": b"row"}, last, time.time() - hours * 3_600)
+    replicas = Replicas(topology, cast(Any, {table.name: store}), {})
+    replicas.hold([changelog], (), {changelog: 0}, {changelog: 10}, {changelog.topic: "id"})
+    assert (store.rows(0) != {}) is keeps
 
 
 READS: dict[str, Callable[[Replicas], object]] = {

@@ -72,6 +72,16 @@ def test_a_store_tells_its_size_until_it_moves(store: RowStore, tmp_path: Path) 
     assert 0 < size < sum(file.stat().st_size for file in tmp_path.rglob("*"))
 
 
+def test_a_store_knows_until_when_it_has_followed_its_changelog(store: RowStore) -> None:
+    store.open(0, CHANGELOG_ID)
+    assert store.followed_until(0) == 0.0
+    store.apply(0, {b"a": b"1"}, 7, 1_700_000_000.5)
+    store.close(0)
+    store.open(0, CHANGELOG_ID)
+    assert store.followed_until(0) == 1_700_000_000.5
+    assert [key for key, _ in store.scan(0)] == [b"a"]
+
+
 def test_a_killed_process_leaves_an_older_consistent_store(tmp_path: Path) -> None:
     """RocksDB's own log is off: only the latest writes are lost, rows and offset alike."""
     writer = f"""

@@ -669,6 +669,7 @@ class FakeStore:
         self.opened: set[int] = set()
         self._applied: dict[int, list[tuple[dict[bytes, bytes | None], int | None]]] = {}
         self._rows: dict[int, dict[bytes, bytes]] = {}
+        self._followed_until: dict[int, float] = {}
 
     def open(self, partition: int, _: str) -> int:
         self.opened.add(partition)
@@ -694,10 +695,16 @@ class FakeStore:
         begin = max(after + b"\x00", FIRST_KEY)
         return iter(sorted((key, value) for key, value in self._rows[partition].items() if key >= begin))
 
-    def apply(self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None) -> None:
+    def apply(
+        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None, at: float = 0.0
+    ) -> None:
         self._fail_if(partition in self.full, partition)
+        self._followed_until[partition] = at
         self._applied[partition].append((dict(rows), changelog_offset))
         self._put(partition, rows)
+
+    def followed_until(self, partition: int) -> float:
+        return self._followed_until[partition]
 
     def crash(self, chance: random.Random) -> None:
         self.full.clear()
