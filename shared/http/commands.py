@@ -315,7 +315,7 @@ class Commands:
     def _forgotten(self, request: Request, error: Forgotten, aggregate_id: str, partition: int, key: str) -> Response:
         """Raises the error again for a command that was not decided before."""
         row = self._node.read(self._table, partition, aggregate_id.encode())
-        if row is None or self._known(request, row, aggregate_id, partition, key) is None:
+        if self._known(request, row, aggregate_id, partition, key) is None:
             raise error
         detail = f"{error}; a command with this Idempotency-Key was decided before: its outcome is at the Location"
         return problem(409, "person.forgotten", detail, headers=self._at_row(aggregate_id, key, partition, row))
@@ -349,12 +349,17 @@ class Commands:
         ) -> Response:
             return await self._decided(request, aggregate_id, command_id)
 
-    def _known(self, request: Request, row: Row[Any], aggregate_id: str, partition: int, asked: str) -> Outcome | None:
-        """Of the caller's own command with this key; else of any with this id, as operators find it in events."""
+    def _known(
+        self, request: Request, row: Row[Any] | None, aggregate_id: str, partition: int, asked: str
+    ) -> Outcome | None:
+        """Of the caller's own command with this key; else of any with this id, as operators find it in events.
+
+        row: None if the aggregate has none, which may have ended since.
+        """
         own = own_rows(request)
-        ids = [_id_of(request, asked), *([asked] if own is None or own.has(row.state) else [])]
+        ids = [_id_of(request, asked), *([asked] if own is None or (row and own.has(row.state)) else [])]
         get = cast(Get, partial(self._node.read, self._outcomes, partition))
-        found = (recalled(get, aggregate_id, each) or row.outcome(each) for each in ids)
+        found = (recalled(get, aggregate_id, each) or (row.outcome(each) if row else None) for each in ids)
         return next(filter(None, found), None)
 
     async def _decided(self, request: Request, aggregate_id: str, command_id: str) -> Response:
@@ -364,8 +369,8 @@ class Commands:
         if not self._serves(partition):
             return await self._peers.forward(request, self._node.owner(self._table, partition))
         row = self._node.read(self._table, partition, key)
-        outcome = self._known(request, row, aggregate_id, partition, command_id) if row else None
-        if row is None or outcome is None:
+        outcome = self._known(request, row, aggregate_id, partition, command_id)
+        if outcome is None:
             detail = f"command {command_id} is not decided yet, or was decided too long ago"
             return problem(404, "command.unknown", detail)
         headers = self._at_row(aggregate_id, command_id, partition, row)
@@ -383,8 +388,9 @@ class Commands:
             return refused(outcome.code, outcome, headers)
         return self._answer(201, Accepted(command_id=command_id, sequence=outcome.sequence), headers)
 
-    def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any]) -> dict[str, str]:
-        positions = {**self._node.event_offsets(partition), (self._table.source.name, partition): row.offset}
+    def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any] | None) -> dict[str, str]:
+        at = row.offset if row else self._node.position(self._table, partition)
+        positions = {**self._node.event_offsets(partition), (self._table.source.name, partition): at}
         return self._headers(aggregate_id, command_id, partition, positions)
 
     def _headers(

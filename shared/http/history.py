@@ -23,12 +23,13 @@ from pydantic_core import core_schema
 from shared.domain.decider import Decider, fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import NotReady
-from shared.domain.history_index import HistoryEntry, LogBegins, key_of, number_of
+from shared.domain.history_index import HistoryEntry, LogBegins, ended_key, key_of, number_of
 from shared.domain.ids import check_aggregate_id
 from shared.domain.message import Event
 from shared.domain.row import Row
 from shared.domain.times import Instant
 from shared.http import queries
+from shared.http.auth import own_rows
 from shared.http.node import Node, Present
 from shared.http.peers import Peers
 from shared.http.problems import Problem
@@ -138,30 +139,43 @@ class History(Queries):
     async def _page(self, request: Request, aggregate_id: str, partition: int, query: EventsQuery) -> Response:
         deadline = asyncio.get_running_loop().time() + query.wait
         await self._wait_for_position(partition, query.min_position, deadline)
-        row = self._visible(request, partition, aggregate_id.encode())
+        newest = self._newest(request, partition, aggregate_id)
         headers = self._as_owner(partition)
-        if row is None or row.sequence == 0:
+        if not newest:
             return self._unknown(aggregate_id, headers)
-        last = min(row.sequence, query.cursor + query.limit)
-        past = await self._past(aggregate_id, partition, row.sequence, last, deadline)
+        last = min(newest, query.cursor + query.limit)
+        past = await self._past(aggregate_id, partition, newest, last, deadline)
         events = await past.events(query.cursor, last)
         self._check_still_served(partition)
         shown = await self._sealer.unsealed([event.data for event in events])
         items = b",".join(map(self._decider.event_codec.encode, map(_with_data, events, shown)))
-        cursor = b"%d" % last if last < row.sequence else b"null"
+        cursor = b"%d" % last if last < newest else b"null"
         body = b'{"items":[%b],"cursor":%b}' % (items, cursor)
         return Response(body, media_type="application/json", headers=headers)
 
+    def _newest(self, request: Request, partition: int, aggregate_id: str) -> int:
+        """How many events the aggregate has had, also if its row has ended; 0 for one that the caller can't see."""
+        row = self._visible(request, partition, aggregate_id.encode())
+        if row is None and own_rows(request) is None:
+            row = self._node.read(self._index, partition, ended_key(aggregate_id))
+        return 0 if row is None else row.sequence
+
     async def _as_wanted(
-        self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
+        self,
+        request: Request,
+        aggregate_id: str,
+        partition: int,
+        row: Row[Any] | None,
+        reading: Reading,
+        deadline: float,
     ) -> Row[Any] | None:
         as_of = reading.as_of if isinstance(reading, PastReading) else None
-        if row is None or row.sequence == 0 or as_of is None:
+        if as_of is None or not (newest := self._newest(request, partition, aggregate_id)):
             return row
-        last = as_of if isinstance(as_of, int) else row.sequence
-        if last > row.sequence:
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {row.sequence} events so far")
-        past = await self._past(aggregate_id, partition, row.sequence, last, deadline)
+        last = as_of if isinstance(as_of, int) else newest
+        if last > newest:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{aggregate_id!r} has {newest} events so far")
+        past = await self._past(aggregate_id, partition, newest, last, deadline)
         then = await past.at(as_of)
         self._check_still_served(partition)
         return then

@@ -140,7 +140,7 @@ class Queries:
         self._check_still_served(partition)
         row = self._visible(request, partition, aggregate_id.encode())
         headers = self._as_owner(partition) | until
-        row = await self._as_wanted(aggregate_id, partition, row, reading, deadline)
+        row = await self._as_wanted(request, aggregate_id, partition, row, reading, deadline)
         return await self._answer(request, aggregate_id, row, headers)
 
     def _visible(self, request: Request, partition: int, key: bytes) -> Row[Any] | None:
@@ -149,7 +149,13 @@ class Queries:
         return row if row is None or own is None or own.has(row.state) else None
 
     async def _as_wanted(
-        self, aggregate_id: str, partition: int, row: Row[Any] | None, reading: Reading, deadline: float
+        self,
+        request: Request,
+        aggregate_id: str,
+        partition: int,
+        row: Row[Any] | None,
+        reading: Reading,
+        deadline: float,
     ) -> Row[Any] | None:
         """The current row; `shared.http.history.History` has past ones, too."""
         return row

@@ -114,6 +114,9 @@ class Resource(Generic[S]):
             return APIRouter(**self._place)
         if self.owner == self._id:
             return OwnedRouter(self.owner, **self._place)
+        if self.table.ends and self.table.is_of_commands:
+            found = f"rows of {self.table.name} end, so an id may be another owner's, who would see its history"
+            raise self._wrong(found, f"name {self._id}, or leave out `ends` in topology.py")
         if not kinds(node.state_type(self.table), self.owner):
             found = f"owner={self.owner!r} is neither its parameter nor a field of the table {self.table.name}"
             raise self._wrong(found, f"name {self._id}, or the field that names the owner")
