@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 from pydantic_core import from_json
 
+from pipelines.catalog import Version
 from shared.domain.errors import OnefoldError
 from shared.domain.personal import SEALED
 from shared.runtime.loopback import DIRECT
@@ -88,22 +89,23 @@ async def _get(client: httpx.AsyncClient, url: str) -> bytes:
     raise ServiceUnavailable(f"{url} does not answer: {problem}")
 
 
-def difference(body: bytes, first: int, states: Sequence[bytes], initial: bytes) -> str | None:
-    """Why an answer does not match the fold; None when it does. states: after event `first`, and on.
+def difference(body: bytes, versions: Sequence[Version], initial: bytes) -> str | None:
+    """Why an answer does not match the fold, one of these versions; None when it does. initial: the initial state.
 
     An answer is compared in the fields it shares with the state, but for encrypted ones; the others are the service's
     presentation.
     """
     if not body:  # a refusal can be an event of an aggregate that never existed
-        return None if initial in states else f"HTTP knows nothing of it, there are {first} events"
+        is_shown = all(each.state != initial for each in versions)
+        return f"HTTP knows nothing of it, there are {versions[0].sequence} events" if is_shown else None
     answer: Mapping[str, Any] = from_json(body)
     if "sequence" in answer:  # the answer may not show it; then any of the states will do
-        at = answer["sequence"] - first
-        if not 0 <= at < len(states):
-            return f"HTTP answers sequence {answer['sequence']}, its events end at {first + len(states) - 1}"
-        first, states = first + at, states[at : at + 1]
-    wrong = [_unlike(answer, from_json(state)) for state in states]
-    return f"HTTP answers another {', '.join(wrong[-1])} at sequence {first + len(states) - 1}" if all(wrong) else None
+        last = versions[-1].sequence
+        versions = [each for each in versions if each.sequence == answer["sequence"]]
+        if not versions:
+            return f"HTTP answers sequence {answer['sequence']}, its events end at {last}"
+    wrong = [_unlike(answer, from_json(each.state)) for each in versions]
+    return f"HTTP answers another {', '.join(wrong[-1])} at sequence {versions[-1].sequence}" if all(wrong) else None
 
 
 def _unlike(answer: Mapping[str, Any], state: Mapping[str, Any] | None) -> list[str]:

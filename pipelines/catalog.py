@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
 
 from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
@@ -25,6 +28,14 @@ class UnknownTable(OnefoldError):
     Operator action: name a table that `topology.py` of a service declares, and give SERVICE in its `service.py` the
     decider or the projection that fills it.
     """
+
+
+class Version(NamedTuple):
+    """A key after some event. state: as JSON. has_ended: so it needs no row; an aggregate may have one yet."""
+
+    sequence: int
+    state: bytes
+    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,20 @@ class FoldedTable:
     def initial(self) -> Any:
         """The state of a key before its first event."""
         return self.pure.initial
+
+    def has_ended(self, state: bytes) -> bool:
+        """Whether a key in that state, as JSON, has no row."""
+        return self.table.ends and state == to_json(self.initial)
+
+    def versions(self, first: int, states: Iterable[bytes]) -> list[Version]:
+        """Of a key at sequence `first` in the first of these states, and in the others after one event more each."""
+        found = list[Version]()
+        for state in states:
+            has_ended = self.has_ended(state)
+            counts_anew = has_ended and self.is_view
+            sequence = first if not found else 0 if counts_anew else found[-1].sequence + 1
+            found.append(Version(sequence, state, has_ended))
+        return found
 
     @property
     def row_codec(self) -> RowCodec[Any]:

@@ -23,7 +23,7 @@ from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
-from pipelines.catalog import FoldedTable, table_in
+from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.divergence import Divergence, canonical, first_divergences
 from pipelines.events import records_below
 from pipelines.parked import in_scope, parked_keys, present_scope
@@ -152,16 +152,16 @@ def _compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: Fold
 
 def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     table = table_in(package, name)
-    initial, codec = to_json(table.initial), table.row_codec
+    codec = table.row_codec
     agree = differ = 0
     reasons: list[tuple[bytes, str]] = []
     for key, row, answer, sequence, state, later, problem in rows_of(batches):
         if row is None and not sequence and problem is None:
             continue  # its first event came after the changelog was read
-        count, states = sequence or 0, [state or initial, *(later or ())]
-        why = f"its events cannot be folded: {problem}" if problem else difference(codec, row, count, states)
+        versions = table.versions(sequence or 0, [state or to_json(table.initial), *(later or ())])
+        why = f"its events cannot be folded: {problem}" if problem else difference(codec, row, versions)
         if why is None and answer is not None:
-            why = answer_difference(answer, count, states, initial)
+            why = answer_difference(answer, versions, to_json(table.initial))
         agree += why is None
         differ += why is not None
         if why is not None and len(reasons) < _REASONS_A_TASK:
@@ -169,21 +169,26 @@ def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterat
     yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _VERDICTS)
 
 
-def difference(codec: RowCodec[Any], row: bytes | None, first: int, states: Sequence[bytes]) -> str | None:
-    """Why a row is not the fold of its key's events; None when it is. states: after event `first`, and on.
+def difference(codec: RowCodec[Any], row: bytes | None, versions: Sequence[Version]) -> str | None:
+    """Why a row is not the fold of its key's events, one of these versions; None when it is.
 
     The row is read as the service reads it, so a field added to its state since is no difference.
     """
+    first, last = versions[0].sequence, versions[-1].sequence
     if row is None:
-        return f"no row, but {first} events"
+        return None if any(each.has_ended for each in versions) else f"no row, but {first} events"
     try:
         live = codec.decode(row)
     except ValidationError as error:
         return f"its row can't be read: {first_problem(error)}"
-    if live.sequence < first:
+    folded = [each.state for each in versions if each.sequence == live.sequence]
+    if not folded and live.sequence < first:
         return f"its row stopped at sequence {live.sequence}, its events had gone on to {first}"
-    if live.sequence >= first + len(states):
-        return f"its row is at sequence {live.sequence}, its events end at {first + len(states) - 1}"
-    if canonical(from_json(to_json(live.state))) != canonical(from_json(states[live.sequence - first])):
-        return f"its state differs at sequence {live.sequence}"
-    return None
+    if not folded:
+        return f"its row is at sequence {live.sequence}, its events end at {last}"
+    state = canonical(from_json(to_json(live.state)))
+    return None if state in map(_canonical, folded) else f"its state differs at sequence {live.sequence}"
+
+
+def _canonical(state: bytes) -> str:
+    return canonical(from_json(state))

@@ -70,12 +70,13 @@ def _locate(table: FoldedTable, key: bytes, why: str, events: Sequence[Record], 
 
 
 class _Version(NamedTuple):
-    """A row as the changelog has it; sequence -1 when it cannot be read."""
+    """A row as the changelog has it; sequence -1 when it is deleted or cannot be read."""
 
     offset: int
     sequence: int
     state: Any
     text: str
+    is_deleted: bool = False
 
 
 class _Story:
@@ -83,10 +84,10 @@ class _Story:
 
     def __init__(self, table: FoldedTable, key: bytes, events: Sequence[Record]) -> None:
         self._table = table
-        self._states = [table.initial]
+        self._states = [Folded(0, table.initial, -1)]
         self._taken: list[Record] = []
         self._broken: Record | None = None
-        advance, folded = advance_of(table), Folded(0, table.initial, -1)
+        advance, folded = advance_of(table), self._states[0]
         for event in events:
             before = folded
             try:
@@ -95,28 +96,34 @@ class _Story:
                 self._broken = event
                 break
             if folded is not before:
-                self._states.append(folded.state)
+                self._states.append(folded)
                 self._taken.append(event)
 
     def explains(self, version: _Version) -> bool:
-        """Whether the row is the fold at its sequence."""
-        known = 0 <= version.sequence < len(self._states)
-        return known and canonical(from_json(to_json(self._states[version.sequence]))) == canonical(version.state)
+        """Whether the row is a fold at its sequence, or was deleted as one that had ended."""
+        if version.is_deleted:
+            return any(self._table.has_ended(to_json(each.state)) for each in self._states[1:])
+        folded = [each.state for each in self._states if each.sequence == version.sequence]
+        return canonical(version.state) in (canonical(from_json(to_json(state))) for state in folded)
 
     def state_at(self, sequence: int | None) -> str:
-        last = len(self._states) - 1
-        at = last if sequence is None or not 0 <= sequence <= last else sequence
-        return f"{to_json(self._states[at]).decode()} after event {at}"
+        at = self._number_at(sequence) or len(self._states) - 1
+        return f"{to_json(self._states[at].state).decode()} after event {at}"
+
+    def _number_at(self, sequence: int | None) -> int | None:
+        """How many events the last fold at that sequence has; None if there is none."""
+        numbers = range(len(self._states) - 1, 0, -1)
+        return next((number for number in numbers if self._states[number].sequence == sequence), None)
 
     def place(self, wrong: _Version | None, versions: Iterable[_Version]) -> str:
         if self._broken is not None:
             return f"at the event that cannot follow: {self._described(self._broken)}"
         if wrong is None:
             return "after the last row that the changelog still has"
-        if not 0 < wrong.sequence < len(self._states):
+        if (number := self._number_at(wrong.sequence)) is None:
             last = self._taken[-1] if self._taken else None
             return f"after the last event there is: {self._described(last)}" if last else "before any event"
-        event = self._described(self._taken[wrong.sequence - 1])
+        event = self._described(self._taken[number - 1])
         agreed = any(v.sequence == wrong.sequence for v in versions if v.offset < wrong.offset)
         row = f"{self._table.changelog}, offset {wrong.offset}"
         return f"after event {event}: the row was changed by no event ({row})" if agreed else f"at event {event}"
@@ -131,10 +138,12 @@ class _Story:
 
 
 def _version(table: FoldedTable, row: Record) -> _Version:
+    if row.value is None:
+        return _Version(row.offset, -1, None, "deleted", is_deleted=True)
     try:
-        live = table.row_codec.decode(row.value or b"")
+        live = table.row_codec.decode(row.value)
     except ValueError:
-        return _Version(row.offset, -1, None, (row.value or b"deleted").decode(errors="replace"))
+        return _Version(row.offset, -1, None, row.value.decode(errors="replace"))
     state = to_json(live.state)
     return _Version(row.offset, live.sequence, from_json(state), f"{state.decode()} at sequence {live.sequence}")
 

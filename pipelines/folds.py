@@ -27,7 +27,7 @@ from shared.topology.projection import Projection
 STATES = "partition int, key binary, sequence long, offset long, state binary, later array<binary>, problem string"
 """One row per key.
 
-sequence  of the last event below `since`, 0 when the key appeared later
+sequence  of the row after the last event below `since`, 0 when the key appeared later, and of a view that has ended
 offset    of the record that this event is
 state     after it, as JSON in the form of a table's row
 later     the states after each event from `since` on
@@ -38,7 +38,7 @@ _NO_KEY = b""
 
 
 class Folded(NamedTuple):
-    """A key after `sequence` events, the last of which lies at `offset`."""
+    """A key's row after the record at `offset`. Of a view that has ended, the sequence is 0, and the next row's 1."""
 
     sequence: int
     state: Any
@@ -171,13 +171,15 @@ def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
 
 def _advance_view(projection: Projection[Any, Any]) -> Advance:
     decode, project = projection.event_codec.decode, projection.project
+    ends, initial = projection.table.ends, projection.initial
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         try:
             event = decode(value)
         except UnknownType:
             return before
-        return Folded(before.sequence + 1, project(before.state, event, key.decode()), offset)
+        view = project(before.state, event, key.decode())
+        return Folded(0 if ends and view == initial else before.sequence + 1, view, offset)
 
     return advance
 

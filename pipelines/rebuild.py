@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import structs
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -36,6 +36,7 @@ from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
 from shared.domain.errors import OnefoldError
+from shared.domain.history_index import ended, ended_key, index_codec
 from shared.domain.row import Row, RowCodec
 from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.transactions import Record
@@ -55,6 +56,7 @@ from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
 _BROKEN = pc.field("problem").is_valid()
+_KEPT = pc.field("value").is_valid() | _BROKEN
 _PROBLEMS_SHOWN = 5
 
 
@@ -327,8 +329,9 @@ class Rebuild:
         target = self._staged(table) / f"{number}"
         if not target.exists():
             to_folder(self._rows(plan, table, number), target)
-        counts = _read(target).to_table(columns=["events"])["events"].to_pylist()
-        return Done(table.table.name, number, len(counts), sum(counts))
+        folded = _read(target)
+        counts = folded.to_table(columns=["events"])["events"].to_pylist()
+        return Done(table.table.name, number, folded.count_rows(filter=_KEPT), sum(counts))
 
     def _staged(self, table: FoldedTable) -> Path:
         return self._work / table.table.name
@@ -372,7 +375,11 @@ class Rebuild:
     def _write(self, table: FoldedTable) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        self._replace(self._new.changelog(table.table), rows)
+        self._replace(self._new.changelog(table.table), rows.where("value IS NOT NULL"))
+        if not table.is_view and table.table.ends and self._new.history_index is not None:
+            tell = partial(_ended, table.package, table.table.name)
+            ended = rows.where("value IS NULL AND events > 0").mapInArrow(tell, _ROWS)
+            self._replace(self._new.changelog(self._new.history_index), ended)
 
     def _write_outcomes(self, plan: Plan) -> None:
         """Of commands that are known yet: they don't depend on the fold."""
@@ -431,11 +438,12 @@ def _read(folder: Path) -> ds.Dataset:
 
 
 def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatch]:
-    """Rows as the engine writes them."""
+    """Rows as the engine writes them: none of a key that has ended."""
     codec = table_in(package, name).row_codec
     rows = (
         (partition, key, *_encoded(codec, Row(count, from_json(state), {}, offset), problem))
         for partition, key, count, offset, state, _, problem in rows_of(states)
+        if count or problem
     )
     return as_batches(rows, _ROWS)
 
@@ -456,6 +464,17 @@ def _of_aggregate(package: str, name: str, number: int, position: int, both: Bat
     return as_batches(((number, *_taking_over(table, position, *fields)) for fields in rows_of(both)), _ROWS)
 
 
+def _ended(package: str, name: str, rows: Batches) -> Iterator[pa.RecordBatch]:
+    """What the history index tells of the aggregates that have no row any more."""
+    table = table_in(package, name)
+    codec = index_codec(table.row_codec.state_type)
+    told = (
+        (partition, ended_key(key.decode()), codec.encode(ended(Row(count, table.initial, {}, -1))), count, None)
+        for partition, key, _, count, _ in rows_of(rows)
+    )
+    return as_batches(told, _ROWS)
+
+
 def _taking_over(
     table: FoldedTable,
     position: int,
@@ -468,15 +487,19 @@ def _taking_over(
     """(key, row, events, problem): the outcomes that are in the old row, of commands that failed, are taken over.
 
     So are those of decided ones, if an earlier release wrote it: they move when the engine first writes the row.
+    Neither row nor problem: it has ended.
     """
     count = sequence or 0
     if problem is not None:
         return key, None, count, problem
-    if old is None:
+    initial = to_json(table.initial)
+    if old is None and state != initial:  # else it has ended, maybe when that was declared yet
         return key, None, count, f"{count} events, but no row"
-    fields = from_json(old)
+    fields: dict[str, Any] = {"sequence": count, "outcomes": {}, "offset": -1} if old is None else from_json(old)
     if fields["sequence"] != count:
         return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
+    if table.has_ended(state or initial) and not fields["outcomes"] and not fields.get("reactions"):
+        return key, None, count, None
     folded = table.initial if state is None else from_json(state)
     # an offset that was not read yet is one of another topic, which was the table's source before
     offset = fields["offset"] if fields["offset"] < position else -1

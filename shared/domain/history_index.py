@@ -7,6 +7,7 @@ An aggregate that has ended has no row. One more entry, without events, says at 
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Generic
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +19,7 @@ from shared.domain.row import Row, RowCodec, S
 from shared.domain.times import Instant
 
 EVENTS_PER_ENTRY = 50
+_NO_EVENT = datetime.fromtimestamp(0, UTC)
 
 
 class LogBegins(OnefoldError):
@@ -70,13 +72,10 @@ def ended_key(aggregate_id: str) -> bytes:
     return f"{aggregate_id} ended".encode()
 
 
-def ended(row: Row[S], latest: Instant) -> Row[HistoryEntry[S]]:
-    """What tells of an aggregate whose `row` is deleted. latest: when its last event occurred, or a command after it.
-
-    It may be one that has begun again: then its new row counts.
-    """
+def ended(row: Row[S]) -> Row[HistoryEntry[S]]:
+    """What tells of an aggregate whose `row` is deleted. Once it has begun again, its new row counts."""
     entry: HistoryEntry[S] = HistoryEntry(
-        first=row.sequence + 1, offsets=(), latest=latest, before=row.state, after=row.state
+        first=row.sequence + 1, offsets=(), latest=_NO_EVENT, before=row.state, after=row.state
     )
     return Row(row.sequence, entry, {}, row.offset)
 

@@ -299,7 +299,7 @@ class AggregateProcessor(Processor):
         key = command.aggregate_id.encode()
         is_kept = rows.get(key) is not None
         if done.row.sequence and (is_kept or done.events):
-            rows.ended.put(ended_key(command.aggregate_id), ended(done.row, command.issued_at))
+            rows.ended.put(ended_key(command.aggregate_id), ended(done.row))
         if is_kept:
             rows.put(key, None)
 

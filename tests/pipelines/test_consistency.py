@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from pipelines import answers, consistency
+from pipelines.catalog import Version
 from pipelines.cli import cli, main
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
@@ -34,6 +35,11 @@ def check(spark: Any, ledger: Any) -> consistency.Verdict:
     return consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)
 
 
+def kept(first: int, states: list[bytes]) -> list[Version]:
+    """The versions of a row that never ends."""
+    return [Version(sequence, state, has_ended=False) for sequence, state in enumerate(states, first)]
+
+
 def divergences(verdict: consistency.Verdict) -> Mapping[str, Any]:
     return {divergence.key: divergence for divergence in verdict.divergences}
 
@@ -50,35 +56,35 @@ def test_rows_that_are_the_fold_of_their_events_agree(spark: Any, ledger: Any) -
 def test_a_row_from_before_its_state_got_a_field_is_still_the_fold() -> None:
     older = b'{"sequence":1,"state":{"phase":"open","balance_cents":0},"outcomes":{},"offset":0}'
     now = to_json(fold(DECIDER.evolve, [AccountOpened()], DECIDER.initial))
-    assert consistency.difference(DECIDER.row_codec, older, 1, [now]) is None
-    assert consistency.difference(DECIDER.row_codec, older.replace(b":0}", b":9}", 1), 1, [now]) is not None
+    versions = kept(1, [now])
+    assert consistency.difference(DECIDER.row_codec, older, versions) is None
+    assert consistency.difference(DECIDER.row_codec, older.replace(b":0}", b":9}", 1), versions) is not None
 
 
 def test_a_row_that_cannot_be_read_says_what_is_wrong_with_it() -> None:
     other = b'{"sequence":1,"state":{"phase":"open","balance_cents":"0"},"outcomes":{},"offset":0}'
     why = "its row can't be read: state.open.balance_cents: Input should be a valid integer"
-    assert consistency.difference(DECIDER.row_codec, other, 1, [b"{}"]) == why
+    assert consistency.difference(DECIDER.row_codec, other, kept(1, [b"{}"])) == why
 
 
 def test_an_account_that_was_only_refused_something_is_not_shown() -> None:
     never, opened = (to_json(fold(DECIDER.evolve, events, DECIDER.initial)) for events in ([], [AccountOpened()]))
-    assert answers.difference(b"", 1, [never], never) is None
-    assert answers.difference(b"", 1, [opened], never) == "HTTP knows nothing of it, there are 1 events"
+    assert answers.difference(b"", kept(1, [never]), never) is None
+    assert answers.difference(b"", kept(1, [opened]), never) == "HTTP knows nothing of it, there are 1 events"
 
 
 def test_a_view_without_a_sequence_may_answer_with_any_later_state() -> None:
     states = [b"null", b'{"orders":1}', b'{"orders":2}']
-    assert answers.difference(b'{"sku":"a","orders":1}', 4, states, b"null") is None
-    assert (
-        answers.difference(b'{"sku":"a","orders":3}', 4, states, b"null") == "HTTP answers another orders at sequence 6"
-    )
-    assert answers.difference(b'{"sku":"a","orders":1}', 0, states[:1], b"null") is not None
+    versions, why = kept(4, states), "HTTP answers another orders at sequence 6"
+    assert answers.difference(b'{"sku":"a","orders":1}', versions, b"null") is None
+    assert answers.difference(b'{"sku":"a","orders":3}', versions, b"null") == why
+    assert answers.difference(b'{"sku":"a","orders":1}', kept(0, states[:1]), b"null") is not None
 
 
 def test_a_personal_text_is_encrypted_for_spark_and_not_in_an_answer() -> None:
-    states = [b'{"holder":"sealed:1:YQ==:YQ==","orders":1}']
-    assert answers.difference(b'{"holder":"Ann","orders":1}', 1, states, b"null") is None
-    assert answers.difference(b'{"holder":"Ann","orders":2}', 1, states, b"null") is not None
+    versions = kept(1, [b'{"holder":"sealed:1:YQ==:YQ==","orders":1}'])
+    assert answers.difference(b'{"holder":"Ann","orders":1}', versions, b"null") is None
+    assert answers.difference(b'{"holder":"Ann","orders":2}', versions, b"null") is not None
 
 
 def test_empty_topics_agree(spark: Any, ledger: Any) -> None:

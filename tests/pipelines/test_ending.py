@@ -1,0 +1,170 @@
+"""Rows that end, in Spark: the fold of any history has the rows that workers have, and the checks know of the end.
+
+The fold by itself, on Arrow batches as Spark hands them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from pydantic_core import from_json, to_json
+
+from pipelines import answers
+from pipelines.arrow import schema_of
+from pipelines.catalog import FoldedTable, Version, table_in
+from pipelines.consistency import difference
+from pipelines.divergence import Record, _locate
+from pipelines.folds import STATES, fold_batches
+from pipelines.rebuild import _ended, _of_aggregate, _of_view
+from shared.domain.history_index import ended_key, goes_on_from, index_codec
+from shared.domain.row import Row
+from tests.carts.domain import DECIDER, INITIAL, Cart, Filled
+from tests.carts.projections import Waiting
+from tests.carts.topology import CARTS, COMMANDS, EVENTS, WAITING
+from tests.unit.test_ending import ADD, OUT, SENT, Worker, sent
+
+PACKAGE = "tests.carts"
+AGGREGATE, VIEW = table_in(PACKAGE, CARTS.name), table_in(PACKAGE, WAITING.name)
+
+
+def worked(*carts: tuple[str, Any]) -> Worker:
+    worker = Worker()
+    sent(worker, [[each] for each in carts])
+    worker.handle(EVENTS)
+    return worker
+
+
+def folded(worker: Worker, table: FoldedTable, since: int | None = None) -> dict[str, dict[str, Any]]:
+    log = worker.logs[EVENTS.name]
+    if not log:
+        return {}
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([0] * len(log), pa.int32()),
+            "offset": [record.offset for record in log],
+            "key": [record.key for record in log],
+            "value": [record.value for record in log],
+        }
+    )
+    given = {} if since is None else {0: since}
+    rows = [row for out in fold_batches(PACKAGE, table.table.name, None, given, [batch]) for row in out.to_pylist()]
+    return {row["key"].decode(): row for row in rows}
+
+
+def rebuilt(worker: Worker, table: FoldedTable) -> dict[str, dict[str, Any]]:
+    """The rows that `rebuild` stages, by key."""
+    found = folded(worker, table)
+    if table.is_view:
+        states = [pa.RecordBatch.from_pylist([row], schema_of(STATES)) for row in found.values()]
+        return {row["key"].decode(): row for out in _of_view(PACKAGE, WAITING.name, states) for row in out.to_pylist()}
+    both = [
+        {
+            "key": key.encode(),
+            "row": worker.stores[CARTS.name].get(0, key.encode()),
+            "sequence": row["sequence"],
+            "state": row["state"],
+            "problem": row["problem"],
+        }
+        for key, row in found.items()
+    ]
+    batches = [pa.RecordBatch.from_pylist([each]) for each in both]
+    position = len(worker.logs[COMMANDS.name])
+    rows = _of_aggregate(PACKAGE, CARTS.name, 0, position, batches)
+    return {row["key"].decode(): row for out in rows for row in out.to_pylist()}
+
+
+def versions(worker: Worker, table: FoldedTable, cart: str, since: int | None = None) -> list[Version]:
+    row = folded(worker, table, since)[cart]
+    return table.versions(row["sequence"], [row["state"], *row["later"]])
+
+
+@given(SENT)
+def test_a_rebuild_has_the_rows_of_the_workers(batches: list[list[Any]]) -> None:
+    worker = Worker()
+    sent(worker, batches)
+    worker.handle(EVENTS)
+    views = {key: VIEW.row_codec.decode(row["value"]) for key, row in rebuilt(worker, VIEW).items()}
+    live = {key.decode(): VIEW.row_codec.decode(row) for key, row in worker.stores[WAITING.name].items()}
+    assert views == live
+    aggregates = rebuilt(worker, AGGREGATE)
+    assert [row["problem"] for row in aggregates.values() if row["problem"]] == []
+    kept = {key: row["value"] for key, row in aggregates.items() if row["value"] is not None}
+    assert kept == {key.decode(): row for key, row in worker.stores[CARTS.name].items()}
+
+
+@given(SENT)
+def test_a_rebuild_tells_where_each_aggregate_goes_on(batches: list[list[Any]]) -> None:
+    worker = Worker()
+    sent(worker, batches)
+    staged = [row for row in rebuilt(worker, AGGREGATE).values() if row["value"] is None]
+    decode = index_codec(Cart).decode
+    for row, entry in zip(staged, _told(staged), strict=True):
+        cart = row["key"].decode()
+        assert entry["key"] == ended_key(cart)
+        on = goes_on_from(DECIDER.initial_row, decode(entry["value"]))
+        assert (on.sequence, on.state) == (len(worker.events(cart)), INITIAL)
+        assert worker.row(CARTS, cart) is None
+
+
+def _told(staged: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    batches = [pa.RecordBatch.from_pylist([row]) for row in staged]
+    return [row for out in _ended(PACKAGE, CARTS.name, batches) for row in out.to_pylist()]
+
+
+@pytest.mark.parametrize("table", [AGGREGATE, VIEW], ids=["aggregate", "view"])
+@given(SENT)
+def test_the_consistency_check_finds_live_rows_right_whatever_came_since(
+    table: FoldedTable, batches: list[list[Any]]
+) -> None:
+    worker = Worker()
+    half = len(batches) // 2
+    sent(worker, batches[:half])
+    worker.handle(EVENTS)
+    rows, since = {**worker.stores[table.table.name]}, len(worker.logs[EVENTS.name])
+    sent(worker, batches[half:])
+    worker.handle(EVENTS)
+    later = {**worker.stores[table.table.name]}
+    for cart in folded(worker, table):
+        found = versions(worker, table, cart, since)
+        for row in (dict(rows).get(cart.encode()), dict(later).get(cart.encode())):
+            assert difference(table.row_codec, row, found) is None
+
+
+def test_a_row_that_should_have_ended_is_found_and_one_that_should_not() -> None:
+    worker = worked(("ann", ADD), ("ann", OUT), ("bob", ADD))
+    row = VIEW.row_codec.encode(Row(1, Waiting(items=1), {}, 0))
+    why = "its row is at sequence 1, its events end at 0"
+    assert difference(VIEW.row_codec, row, versions(worker, VIEW, "ann")) == why
+    assert difference(VIEW.row_codec, None, versions(worker, VIEW, "bob")) == "no row, but 1 events"
+    ended: Row[Cart] = Row(2, INITIAL, {}, 0)
+    assert (
+        difference(AGGREGATE.row_codec, AGGREGATE.row_codec.encode(ended), versions(worker, AGGREGATE, "ann")) is None
+    )
+    stale: Row[Cart] = Row(1, Filled(items=("tea",)), {}, 0)
+    why = "its row stopped at sequence 1, its events had gone on to 2"
+    assert difference(AGGREGATE.row_codec, AGGREGATE.row_codec.encode(stale), versions(worker, AGGREGATE, "ann")) == why
+
+
+def test_http_answers_nothing_of_a_row_that_has_ended() -> None:
+    worker = worked(("ann", ADD), ("ann", OUT), ("bob", ADD))
+    initial = to_json(INITIAL)
+    assert answers.difference(b"", versions(worker, AGGREGATE, "ann"), initial) is None
+    assert answers.difference(b"", versions(worker, AGGREGATE, "bob"), initial) is not None
+
+
+def test_a_deleted_row_is_where_they_part_only_if_no_event_ended_it() -> None:
+    worker = worked(("ann", ADD), ("ann", OUT), ("ann", ADD), ("bob", ADD))
+    wrong = VIEW.row_codec.encode(Row(1, Waiting(items=7), {}, 2))
+    rows = [Record(0, 0, VIEW.row_codec.encode(Row(1, Waiting(items=1), {}, 0))), Record(0, 1, None)]
+
+    def parted(cart: str, *versions: Record) -> str:
+        events = [Record(0, each.offset, each.value) for each in worker.logs[EVENTS.name] if each.key == cart.encode()]
+        return _locate(VIEW, cart.encode(), "why", events, versions).at
+
+    assert parted("ann", *rows, Record(0, 2, wrong)).startswith("after event 3, cart.item_added")
+    assert parted("bob", *rows).startswith("after the last event there is: 1, cart.item_added")
+    assert from_json(wrong)["state"] == {"items": 7}
