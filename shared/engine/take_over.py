@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from uuid import uuid4
 
 from aiokafka import TopicPartition
@@ -72,7 +72,8 @@ class TakeOver:
         await self._version.refuse_changed_tables(committed, starts, ends)
         await self._reading.learn(tp.topic for tp in (*sources, *actives, *standbys))
         # an empty changelog stays empty while it tells that no record was handled
-        handled = replicas.begun({tp for tp in sources if committed[tp]})
+        read = {tp for tp in sources if committed[tp]}
+        handled = replicas.begun(read | {tp for tp in self._told_by(read) if committed.get(tp) is not None})
         written = await ask(self._written_ends, [tp for tp in actives if tp in handled or starts[tp] < ends[tp]])
         if not self._clock.is_known and any(each.delay_s for tp in sources for each in self._processors(tp)):
             dead_letters = self._holdings.topology.dead_letters.name
@@ -89,6 +90,13 @@ class TakeOver:
     def _all_begin_late(self, source: TopicPartition) -> bool:
         processors = self._processors(source)
         return bool(processors) and not any(each.from_start for each in processors)
+
+    def _told_by(self, sources: Iterable[TopicPartition]) -> Iterator[TopicPartition]:
+        """The sources of tables that records of these sources write to, too: history indexes, of what has ended."""
+        for tp in sources:
+            for each in self._processors(tp):
+                if each.history_index is not None:
+                    yield TopicPartition(each.history_index.source.name, tp.partition)
 
     def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""

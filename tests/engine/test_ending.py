@@ -1,0 +1,121 @@
+"""Aggregates that end go on at the next sequence, whoever takes over, and whatever fails in between.
+
+On a simulated broker: an engine's worth of what tests/unit/test_ending.py shows of one record after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from shared.domain.envelope import EventEnvelope
+from shared.engine import lagging
+from shared.engine.wiring import processors_of, wired
+from tests.carts.domain import DECIDER
+from tests.carts.service import SERVICE
+from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
+from tests.engine.test_next_version import Worker
+from tests.engine.test_take_over import OldEnds
+from tests.faults.load import command
+from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
+
+PLACES = [(topic.name, number) for topic in TOPOLOGY.all_topics() for number in range(TOPOLOGY.partitions)]
+NUMBERS = count(1)
+
+
+@pytest.fixture(params=[0.0, 1e9], ids=["index follows", "index lags"])
+def lag(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How long the history index follows later."""
+    monkeypatch.setattr(lagging, "LAG_S", request.param)
+    return float(request.param)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker(
+        [topic.name for topic in TOPOLOGY.all_topics()], TOPOLOGY.partitions, random.Random(1), TOPOLOGY.group
+    )
+
+
+def worker(broker: Broker, name: str) -> Worker:
+    return Worker(broker, name, 0, 1, topology=TOPOLOGY, processors=wired(TOPOLOGY, processors_of(SERVICE)))
+
+
+def add(broker: Broker, cart: str = "ann") -> None:
+    broker.append(COMMANDS.name, (cart.encode(), command(cart, f"c{next(NUMBERS)}", "cart.add", {"item": "tea"})), None)
+
+
+def check_out(broker: Broker, cart: str = "ann") -> None:
+    broker.append(COMMANDS.name, (cart.encode(), command(cart, f"c{next(NUMBERS)}", "cart.check_out", {})), None)
+
+
+def events(broker: Broker) -> list[EventEnvelope[Any]]:
+    records = (read for place in PLACES if place[0] == EVENTS.name for read in broker.visible(place, 0))
+    return [DECIDER.event_codec.decode(read.value) for read in records]
+
+
+def rows(broker: Broker, changelog: str) -> dict[bytes | None, bytes | None]:
+    """The last of each key."""
+    return {read.key: read.value for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)}
+
+
+@pytest.mark.usefixtures("lag")
+def test_whoever_takes_over_begins_it_again_at_the_next_sequence(broker: Broker) -> None:
+    add(broker)
+    check_out(broker)
+    asyncio.run(worker(broker, "w").work())
+    assert rows(broker, TOPOLOGY.changelog(CARTS).name) == {b"ann": None}
+    add(broker)
+    asyncio.run(worker(broker, "v").work())
+    assert [event.sequence for event in events(broker)] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("lag")
+def test_where_it_goes_on_is_believed_of_no_broker_that_leads_no_more(broker: Broker) -> None:
+    add(broker)
+    check_out(broker)
+    asyncio.run(worker(broker, "w").work())
+    add(broker)
+    next_owner = worker(broker, "v")
+    assert TOPOLOGY.history_index is not None
+    index = TOPOLOGY.changelog(TOPOLOGY.history_index).name
+    old = OldEnds(broker, {place: 0 for place in PLACES if place[0] == index})
+    next_owner.engine._take_over._offsets = cast(Any, old)
+    asyncio.run(next_owner.work())
+    assert [event.sequence for event in events(broker)] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("lag")
+@pytest.mark.parametrize("step", TRANSACTION_STEPS)
+@pytest.mark.parametrize("kind", ["refuse", "crash"])
+def test_an_end_that_fails_at_any_step_of_its_commit_takes_effect_once(broker: Broker, step: str, kind: str) -> None:
+    add(broker)
+    asyncio.run(worker(broker, "w").work())
+    check_out(broker)
+    fails = worker(broker, "w")
+    fails.producer.fault = Fault(step, kind)
+    with suppress(Crash):
+        asyncio.run(fails.work())
+    add(broker)
+    asyncio.run(worker(broker, "w").work())  # the broker aborts what a predecessor of this name has left open
+    assert [(event.sequence, event.type) for event in events(broker)] == [
+        (1, "cart.item_added"), (2, "cart.checked_out"), (3, "cart.item_added")
+    ]  # fmt: skip
+
+
+def test_a_view_of_it_ends_in_its_changelog_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lagging, "LAG_S", 0.0)
+    for cart in ("ann", "bob"):
+        add(broker, cart)
+    check_out(broker)
+    asyncio.run(worker(broker, "w").work())
+    last = rows(broker, TOPOLOGY.changelog(WAITING).name)
+    assert {key for key, value in last.items() if value is not None} == {b"bob"}
+    assert b"ann" not in last or last[b"ann"] is None
