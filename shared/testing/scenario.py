@@ -115,11 +115,11 @@ class ViewScenario:
     def __call__(self, key: str, *events: EventEnvelope[Any]) -> "Viewed":
         projection = next((each for each in self.projections if each.table == self.table), None)
         assert projection is not None, f"no projection fills {self.table.name}; fix: add one to PROJECTIONS"
-        view = projection.initial
+        view, ends = projection.initial, projection.initial is None and self.table.ends
         for event in events:
             check_message(event.data, projection.events, "the `events` of the Projection")
             change = partial(projection.project, view, event, key)
-            view = next_state(projection.row_codec, "project", view, event.data, change)
+            view = next_state(projection.row_codec, "project", view, event.data, change, may_end=ends)
         return Viewed(view)
 
 

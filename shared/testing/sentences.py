@@ -15,11 +15,18 @@ _READ_AS = "is read from its JSON as"
 _FIX = "fix: declare the type that was given, such as tuple instead of Sequence, or give a union a discriminator"
 
 
-def next_state(codec: RowCodec[S], function: str, state: S, event: Message, change: Callable[[], S]) -> S:
-    """What `change`, the call of the function so named, makes of `state`. Raises AssertionError for one with a bug."""
+def next_state(
+    codec: RowCodec[S], function: str, state: S, event: Message, change: Callable[[], S], *, may_end: bool = False
+) -> S:
+    """What `change`, the call of the function so named, makes of `state`. Raises AssertionError for one with a bug.
+
+    may_end: whether None is for no row.
+    """
     before = to_json(state)
     after = change()
     check_unchanged(state, before, function, event)
+    if after is None and may_end:
+        return after
     _check_names(after, event)
     try:
         read = codec.decode_whole(codec.encode(Row(0, after, {}, -1))).state

@@ -21,6 +21,7 @@ from shared.engine.wiring import by_source, codecs_of, processors_of, wired
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import MemoryRecord
+from shared.testing.scenario import ViewScenario, happened
 from shared.topology.declaration import Service
 from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 from tests.carts.domain import DECIDER, INITIAL, AddItem, Cart, CheckedOut, CheckOut, Filled, ItemAdded
@@ -237,6 +238,12 @@ def told(events: Sequence[Fact]) -> Row[Any] | None:
         view = PROJECTIONS[0].project(view, event, event.aggregate_id)
         count = 0 if view is None else count + 1
     return None if view is None else Row(count, view, {}, 0)
+
+
+def test_a_sentence_about_a_view_can_tell_of_its_end() -> None:
+    cart = ViewScenario(PROJECTIONS, WAITING)
+    cart("ann", happened(ItemAdded(item="tea"))).shows(Waiting(items=1))
+    cart("ann", happened(ItemAdded(item="tea")), happened(CheckedOut())).shows(None)
 
 
 SENT = st.lists(
