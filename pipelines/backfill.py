@@ -282,6 +282,7 @@ class Backfill:
             return [name for name in rows.columns if name != PROBLEM and not is_used(name)]
 
     def _refuse_mapping(self, rows: DataFrame) -> None:
+        _refuse_ending(self._table)
         _refuse_own_names(rows.columns)
         _refuse_fields(self._mapping.events, self._table.pure.events)
         with _set(self._spark, _STRICT):
@@ -411,6 +412,13 @@ def _refuse_own_names(columns: Iterable[str]) -> None:
     own = (_KEY, _AT, _SOURCE, _NTH, _WRONG)
     if taken := [name for name in columns if name.lower() in own or name.lower().startswith(_PLACE)]:
         raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
+
+
+def _refuse_ending(table: FoldedTable) -> None:
+    """Raises BadMapping: what has ended would get a row again."""
+    if table.table.ends:
+        fix = "leave out its `ends` in topology.py until this is done; rows that should have ended do so then"
+        raise BadMapping(f"rows of {table.table.name} end, and backfill writes one for each key; fix: {fix}")
 
 
 def _refuse_float(rows: DataFrame, key: str) -> None:

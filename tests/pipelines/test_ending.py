@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from pipelines import answers
 from pipelines.arrow import schema_of
+from pipelines.backfill import BadMapping, _refuse_ending
 from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.consistency import difference
 from pipelines.divergence import Record, _locate
@@ -147,6 +148,11 @@ def test_a_row_that_should_have_ended_is_found_and_one_that_should_not() -> None
     stale: Row[Cart] = Row(1, Filled(items=("tea",)), {}, 0)
     why = "its row stopped at sequence 1, its events had gone on to 2"
     assert difference(AGGREGATE.row_codec, AGGREGATE.row_codec.encode(stale), versions(worker, AGGREGATE, "ann")) == why
+
+
+def test_a_backfill_of_a_table_that_ends_is_refused() -> None:
+    with pytest.raises(BadMapping, match=r"^rows of carts end, .*; fix: leave out its `ends` in topology.py until"):
+        _refuse_ending(AGGREGATE)
 
 
 def test_http_answers_nothing_of_a_row_that_has_ended() -> None:
