@@ -48,10 +48,12 @@ class RowTable(faust.Table[bytes, bytes]):
     indexes: tuple[str | tuple[str, ...], ...] = ()
     state_type: Any = Any
     stored_ms: int = KEPT_FOR_EVER
+    ends: bool = False
 
     def _new_store(self) -> HiddenStore:
         directory = self.app.settings.store_dir(self.app.topology.group)
-        rows = RowStore(directory, self.name, self.indexes, state_type=self.state_type, stored_ms=self.stored_ms)
+        kinds = {"state_type": self.state_type, "stored_ms": self.stored_ms, "ends": self.ends}
+        rows = RowStore(directory, self.name, self.indexes, **kinds)
         return HiddenStore(rows, "rocksdb://", self.app, self, table_name=self.name, key_type=bytes, value_type=bytes)
 
 
@@ -116,6 +118,7 @@ class WorkerApp(faust.App):
         made = RowTable(self, name=table.name, key_type=bytes, value_type=bytes, partitions=self.topology.partitions)
         made.indexes = table.indexes
         made.stored_ms = table.stored_ms
+        made.ends = table.ends
         made.state_type = Any if codec is None else codec.state_type
         self.tables.add(made)
         return made

@@ -46,6 +46,7 @@ MEMTABLES = Memtables()
 WRITE_BUFFER_BYTES = 4 * 2**20
 MAX_OPEN_FILES = 64
 MAX_LOG_BYTES = 2**20
+DELETIONS, DELETIONS_AMONG = 40, 128  # of consecutive entries in a file: then it is compacted at once
 
 # Less than every key of a table: an aggregate id is never empty and has no control characters.
 OFFSET_KEY = b"\x00changelog-offset"
@@ -99,8 +100,10 @@ class RowStore:
         *,
         state_type: Any = Any,
         stored_ms: int = KEPT_FOR_EVER,
+        ends: bool = False,
     ) -> None:
-        """state_type: of the rows' states, for values that an older row lacks.
+        """state_type: of the rows' states, for values that an older row lacks. ends: whether most rows are deleted in
+        time.
 
         stored_ms: how long rows are kept after they were written here, by this machine's clock. Compactions remove them
         later, those of a store that is not written any more after 30 days.
@@ -110,6 +113,7 @@ class RowStore:
         self._indexes = indexing.Indexes(indexes, state_type)
         # the values of a store with a limit have another format; a table has one from its first row on, or never
         self._access = None if stored_ms == KEPT_FOR_EVER else AccessType.with_ttl(stored_ms // 1000)
+        self._ends = ends
         self._origins: dict[int, bytes] = {}
         self._dbs: dict[int, Rdict] = {}
         self._readings: dict[int, set[_Reading]] = defaultdict(set)
@@ -301,7 +305,7 @@ class RowStore:
         path = self._path(partition)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _open_when_free(path, self._access)
+            return _open_when_free(path, self._access, self._ends)
         except Exception as error:
             if _is_in_use(path, error):  # wiping it would damage a running worker
                 raise
@@ -309,15 +313,15 @@ class RowStore:
                 raise OSError(f"{error}; fix: raise the limit of open files, `ulimit -n`") from error
             log.warning("a local store is unreadable and is wiped", path=str(path), error=str(error))
             self.wipe(partition)
-            return _open_and_check(path, self._access)
+            return _open_and_check(path, self._access, self._ends)
 
 
-def _open_when_free(path: Path, access: AccessType | None) -> Rdict:
+def _open_when_free(path: Path, access: AccessType | None, ends: bool) -> Rdict:
     """The store in this folder, once nobody uses it any more. Raises rocksdict's Exception."""
     deadline = time.monotonic() + RELEASE_S
     while True:
         try:
-            return _open_and_check(path, access)
+            return _open_and_check(path, access, ends)
         except Exception as error:
             if not _is_in_use(path, error) or time.monotonic() >= deadline:
                 raise
@@ -329,9 +333,11 @@ def _is_in_use(path: Path, error: Exception) -> bool:
     return str(path / "LOCK") in str(error)
 
 
-def _open_and_check(path: Path, access: AccessType | None) -> Rdict:
+def _open_and_check(path: Path, access: AccessType | None, ends: bool) -> Rdict:
     """The store in this folder. Raises rocksdict's Exception when its files are damaged."""
     options = _options()
+    if ends:
+        options.add_compact_on_deletion_collector_factory(DELETIONS_AMONG, DELETIONS, 0.0)
     # unless the family is named, a store that is opened again takes all rows for too old, once they are compacted
     families = None if access is None else {"default": options}
     db = Rdict(str(path), options, families, access or AccessType.read_write())

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -403,6 +404,39 @@ def test_a_store_that_is_closed_meanwhile_is_no_failure_of_what_was_written(
         store.apply(0, {b"row": os.urandom(EMPTY_BYTES)}, offset)
     eventually(lambda: list(Path(store._dbs[0].path()).glob("*.sst")))
     store._dbs.pop(1)
+
+
+@pytest.mark.parametrize(
+    ("passing", "live", "partitions"),
+    [pytest.param(300_000, 20_000, 1), pytest.param(10_000_000, 100_000, 8, marks=pytest.mark.long)],
+)
+def test_a_store_takes_little_more_than_its_live_rows(tmp_path: Path, passing: int, live: int, partitions: int) -> None:
+    """Most of its rows have ended: its files are never for long more than 1.5 times those that are left."""
+    store, rows, digits = RowStore(tmp_path, "carts", ends=True), deque[tuple[int, bytes, int]](), random.Random(1)
+    for partition in range(partitions):
+        store.open(partition, CHANGELOG_ID)
+    for begins in range(0, passing, 2_500):
+        changes: list[dict[bytes, bytes | None]] = [{} for _ in range(partitions)]
+        for number in range(begins, begins + 2_500):
+            key, partition = b"cart-%010d" % number, number % partitions
+            changes[partition][key] = b'{"sequence":1,"state":{"items":["%b"]}}' % digits.randbytes(80).hex().encode()
+            rows.append((partition, key, len(key) + len(changes[partition][key] or b"")))
+            if len(rows) > live:
+                ended, gone, _ = rows.popleft()
+                changes[ended][gone] = None
+        for partition, changed in enumerate(changes):
+            store.apply(partition, changed, begins)
+        if begins % (passing // 6) == 0:
+            size = sum(each for *_, each in rows)
+            eventually(lambda: _file_bytes(tmp_path), lambda found, most=1.5 * size: found <= most)  # type: ignore[misc]
+    store.close_all()
+
+
+def _file_bytes(folder: Path) -> int:
+    """Of the files with rows; those that a compaction has just replaced may go meanwhile."""
+    with suppress(FileNotFoundError):
+        return sum(each.stat().st_size for each in folder.rglob("*.sst"))
+    return sys.maxsize
 
 
 def _memtables(store: RowStore) -> int:
