@@ -93,6 +93,7 @@ class _Codec(Generic[Envelope, M]):
         self._upcasters = {key: upcaster for key, upcaster in upcasters.items() if key[0] in types}
         check_upcasters(messages, self._upcasters)
         self._types = frozenset(messages)
+        self._same_since = {each.TYPE: each.same_since() for each in messages}
         self._messages = {each.TYPE: (each.VERSION, TypeAdapter(each).validator.validate_json) for each in messages}
         self._at = at
         self._zone = attrgetter(f"{at}.tzinfo")
@@ -136,11 +137,13 @@ class _Codec(Generic[Envelope, M]):
 
     def _upcast(self, envelope: Envelope, current: int, data: bytes) -> bytes:
         """`data` in the current version, which is also set in the envelope."""
-        version = envelope.schema_version
+        version, same = envelope.schema_version, self._same_since[envelope.type]
         if version > current:
             raise Unknown(f"schema_version: {version}, and {current} is the newest known here")
         force_setattr(envelope, "schema_version", current)
-        return to_json(upcast(envelope.type, version, current, _json_object(data, "data: "), self._upcasters))
+        if version >= same:
+            return data
+        return to_json(upcast(envelope.type, version, same, _json_object(data, "data: "), self._upcasters))
 
     def _refusal(self, raw: bytes, error: Exception) -> BadMessage:
         """Why a body is no envelope. A body of an undeclared type is not checked further: it gives UnknownType."""

@@ -34,6 +34,9 @@ class Message(Part):
     every change but a new field that has a default. An older reader ignores such a field of an event, and refuses a
     command that has one, so release readers before senders.
 
+    SAME_SINCE is for a reader of another service's message: the version since which the fields that it declares are the
+    same, in name, type and meaning. Only versions before that need an upcaster. By default that is VERSION.
+
     Fields are strict, and FastAPI validates a body as Python objects, in which a JSON array is a list and all text is a
     str. So a tuple, enum, UUID, Decimal, timedelta, time, bytes or Path in a command over HTTP, an inner one too, needs
     `Annotated[X, Field(strict=False)]`, or every request gets 422. A set has no order, so its JSON would differ by
@@ -43,6 +46,11 @@ class Message(Part):
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
+    SAME_SINCE: ClassVar[int] = 0
+
+    @classmethod
+    def same_since(cls) -> int:
+        return cls.SAME_SINCE or cls.VERSION
 
 
 class Event(Message):

@@ -15,7 +15,7 @@ It may raise any of MALFORMED_DATA for a dict that does not have the shape of it
 
 Upcasters = Mapping[tuple[str, int], Upcaster]
 """By the TYPE of a message and the older version, as in `{("account.opened", 1): with_limits}`: the upcaster from that
-version to the next. Each version before the current one needs exactly one.
+version to the next. Each version before the current one needs exactly one, or in a reader each before its SAME_SINCE.
 """
 
 MALFORMED_DATA = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -23,8 +23,8 @@ MALFORMED_DATA = (ArithmeticError, AttributeError, LookupError, TypeError, Value
 
 
 def check_upcasters(messages: Iterable[type[Message]], upcasters: Upcasters) -> None:
-    """Raises ValueError unless every older version has exactly one upcaster, to the next version."""
-    needed = {(message.TYPE, version) for message in messages for version in range(1, message.VERSION)}
+    """Raises ValueError unless every version that needs an upcaster has exactly one, to the next version."""
+    needed = {(message.TYPE, version) for message in messages for version in range(1, message.same_since())}
     if missing := needed - upcasters.keys():
         raise ValueError(f"no upcaster for {sorted(missing)}: give it in upcasters=")
     if unused := upcasters.keys() - needed:

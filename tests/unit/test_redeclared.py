@@ -6,9 +6,11 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shared.dev.compatibility import changes
 from shared.domain.message import Command, Event, Message
@@ -73,6 +75,35 @@ def test_a_foreign_event_is_what_its_owner_writes(foreign: type[Event]) -> None:
     assert foreign.model_fields.keys() <= owner.model_fields.keys()
     foreign.model_validate_json(data_of(owner))
     assert [each for each in changes(owner.model_json_schema(), foreign.model_json_schema()) if not each.backward] == []
+
+
+def means_the_same(foreign: type[Event], version: int) -> bool:
+    """Whether its owner has changed nothing since that version that it uses, in name or meaning."""
+    owner = owner_of(foreign)
+    service = importlib.import_module(f"services.{owner.__module__.split('.')[1]}.service").SERVICE
+    record = RECORDS[f"{foreign.TYPE}.v{version}"].read_bytes()
+    upcast = service.decider.event_codec.decode(record).data.model_dump_json()
+    with suppress(ValidationError):
+        written = json.dumps(json.loads(record)["data"])
+        return foreign.model_validate_json(written) == foreign.model_validate_json(upcast)
+    return False
+
+
+@pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Event)], ids=named)
+def test_a_foreign_event_is_the_same_since_the_version_that_it_says(foreign: type[Event]) -> None:
+    versions = range(foreign.same_since(), owner_of(foreign).VERSION)
+    assert [version for version in versions if not means_the_same(foreign, version)] == []
+
+
+def test_a_field_that_was_changed_is_not_the_same() -> None:
+    class Charged(Event):
+        TYPE = "account.charged"
+        VERSION = 2
+
+    class InCents(Charged):
+        amount_cents: int
+
+    assert [means_the_same(kind, version=1) for kind in (Charged, InCents)] == [True, False]
 
 
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Command)], ids=named)

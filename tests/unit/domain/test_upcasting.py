@@ -70,6 +70,41 @@ def test_a_version_without_a_way_on_is_refused_before_it_is_met() -> None:
         EventCodec((Measured,), {("sensor.measured", 1): dict})
 
 
+class Placed(Event):
+    """What a reader declares that needs no temperature: versions 2 and 3 changed nothing else."""
+
+    TYPE = Measured.TYPE
+    VERSION = 3
+    SAME_SINCE = 1
+
+    room: str
+
+
+class Moved(Placed):
+    """Rooms had numbers in version 1."""
+
+    SAME_SINCE = 2
+
+
+def test_a_reader_that_does_not_use_what_was_changed_needs_no_upcaster() -> None:
+    codec = EventCodec((Placed,))
+    for version in (1, 2, 3):
+        event = codec.decode(raw(version, {"room": "attic", "fahrenheit": 70}))
+        assert (event.schema_version, event.data) == (3, Placed(room="attic"))
+    with pytest.raises(BadMessage, match="schema_version: 4, and 3 is the newest"):
+        codec.decode(raw(4, {"room": "attic"}))
+
+
+def test_a_reader_upcasts_up_to_the_version_since_which_its_fields_are_the_same() -> None:
+    codec = EventCodec((Moved,), {(Moved.TYPE, 1): lambda data: {"room": f"room {data['number']}"}})
+    rooms = [
+        codec.decode(raw(version, data)).data.room for version, data in ((1, {"number": 7}), (2, {"room": "hall"}))
+    ]
+    assert rooms == ["room 7", "hall"]
+    with pytest.raises(ValueError, match=r"no upcaster for \[\('sensor\.measured', 1\)\]"):
+        EventCodec((Moved,))
+
+
 def test_an_upcaster_that_leads_nowhere_is_refused() -> None:
     refusal = r"that no message declared here has had: \[\('sensor\.measured', 3\)\]: .*raise the VERSION"
     with pytest.raises(ValueError, match=refusal):
