@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,31 +21,42 @@ from confluent_kafka.admin import (
 
 from shared.dev.authority import Authority
 from shared.dev.embedded import EmbeddedKafka
+from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
 from shared.operations.acls import create_principals, grant
 from shared.operations.provision import load_services, load_topologies, provision
 from shared.runtime.checkout import found_services
-from shared.runtime.settings import SCRAM, Mechanism, Principal, Settings
+from shared.runtime.settings import DEV_ISSUER, SCRAM, Mechanism, Principal, Settings
+from tests.secure.tokens import AUDIENCE, token_endpoint
 
 HOST = "127.0.0.1"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
 LOGIN = "org.apache.kafka.common.security.{module} required{options};"
 
 
 class Listener(NamedTuple):
-    """certificate: the file with its key and certificate. login: what its mechanism needs to know."""
+    """certificate: the file with its key and certificate. login, options: what its mechanism needs to know."""
 
     certificate: Path
     mechanism: Mechanism = SCRAM
     login: str = LOGIN.format(module="scram.ScramLoginModule", options="")
+    options: Mapping[str, str] = {}
 
 
 class SecuredKafka(EmbeddedKafka):
-    """`listeners`: by name."""
+    """listeners: by name. flags: of its JVM."""
 
-    def __init__(self, root: Path, listeners: Mapping[str, Listener]) -> None:
+    def __init__(self, root: Path, listeners: Mapping[str, Listener], flags: Sequence[str] = ()) -> None:
         super().__init__(root / "data", root / "logs")
         self._listeners = listeners
+        self._flags = flags
         self._ports = {name: free_port() for name in listeners}
+
+    def start(self) -> None:
+        with pytest.MonkeyPatch.context() as environment:
+            if self._flags:
+                environment.setenv("JDK_JAVA_OPTIONS", " ".join(self._flags))
+            super().start()
 
     def address(self, listener: str) -> str:
         return f"{HOST}:{self._ports[listener]}"
@@ -62,6 +73,9 @@ class SecuredKafka(EmbeddedKafka):
             prefix = f"listener.name.{name.lower()}"
             configuration[f"{prefix}.sasl.enabled.mechanisms"] = listener.mechanism
             configuration[f"{prefix}.{listener.mechanism.lower()}.sasl.jaas.config"] = listener.login
+            configuration |= {
+                f"{prefix}.{listener.mechanism.lower()}.{name}": value for name, value in listener.options.items()
+            }
             configuration[f"{prefix}.ssl.keystore.type"] = "PEM"
             configuration[f"{prefix}.ssl.keystore.location"] = str(listener.certificate)
         return configuration
@@ -71,11 +85,12 @@ class SecuredKafka(EmbeddedKafka):
 class Secured:
     """The broker's address for its services by SCRAM-SHA-512, and that of a listener whose certificate has expired.
 
-    addresses: by mechanism. operators: the address for those who may do everything.
+    addresses: by mechanism. tokens: where OAUTHBEARER gets them. operators: the address of those who may do anything.
     """
 
     bootstrap: str
     addresses: Mapping[Mechanism, str]
+    tokens: str
     operators: str
     expired: str
     ca: Path
@@ -83,6 +98,17 @@ class Secured:
 
     def principal(self, service: str) -> Principal:
         return Principal(service, password_of(service), self.ca)
+
+
+def by_token(certificate: Path, issuer: DevIssuer) -> Listener:
+    options = {
+        "sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.key_set.as_uri(),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": DEV_ISSUER,
+    }
+    login = LOGIN.format(module="oauthbearer.OAuthBearerLoginModule", options="")
+    return Listener(certificate, "OAUTHBEARER", login, options)
 
 
 def allow_everything(name: str, bootstrap: str) -> None:
@@ -106,6 +132,8 @@ def password_of(service: str) -> str:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     root = tmp_path_factory.mktemp("secured")
     authority = Authority()
+    issuer = DevIssuer(root / "issuer")
+    issuer.key()
     certificate, expired = root / "broker.pem", root / "expired.pem"
     certificate.write_bytes(authority.issue([HOST]))
     expired.write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
@@ -113,11 +141,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     listeners = {
         "SECURE": Listener(certificate),
         "PLAIN": Listener(certificate, "PLAIN", LOGIN.format(module="plain.PlainLoginModule", options=users)),
+        "TOKENS": by_token(certificate, issuer),
         "EXPIRED": Listener(expired),
     }
     (root / "ca.pem").write_bytes(authority.certificate)
     (root / "wrong.pem").write_bytes(Authority("somebody-else").certificate)
-    with SecuredKafka(root, listeners) as kafka:
+    keys = {"urls": issuer.key_set.as_uri(), "files": issuer.key_set}  # Kafka asks for both
+    allowed = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={value}" for kind, value in keys.items()]
+    with token_endpoint(issuer, password_of) as tokens, SecuredKafka(root, listeners, allowed) as kafka:
         topologies = load_topologies()
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
         grant(load_services(), kafka.bootstrap)
@@ -125,6 +156,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(
             kafka.address("SECURE"),
             {listener.mechanism: kafka.address(name) for name, listener in listeners.items() if name != "EXPIRED"},
+            tokens,
             kafka.bootstrap,
             kafka.address("EXPIRED"),
             root / "ca.pem",
