@@ -21,7 +21,7 @@ export function streamed(seen, lost) {
       for (const block of blocks.filter((each) => each.startsWith("data: "))) {
         const picture = JSON.parse(block.slice("data: ".length));
         own = picture.own;
-        seen(picture);
+        queueMicrotask(() => signal.aborted || seen(picture)); // what fails there is no lost stream
       }
     }
     return 0;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,8 +40,8 @@ def worker(settings: Settings | None = None, routes: Routes = routes) -> FastAPI
     return create_api(node, routes, page_of(Declared.of(TOPOLOGY, processors_of(SERVICE))))
 
 
-async def first_picture(api: FastAPI, token: str = "") -> tuple[int, Any]:
-    """The status of the stream's answer, and what its first event has."""
+async def first_picture(api: FastAPI, token: str = "", stays: bool = False) -> tuple[int, Any]:
+    """The status of the stream's answer, and what its first event has. stays: until the worker ends it."""
     told, seen, status = b"", asyncio.Event(), 0
 
     async def receive() -> dict[str, Any]:
@@ -53,7 +55,7 @@ async def first_picture(api: FastAPI, token: str = "") -> tuple[int, Any]:
         nonlocal told, status
         status = message.get("status", status)
         told += message.get("body", b"")
-        if b"\n\n" in told:
+        if b"\n\n" in told and not stays:
             seen.set()
 
     heard: list[bool] = []
@@ -91,6 +93,18 @@ async def test_its_stream_is_for_those_who_may_see_the_cluster(tmp_path: Path) -
     assert (await first_picture(api, issuer.token(service, [f"{service}:read"], "ann", 60)))[0] == 403
     status, picture = await first_picture(api, issuer.token(service, ["operations:read"], "olga", 60))
     assert (status, picture["with_token"]) == (200, True)
+
+
+async def test_its_stream_ends_with_the_token_and_with_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, issuer = TOPOLOGY.service, DevIssuer(tmp_path)
+    api, now = worker(issuer_settings(tmp_path, service)), time.time()
+    monkeypatch.setattr("shared.http.changes.brokers_clock", SimpleNamespace(now=lambda: now))
+    long, short = (issuer.token(service, ["operations:read"], "olga", exp=now + left_s) for left_s in (3600.0, 0.3))
+    assert (await first_picture(api, short, stays=True))[0] == 200
+    api.state.closing.set()
+    assert (await first_picture(api, long, stays=True))[0] == 200
 
 
 async def test_its_files_are_open_and_load_nothing_from_elsewhere(tmp_path: Path) -> None:
