@@ -131,4 +131,4 @@ def test_the_end_does_not_wait_for_the_doctor() -> None:
     """Who presses Ctrl-C while brokers are silent does not wait until it has asked each."""
     imports = "import asyncio, threading; from shared.console.watch import Newest, Watcher"
     program = f"{imports}; asyncio.run(Watcher([], dict, threading.Event().wait, Newest).look())"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
