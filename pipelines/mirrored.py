@@ -181,6 +181,8 @@ def _missing(marked: DataFrame, late: Sequence[int]) -> DataFrame:
     begun = F.min(F.when(F.col("known"), F.col("offset"))).over(Window.partitionBy("policy", "partition"))
     each = marked.withColumns({"reached": reached, "begun": begun})
     behind = each.where(F.col("reached").isNull() | (place > F.col("reached")))
+    if not late:
+        return behind
     return behind.where(~F.col("policy").isin(*late) | (F.col("offset") >= F.col("begun")))
 
 
