@@ -59,7 +59,7 @@ class MirroredRebuild(Rebuild):
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
     def _commit(self, plan: Plan) -> None:
-        records = [*self._unsent(plan), *self._policies_begin(plan, {})]
+        records = [*self._unsent(plan), *self._all_ended(plan), *self._policies_begin(plan, {})]
         self._brokers.commit_with(self._new.group, self._begins(plan), records)
 
     def _stands(self, plan: Plan) -> Mapping[str, Positions]:

@@ -14,12 +14,10 @@ from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.parking.parked import (
-    BEGINS_ID,
-    NOTE_ID,
     PARKED_CODEC,
-    SUPERSEDED_ID,
     OperatorRequest,
     Parked,
+    is_note,
     is_noted_in,
     partition_of_id,
     processor_of_id,
@@ -44,8 +42,7 @@ def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
     Without the notes of what this version has done: those of a new version tell of itself.
     """
     changelog = topology.changelog(topology.parked).name
-    notes = {each.encode() for each in (NOTE_ID, BEGINS_ID, SUPERSEDED_ID)}
-    latest = {(number, key): row for number, key, row in read_all(brokers, changelog) if key not in notes}
+    latest = {(number, key): row for number, key, row in read_all(brokers, changelog) if not is_note(key)}
     return [Record(changelog, key, row, number) for (number, key), row in latest.items() if row is not None]
 
 

@@ -46,7 +46,9 @@ from shared.parking.parked import (
     PARKED_CODEC,
     SUPERSEDED_ID,
     OperatorRequest,
+    ended_id,
     note_of,
+    note_of_ended,
     note_of_successor,
     partition_of_id,
 )
@@ -244,7 +246,8 @@ class Rebuild:
 
     def _commit(self, plan: Plan) -> None:
         noted = noted_begins(self._brokers, self._old)
-        records = [*self._still_parked(), *self._noted(plan), *self._policies_begin(plan, noted)]
+        begins = self._policies_begin(plan, noted)
+        records = [*self._still_parked(), *self._noted(plan), *self._all_ended(plan), *begins]
         self._brokers.commit_with(self._new.group, self._begins(plan), records)
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
@@ -280,6 +283,14 @@ class Rebuild:
         target = self._new.changelog(self._new.parked).name
         parked = parked_records(self._brokers, self._old)
         return [structs.replace(each, topic=target) for each in parked if parked_in(each).processor not in names]
+
+    def _all_ended(self, plan: Plan) -> Iterator[Record]:
+        """That the rows of views whose source is read again include it so far, also those that have ended."""
+        target = self._new.changelog(self._new.parked).name
+        for table in (each.table for each in self._tables if each.is_view and each.table.ends):
+            for number, position in plan.positions[table.source.name].items():
+                row = PARKED_CODEC.encode(Row(1, note_of_ended(number, position - 1), {}, position - 1))
+                yield Record(target, ended_id(table.name).encode(), row, number)
 
     def _noted(self, plan: Plan) -> Iterator[Record]:
         """Records in no row of the old version's views are in no row of the new one's, which `parity` has to know."""

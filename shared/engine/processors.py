@@ -332,21 +332,37 @@ class ProjectionProcessor(Listener):
         self.codec = projection.row_codec
         self._project = projection.project
         self._ends = projection.table.ends
+        self._ended = -1  # records up to there are included, also where a key has no row
         self._initial: Row[Any] = Row(0, projection.initial, {}, -1)
         self._decode = projection.event_codec.decode
+
+    def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
+        """A row skips what it includes, if its source is read again. One that has ended can't: the partition does."""
+        if not self._ends:
+            super().process(records, rows, batch, parking)
+            return
+        self._ended = before = parking.ended(self.name)
+        try:
+            super().process(records, rows, batch, parking)
+            if self._ended > before:
+                parking.note_ended(self.name, records[0].partition, self._ended)
+        finally:
+            self._ended = -1  # what is retried was never included
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
         event = self._decode(record.value)
         if record.key is None:
             raise BadMessage("no key")
-        row = rows.get(record.key) or self._initial
-        if record.offset > row.offset:
+        kept = rows.get(record.key)
+        row = kept or self._initial
+        if record.offset > (row.offset if kept else self._ended):
             view = self._project(row.state, event, record.key.decode())
             if not (self._ends and view == self._initial.state):
                 rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
-            elif row is not self._initial:
+            elif kept:
                 rows.put(record.key, None)
+                self._ended = max(self._ended, record.offset)
 
 
 class HistoryIndexProcessor(Processor):

@@ -3,8 +3,9 @@
 The log stays as it is. Stopped at any point, this leaves a consistent state, though without what was in copies that
 retention has removed, and running it again completes it. The views' own sources are rewound first: a row skips the
 records it already includes, also in other views of that source, and what sends or copies passes over what it has
-handled, as is noted in the same transaction. Then the changelogs are emptied. Only then, in one transaction, the topic
-before the copies is rewound, the copies made so far are skipped, and both are noted for `parity` and `rebuild`.
+handled, as is noted in the same transaction, which also removes what is noted of the views' rows that have ended.
+Then the changelogs are emptied. Only then, in one transaction, the topic before the copies is rewound, the copies made
+so far are skipped, and both are noted for `parity` and `rebuild`.
 
 A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
 was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
@@ -32,6 +33,7 @@ from shared.parking.parked import (
     BEGINS_ID,
     PARKED_CODEC,
     OperatorRequest,
+    ended_id,
     is_noted_in,
     note_of,
     noted_id,
@@ -78,8 +80,8 @@ class Plan:
     """What is to be done on the brokers. members: of the group now; they must stop first.
 
     positions: the group's present ones, which only a worker changes. moves: to its final positions. rewound: the starts
-    of the views' own sources. notes: for `parity` and `rebuild`, written to the topic `parking`. begins: rows that
-    note who passes over what was handled before.
+    of the views' own sources. ended: removes what is noted of their rows that have ended. notes: for `parity` and
+    `rebuild`, written to the topic `parking`. begins: rows that note who passes over what was handled before.
     """
 
     group: str
@@ -89,6 +91,7 @@ class Plan:
     moves: tuple[Move, ...]
     emptied: tuple[ToEmpty, ...]
     rewound: Mapping[Partition, int]
+    ended: tuple[Record, ...]
     parking: str
     notes: tuple[OperatorRequest, ...]
     begins: tuple[Record, ...] = ()
@@ -119,6 +122,7 @@ class Reprocessing:
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
             rewound={tp: start for tp, start in rewound.items() if tp in before},
+            ended=tuple(_ended(topology, replay, before)),
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
             begins=tuple(self._begins(topology, replay, before)) if replay.passing else (),
@@ -127,8 +131,8 @@ class Reprocessing:
     def carry_out(self, plan: Plan) -> None:
         """Raises GroupIsLive if a worker is in the group, or has been in it since `plan`."""
         self._refuse_changes(plan.group, plan.positions)
-        if plan.rewound or plan.begins:
-            self._brokers.commit_with(plan.group, _by_topic(plan.rewound), plan.begins)
+        if plan.rewound or plan.ended or plan.begins:
+            self._brokers.commit_with(plan.group, _by_topic(plan.rewound), [*plan.ended, *plan.begins])
         for changelog in plan.changelogs:
             self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
@@ -235,6 +239,14 @@ def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
     for (topic, partition), offset in positions.items():
         by_topic[topic][partition] = offset
     return by_topic
+
+
+def _ended(topology: Topology, replay: Replay, begun: Iterable[Partition]) -> Iterator[Record]:
+    changelog = topology.changelog(topology.parked).name
+    for table in (each for each in replay.tables if each.ends):
+        for topic, partition in begun:
+            if topic == table.source.name:
+                yield Record(changelog, ended_id(table.name).encode(), None, partition)
 
 
 def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[OperatorRequest]:

@@ -23,6 +23,8 @@ BEGINS_ID = f"{_PAGE}begins"
 the position; nor is it listed."""
 SUPERSEDED_ID = f"{_PAGE}superseded"
 """Of the row in each partition that says that the next version goes on from its positions; nor is it listed."""
+_ENDED = f"{_PAGE}ended/"
+_NOTES = NOTE_ID.encode(), BEGINS_ID.encode(), SUPERSEDED_ID.encode()
 
 
 class Failure(NamedTuple):
@@ -119,9 +121,24 @@ def note_of_successor(partition: int, group: str) -> Parked:
     return _note(partition, group)
 
 
-def _note(partition: int, text: str) -> Parked:
+def note_of_ended(partition: int, offset: int) -> Parked:
+    """offset: the rows of a view include its source up to there, also those that have ended and are no more."""
+    return _note(partition, "", offset)
+
+
+def ended_id(table: str) -> str:
+    """Of that note about the table, which no scan of the store lists."""
+    return f"{_ENDED}{table}"
+
+
+def is_note(key: bytes | None) -> bool:
+    """Whether the row of that key tells of what the version has done, and not of what is parked."""
+    return key is not None and (key in _NOTES or key.startswith(_ENDED.encode()))
+
+
+def _note(partition: int, text: str, offset: int = 0) -> Parked:
     """In the shape of a page, which earlier releases leave alone."""
-    return Parked(processor="", topic="", partition=partition, offset=0, code=PAGE_CODE, reason=text, attempts=0)
+    return Parked(processor="", topic="", partition=partition, offset=offset, code=PAGE_CODE, reason=text, attempts=0)
 
 
 def noted_in(note: Parked) -> dict[str, Any]:

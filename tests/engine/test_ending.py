@@ -110,6 +110,29 @@ def test_an_end_that_fails_at_any_step_of_its_commit_takes_effect_once(broker: B
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_view_whose_source_is_read_again_brings_nothing_back(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, position: int
+) -> None:
+    """As for the history index of the next version. Nothing is written again, so no stream tells of it."""
+    monkeypatch.setattr(lagging, "LAG_S", 0.0)
+    add(broker)
+    check_out(broker)
+    add(broker, "bob")
+    asyncio.run(worker(broker, "w").work())
+    changelog = TOPOLOGY.changelog(WAITING).name
+    before = [read.offset for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)]
+    for number in range(TOPOLOGY.partitions):
+        place = EVENTS.name, number
+        broker.committed[place] = min(position, broker.committed[place])
+    asyncio.run(worker(broker, "v").work())
+    assert [read.offset for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)] == before
+    check_out(broker, "bob")
+    add(broker)
+    asyncio.run(worker(broker, "w").work())
+    assert {key for key, value in rows(broker, changelog).items() if value is not None} == {b"ann"}
+
+
 def test_a_view_of_it_ends_in_its_changelog_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lagging, "LAG_S", 0.0)
     for cart in ("ann", "bob"):

@@ -33,7 +33,7 @@ from shared.domain.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.operations.provision import provision
-from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, SUPERSEDED_ID, noted_in
+from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, SUPERSEDED_ID, ended_id, noted_in
 from shared.runtime.settings import Settings
 from shared.topology.policy import Policy, Send
 from shared.topology.topics import Topic
@@ -205,7 +205,8 @@ def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, br
 
 def test_what_topics_the_old_version_was_made_from_is_not_noted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows count the offsets of those that are there now."""
-    rows = [(0, each.encode(), b"{}") for each in (NOTE_ID, BEGINS_ID, SUPERSEDED_ID, "accounts/0/ann")]
+    ids = (NOTE_ID, BEGINS_ID, SUPERSEDED_ID, ended_id("accounts"), "accounts/0/ann")
+    rows = [(0, each.encode(), b"{}") for each in ids]
     monkeypatch.setattr(parked_rows, "read_all", lambda *_: rows)
     assert [each.key for each in parked_rows.parked_records(cast(Any, None), TOPOLOGY)] == [b"accounts/0/ann"]
 

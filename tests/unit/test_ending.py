@@ -18,6 +18,8 @@ from shared.domain.row import Outcome, Row
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.wiring import by_source, codecs_of, processors_of, wired
+from shared.parking.parked import PARKED_CODEC
+from shared.parking.parking import Parking
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import MemoryRecord
@@ -204,6 +206,24 @@ def test_a_view_deletes_no_row_that_was_never_there(worker: Worker) -> None:
         worker.send("ann", command)
     worker.handle(EVENTS, again_from=1)
     assert worker.deleted == [(CARTS.name, b"ann")]
+
+
+def test_an_event_that_was_parked_counts_though_rows_of_later_ones_have_ended(worker: Worker) -> None:
+    for cart, command in (("eve", ADD), ("ann", ADD), ("ann", OUT)):
+        worker.send(cart, command)
+    view = next(each for each in worker.processors[EVENTS.name] if each.table == WAITING)
+    late, *others = worker.logs[EVENTS.name]
+    batch = Batch("dead-letters")
+    rows, parking = (
+        worker._rows(WAITING, batch),
+        Parking(Rows("", cast(RowStore, Store()), 0, None, PARKED_CODEC), set()),
+    )
+    view.process(others, rows, batch, parking)
+    assert parking.ended(WAITING.name) == others[-1].offset
+    view.process([late], rows, batch, parking)
+    assert rows.get(b"eve") is None
+    assert view.attempt(late, rows, batch, retried_ms=0) is None
+    assert rows.get(b"eve") == Row(1, Waiting(items=1), {}, late.offset)
 
 
 def test_a_table_that_does_not_end_keeps_a_row_in_the_initial_state() -> None:
