@@ -34,7 +34,9 @@ from shared.topology.topics import Topology
 log = structlog.get_logger(__name__)
 
 TIMESTAMPS = "message.timestamp.type"
-_HARMLESS = frozenset({TIMESTAMPS})  # settings that lose nothing when they change, so `provision` changes them
+_TIGHT = {"segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
+"""Of changelogs whose rows end: by default brokers keep a gigabyte for each partition before they compact it at all."""
+_HARMLESS = frozenset({TIMESTAMPS, *_TIGHT})  # what loses nothing when it changes, so `provision` changes it
 _RETRY_PAUSE_S = 0.2
 _PROVISION_DEADLINE_S = 30.0
 _REFUSALS = {
@@ -171,6 +173,7 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
     """The declared settings of each topic, by name. Raises ProvisionError if two services disagree on a topic."""
     specs: dict[str, TopicSpec] = {}
     for topology in topologies:
+        ending = {topology.changelog(table) for table in topology.tables if table.ends}
         for topic in topology.all_topics():
             config = {
                 "cleanup.policy": topic.cleanup,
@@ -179,7 +182,7 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
                 "min.insync.replicas": str(settings.min_isr),
                 "unclean.leader.election.enable": "false",
                 TIMESTAMPS: "LogAppendTime",  # by the brokers' clock, whatever that of a writer says
-            }
+            } | (_TIGHT if topic in ending else {})
             spec = TopicSpec(topology.partitions, settings.replication, config)
             if specs.setdefault(topic.name, spec) != spec:
                 twice = f"{topic.name} is declared twice, with other settings by {topology.service}"

@@ -12,14 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.doctor.finding import Severity
+from shared.doctor.topics import harm_of
 from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.row import Outcome, Row
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.wiring import by_source, codecs_of, processors_of, wired
+from shared.operations.provision import Difference, declared_topics
 from shared.parking.parked import PARKED_CODEC
 from shared.parking.parking import Parking
+from shared.runtime.settings import Settings
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import MemoryRecord
@@ -249,6 +253,17 @@ def test_rows_of_aggregates_can_not_end_without_a_history() -> None:
         ValueError, match=r"^carts: rows of carts end, and nothing .*; fix: give the Topology `history=`"
     ):
         Topology("carts", topics=(COMMANDS, EVENTS), tables=(CARTS,))
+
+
+def test_brokers_compact_changelogs_whose_rows_end_before_they_are_a_gigabyte() -> None:
+    specs = declared_topics([TOPOLOGY], Settings())
+    tight = {name for name, spec in specs.items() if "segment.bytes" in spec.settings()}
+    assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING)}
+    loose = Difference(min(tight), "segment.bytes", "16777216", "1073741824")
+    assert harm_of(loose) == (
+        Severity.NOTICE,
+        "rows that have ended stay in their changelog, and are restored, for longer",
+    )
 
 
 def told(events: Sequence[Fact]) -> Row[Any] | None:
