@@ -5,9 +5,12 @@ The fold by itself, on Arrow batches as Spark hands them over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,16 +20,23 @@ from pipelines import answers
 from pipelines.arrow import schema_of
 from pipelines.backfill import BadMapping, _refuse_ending
 from pipelines.catalog import FoldedTable, Version, table_in
-from pipelines.consistency import difference
+from pipelines.consistency import check, difference
 from pipelines.divergence import Record, _locate
 from pipelines.folds import STATES, fold_batches
-from pipelines.rebuild import _ended, _of_aggregate, _of_view
+from pipelines.rebuild import Rebuild, _ended, _of_aggregate, _of_view
+from shared.dev.stack import Stack
+from shared.dev.worker import faust_command
 from shared.domain.history_index import ended_key, goes_on_from, index_codec
 from shared.domain.row import Row
+from shared.kafka.brokers import Brokers
+from shared.kafka.spans import read_all
+from shared.operations.provision import provision
 from tests.carts.domain import DECIDER, INITIAL, Cart, Filled
 from tests.carts.projections import Waiting
-from tests.carts.topology import CARTS, COMMANDS, EVENTS, WAITING
+from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
+from tests.conftest import WORKER_SETTINGS
 from tests.unit.test_ending import ADD, OUT, SENT, Worker, sent
+from tests.waiting import eventually
 
 PACKAGE = "tests.carts"
 AGGREGATE, VIEW = table_in(PACKAGE, CARTS.name), table_in(PACKAGE, WAITING.name)
@@ -174,3 +184,41 @@ def test_a_deleted_row_is_where_they_part_only_if_no_event_ended_it() -> None:
     assert parted("ann", *rows, Record(0, 2, wrong)).startswith("after event 3, cart.item_added")
     assert parted("bob", *rows).startswith("after the last event there is: 1, cart.item_added")
     assert from_json(wrong)["state"] == {"items": 7}
+
+
+@pytest.fixture
+def carts(tmp_path: Path) -> Iterator[Stack]:
+    """One worker, after whose stop `rebuild` may run."""
+    command = partial(faust_command, package="tests")
+    with Stack(tmp_path, {"carts": 1}, settings=WORKER_SETTINGS, topologies=[TOPOLOGY], command=command) as stack:
+        yield stack
+
+
+def test_spark_and_workers_agree_and_a_next_version_has_the_same_rows(spark: Any, carts: Stack, tmp_path: Path) -> None:
+    (worker,) = carts.workers
+    brokers, settings = Brokers(carts.bootstrap), carts.settings
+    with httpx.Client(base_url=worker.url, timeout=60) as http:
+        for cart in ("ann", "bob", "eve"):
+            http.post(f"/carts/{cart}/items", json={"item": "tea"}).raise_for_status()
+        for cart in ("ann", "bob"):
+            http.post(f"/carts/{cart}/check-out").raise_for_status()
+        http.post("/carts/bob/items", json={"item": "jam"}).raise_for_status()
+        eventually(lambda: http.get("/waiting/bob").is_success)
+    for table, agree in ((AGGREGATE, 3), (VIEW, 2)):
+        verdict = check(spark, brokers, table, url=worker.url)
+        assert (verdict.differ, verdict.agree) == (0, agree), str(verdict)
+    worker.stop()
+    build = Rebuild(spark, brokers, [AGGREGATE, VIEW], 2, tmp_path / "work")
+    provision([build.topology], settings)
+    assert build.run(lambda *_: None) == 4
+    for table in (AGGREGATE, VIEW):
+        old, new = (_latest(brokers, each.changelog(table.table).name) for each in (TOPOLOGY, build.topology))
+        assert new == old
+        assert old.keys() == {b"bob", b"eve"}
+    assert build.topology.history_index is not None
+    assert _latest(brokers, build.topology.changelog(build.topology.history_index).name).keys() == {ended_key("ann")}
+
+
+def _latest(brokers: Brokers, changelog: str) -> dict[bytes | None, bytes]:
+    last = {key: row for _, key, row in read_all(brokers, changelog)}
+    return {key: row for key, row in last.items() if row is not None}
