@@ -24,7 +24,8 @@ class Decider(Generic[C, E, S]):
     evolve     (state, event) -> the state after that event. It is total: it never raises, and never validates. It
                changes nothing that it is given, because all new aggregates share `initial`, and `frozen` does not
                freeze a dict or a list in it.
-    initial    the state of an aggregate without events.
+    initial    the state of an aggregate without events. Where its table `ends`, `evolve` gives it to end the row, and
+               `decide` finds it when the aggregate begins again.
     commands   the classes of all commands that `decide` knows; of a union, `get_args(AccountCommand)`.
     events     the classes of all events that `evolve` knows.
     state      the type of the state, by which pydantic reads rows: a model or a discriminated union of phases.

@@ -21,7 +21,7 @@ class Projection(Generic[E, V]):
     table      what it fills, from the topic that is the table's source.
     project    (view, event, key) -> the view of that key after the event. The key is the record's, which after a
                `Rekey` is not the aggregate id. The function is pure and total, like `evolve`.
-    initial    the view of a key before its first event.
+    initial    the view of a key before its first event. Where the table `ends`, `project` gives it to end the row.
     events     the classes of events that it counts; others are skipped.
     state      the type of the view, by which pydantic reads rows.
     upcasters  how older versions of these events are read.
