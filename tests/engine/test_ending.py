@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import pytest
 
+from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.engine import lagging
 from shared.engine.wiring import processors_of, wired
-from tests.carts.domain import DECIDER
+from tests.carts.domain import DECIDER, INITIAL
 from tests.carts.service import SERVICE
 from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
 from tests.engine.test_next_version import Worker
@@ -142,3 +143,30 @@ def test_a_view_of_it_ends_in_its_changelog_too(broker: Broker, monkeypatch: pyt
     last = rows(broker, TOPOLOGY.changelog(WAITING).name)
     assert {key for key, value in last.items() if value is not None} == {b"bob"}
     assert b"ann" not in last or last[b"ann"] is None
+
+
+@pytest.mark.usefixtures("lag")
+@pytest.mark.parametrize("seed", range(3))
+def test_through_any_take_overs_each_row_is_the_fold_and_no_sequence_is_missing(broker: Broker, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(8):
+        for _ in range(chance.randrange(6)):
+            chance.choice([add, add, check_out])(broker, chance.choice(["ann", "bob", "eve"]))
+        at_work = worker(broker, "w")
+        if chance.random() < 0.7:
+            at_work.producer.fault = Fault(chance.choice(TRANSACTION_STEPS), chance.choice(["refuse", "crash"]))
+        with suppress(Crash):
+            asyncio.run(at_work.work())
+    asyncio.run(worker(broker, "w").work())
+    found = events(broker)
+    live = rows(broker, TOPOLOGY.changelog(CARTS).name)
+    for cart in ("ann", "bob", "eve"):
+        own = [event for event in found if event.aggregate_id == cart]
+        assert [event.sequence for event in own] == [*range(1, len(own) + 1)]
+        row = live.get(cart.encode())
+        state = fold(DECIDER.evolve, [event.data for event in own], INITIAL)
+        kept = None if row is None else DECIDER.row_codec.decode(row)
+        assert (kept and (kept.sequence, kept.state)) == (None if state == INITIAL else (len(own), state))
+    commands = [read.value or b"" for place in PLACES if place[0] == COMMANDS.name for read in broker.visible(place, 0)]
+    adds = sum(b"cart.add" in each for each in commands)
+    assert sum(event.type == "cart.item_added" for event in found) == adds, "each is accepted, and has one effect"
