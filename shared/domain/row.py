@@ -58,6 +58,7 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     offset     the offset of the record that last wrote the row, in its source partition; -1 before the first.
     reactions  empty, but for a row of an earlier release: it kept the latest outcomes of policies' commands here, and
                of callers' in `outcomes`. They move to their table when the row is next written.
+    made_of    of a joined row, by table: [sequence, offset] of each row that it was made of; else empty.
     """
 
     sequence: int
@@ -65,6 +66,7 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     outcomes: dict[str, Recorded]
     offset: int
     reactions: dict[str, Recorded] = {}
+    made_of: dict[str, list[int]] = {}
 
     def outcome(self, command_id: str, *, by_policy: bool = False) -> Outcome | None:
         """What became of the command, as far as the row says: of its own kind, else of the other."""
@@ -117,11 +119,16 @@ def _has_failed(recorded: Recorded) -> bool:
 
 
 _ACCEPTED_FIELDS = 2
-_outcomes_json = Encoder().encode  # as pydantic writes them, in less than half the time
+_as_json = Encoder().encode  # as pydantic writes them, in less than half the time
 
 
-def _reactions_field(row: Row[Any]) -> bytes:
-    return b',"reactions":' + _outcomes_json(row.reactions) if row.reactions else b""
+def _written(row: Row[Any], state: bytes) -> bytes:
+    """state: the row's, as JSON."""
+    rare = b',"reactions":' + _as_json(row.reactions) if row.reactions else b""
+    if row.made_of:
+        rare += b',"made_of":' + _as_json(row.made_of)
+    fields = row.sequence, state, _as_json(row.outcomes), rare, row.offset
+    return b'{"sequence":%d,"state":%b,"outcomes":%b%b,"offset":%d}' % fields
 
 
 class Codec(Protocol[R]):
@@ -145,6 +152,7 @@ class RowCodec(Generic[S]):
             "state": state_type,
             "outcomes": outcomes,
             "reactions": NotRequired[outcomes],
+            "made_of": NotRequired[dict[str, list[int]]],
             "offset": int,
         }
         self._validate = json_reader(fields)
@@ -152,10 +160,7 @@ class RowCodec(Generic[S]):
 
     def encode(self, row: Row[S]) -> bytes:
         """{"sequence", "state", "outcomes", "offset"}: equal rows give equal bytes."""
-        reactions = {"reactions": row.reactions} if row.reactions else {}
-        return to_json(
-            {"sequence": row.sequence, "state": row.state, "outcomes": row.outcomes, **reactions, "offset": row.offset}
-        )
+        return _written(row, to_json(row.state))
 
     def encode_checked(self, rows: Sequence[Row[S]]) -> list[bytes]:
         """The same, of each. Raises ValueError for a state that could not be read again, as with an infinite float.
@@ -164,11 +169,7 @@ class RowCodec(Generic[S]):
         """
         states = [to_json(row.state) for row in rows]
         self._validate_states(b"[%b]" % b",".join(states), extra="forbid")
-        return [
-            b'{"sequence":%d,"state":%b,"outcomes":%b%b,"offset":%d}'
-            % (row.sequence, state, _outcomes_json(row.outcomes), _reactions_field(row), row.offset)
-            for row, state in zip(rows, states, strict=True)
-        ]
+        return [_written(row, state) for row, state in zip(rows, states, strict=True)]
 
     def decode(self, raw: bytes) -> Row[S]:
         """The row that `encode` wrote, for reading only: unknown fields are left out.

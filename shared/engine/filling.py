@@ -210,6 +210,8 @@ class Filling:
             rows.outcomes = self.rows(processor.outcomes, partition)
         if processor.history_index is not None:
             rows.ended = self.rows(processor.history_index, partition)
+        if processor.beside:
+            rows.beside = {table: self.rows(table, partition) for table in processor.beside}
         return rows
 
     def rows(self, table: Table, partition: int) -> Rows[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -28,7 +29,8 @@ from shared.domain.step import Step, failed, fingerprint, step
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.parking.parked import Failure
 from shared.parking.parking import Parking
-from shared.tables.rows import Rows
+from shared.tables.rows import Rows, put_all
+from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.records import SourceRecord
@@ -51,6 +53,7 @@ class Processor(ABC):
     repeatable and copies: see shared.topology.replay.Replayable.
     from_start: whether it handles a source from its first record on; if not, from the end that the source has when the
     group first reads it.
+    beside: other tables that it needs of the same partition, with their codecs. joined: those that it writes of them.
     writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
     """
@@ -61,6 +64,8 @@ class Processor(ABC):
     outcomes: Table | None = None
     history_index: Table | None = None
     codec: Codec[Any] | None = None
+    beside: Mapping[Table, Codec[Any]] = {}
+    joined: Sequence[Table] = ()
     delay_s: float = 0.0
     repeatable: bool = False
     from_start: bool = True
@@ -71,7 +76,8 @@ class Processor(ABC):
     @property
     def tables(self) -> Sequence[Table]:
         """All that it writes."""
-        return [table for table in (self.table, self.outcomes, self.history_index) if table is not None]
+        own = self.table, self.outcomes, self.history_index, *self.joined
+        return [table for table in own if table is not None]
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""
@@ -319,12 +325,17 @@ class AggregateProcessor(Processor):
         )
 
 
+Joins = Mapping[Join[Any], Sequence[Projection[Any, Any]]]
+"""Each with the projections of what it joins, in its order."""
+
+
 class ProjectionProcessor(Listener):
-    """Events in; the row under the record's key out."""
+    """Events in; the row under the record's key out, and the rows that are joined of it."""
 
     repeatable = True
 
-    def __init__(self, projection: Projection[Any, Any]) -> None:
+    def __init__(self, projection: Projection[Any, Any], joins: Joins = MappingProxyType({})) -> None:
+        """joins: those of all tables; the others have no part in it."""
         self.name = projection.table.name
         self.source = projection.table.source
         self.table = projection.table
@@ -333,8 +344,12 @@ class ProjectionProcessor(Listener):
         self._project = projection.project
         self._ends = projection.table.ends
         self._ended = -1  # records up to there are included, also where a key has no row
-        self._initial: Row[Any] = Row(0, projection.initial, {}, -1)
+        self._initial = projection.initial_row
         self._decode = projection.event_codec.decode
+        self._joins = {join: parts for join, parts in joins.items() if projection in parts}
+        self.joined = [join.table for join in self._joins]
+        others = {each.table: each.row_codec for parts in self._joins.values() for each in parts if each != projection}
+        self.beside = others | {join.table: join.row_codec for join in self._joins}
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """A row skips what it includes, if its source is read again. One that has ended can't: the partition does."""
@@ -356,13 +371,31 @@ class ProjectionProcessor(Listener):
             raise BadMessage("no key")
         kept = rows.get(record.key)
         row = kept or self._initial
-        if record.offset > (row.offset if kept else self._ended):
-            view = self._project(row.state, event, record.key.decode())
-            if not (self._ends and view == self._initial.state):
-                rows.put(record.key, Row(row.sequence + 1, view, row.outcomes, record.offset))
-            elif kept:
-                rows.put(record.key, None)
+        if record.offset <= (row.offset if kept else self._ended):
+            return
+        view = self._project(row.state, event, record.key.decode())
+        has_ended = self._ends and view == self._initial.state
+        if kept or not has_ended:
+            after = None if has_ended else Row(row.sequence + 1, view, row.outcomes, record.offset)
+            self._put(rows, record.key, after)
+            if has_ended:
                 self._ended = max(self._ended, record.offset)
+
+    def _put(self, rows: Rows, key: bytes, after: Row[Any] | None) -> None:
+        if self._joins:
+            put_all(key, [(rows, after), *self._joined_with(after or self._initial, key, rows.beside)])
+        else:
+            rows.put(key, after)
+
+    def _joined_with(
+        self, after: Row[Any], key: bytes, beside: Mapping[Table, Rows]
+    ) -> Iterator[tuple[Rows, Row[Any]]]:
+        """The rows of `key` that change with this one."""
+        for join, parts in self._joins.items():
+            made_of = [
+                after if each is self.projection else beside[each.table].get(key) or each.initial_row for each in parts
+            ]
+            yield beside[join.table], join.row(made_of, key.decode())
 
 
 class HistoryIndexProcessor(Processor):

@@ -213,10 +213,12 @@ class VersionGuard:
             if not view.repeatable or view.table is None:
                 continue
             origins = {each.source.name for each in self._processors if view.source in each.copies} | {view.source.name}
-            if (late := origins & sources) and self._topology.changelog(view.table).name not in filled:
+            if not (late := origins & sources):
+                continue
+            for table in [each for each in view.tables if self._topology.changelog(each).name not in filled]:
                 log.warning(
                     "a view has no rows, but its source was read before: if the view is new, it misses those records",
-                    view=f"{self._topology.service}/{view.name}",
+                    view=f"{self._topology.service}/{table.name}",
                     source=", ".join(sorted(late)),
                     fix="docs/operations.md, Restart and scale",
                 )

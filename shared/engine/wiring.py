@@ -23,7 +23,7 @@ from shared.engine.processors import (
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, kinds
 from shared.topology.declaration import Service
-from shared.topology.topics import Topic, Topology
+from shared.topology.topics import Table, Topic, Topology
 
 
 def processors_of(service: Service) -> list[Processor]:
@@ -33,12 +33,13 @@ def processors_of(service: Service) -> list[Processor]:
         [] if decider is None else [AggregateProcessor(decider, table=service.aggregates, events=service.events)]
     )
     rekeys, policies = map(RekeyProcessor, service.rekeys), map(PolicyProcessor, service.policies)
+    joins = {join: service.parts_of(join) for join in service.joins}
     return [
         *aggregates,
         *rekeys,
         *policies,
         *map(TimerProcessor, service.timers),
-        *map(ProjectionProcessor, service.projections),
+        *(ProjectionProcessor(projection, joins) for projection in service.projections),
     ]
 
 
@@ -102,12 +103,12 @@ def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]
 
 
 def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> None:
-    filled = [processor.table for processor in processors if processor.table is not None]
+    filled = _filled(processors)
     for table in topology.tables:
         if table not in filled:
             raise ValueError(
-                f"{topology.service}: nothing fills the table {table.name}; fix: give its Service the decider or the "
-                f"projection that does"
+                f"{topology.service}: nothing fills the table {table.name}; "
+                f"fix: give its Service the {'join' if table.joins else 'decider or the projection'} that does"
             )
     for table in filled:
         if table not in topology.tables:
@@ -160,24 +161,22 @@ def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:
 
 
 def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
-    for processor in processors:
-        if processor.table is None or processor.codec is None:
-            continue
-        for field in {field: None for index in processor.table.indexes for field in fields_of(index)}:
-            held = kinds(processor.codec.state_type, field)
+    for table, codec in _filled(processors).items():
+        for field in {field: None for index in table.indexes for field in fields_of(index)}:
+            held = kinds(codec.state_type, field)
             if not held:
                 raise ValueError(
-                    f"{topology.service}: the state in the table {processor.table.name} has no field {field!r}; "
+                    f"{topology.service}: the state in the table {table.name} has no field {field!r}; "
                     f"fix: correct its indexes in topology.py"
                 )
             if sized := sorted(held & {"decimal", "duration"}):
                 raise ValueError(
-                    f"{topology.service}: {field!r} in the table {processor.table.name} is a {sized[0]}, which would "
+                    f"{topology.service}: {field!r} in the table {table.name} is a {sized[0]}, which would "
                     f"sort as text; fix: index a whole number, such as cents or seconds"
                 )
             if set() < held - {"null"} <= {"array", "object", "encrypted"}:
                 raise ValueError(
-                    f"{topology.service}: {field!r} in the table {processor.table.name} is {' or '.join(sorted(held))} "
+                    f"{topology.service}: {field!r} in the table {table.name} is {' or '.join(sorted(held))} "
                     f"in JSON, and an index holds null, booleans, numbers or text; fix: index a field that holds these"
                 )
 
@@ -222,9 +221,15 @@ def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
 
 def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, Codec[Any]]:
     """The codecs of all tables that have rows, by the table's name."""
-    filled = {each.table.name: each.codec for each in processors if each.table is not None and each.codec is not None}
+    filled = {table.name: codec for table, codec in _filled(processors).items()}
     outcomes = dict[str, Codec[Any]]({topology.outcomes.name: OUTCOME_CODEC} if topology.outcomes else {})
     return {topology.parked.name: PARKED_CODEC, **outcomes, **filled}
+
+
+def _filled(processors: Sequence[Processor]) -> Mapping[Table, Codec[Any]]:
+    """The tables that they fill, but for outcomes, with the codecs of their rows."""
+    folded = {each.table: each.codec for each in processors if each.table is not None and each.codec is not None}
+    return folded | {table: each.beside[table] for each in processors for table in each.joined}
 
 
 def _refuse_ambiguous(processors: Sequence[Processor]) -> None:

@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_jsonable_python
 from shared.domain.errors import NotReady
 from shared.http.auth import OwnRows, own_rows
 from shared.http.cursors import Seal, decode_cursor, encode_cursor, is_sealed
-from shared.http.node import Node, Present, as_json, view_sealer
+from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.scans import Bounds, Place, Scan, Wanted
@@ -245,7 +245,7 @@ class Lists:
 
     def _position(self, partition: int) -> str:
         """Taken before the rows are read, so that they are never older."""
-        return format_positions({(self._table.source.name, partition): self._node.position(self._table, partition)})
+        return format_positions(positions_of(self._node, self._table, partition))
 
     async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Shares:
         by_owner: dict[str, set[int]] = defaultdict(set)

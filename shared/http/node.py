@@ -133,3 +133,8 @@ class Node(Protocol):
 
     def status(self) -> Status:
         """Who owns what, and how far behind each partition held here is."""
+
+
+def positions_of(node: Node, table: Table, partition: int) -> dict[Partition, int]:
+    """The last offset that rows read here include, of each topic that the table tells of; -1 while there is none."""
+    return {(each.source.name, partition): node.position(each, partition) for each in table.folded}

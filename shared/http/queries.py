@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -18,11 +18,11 @@ from shared.domain.errors import NotReady
 from shared.domain.ids import check_aggregate_id
 from shared.domain.row import Row
 from shared.http.auth import own_rows
-from shared.http.node import Node, Present, as_json, view_sealer
+from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
-from shared.runtime.positions import POSITIONS, format_positions, parse_positions
+from shared.runtime.positions import POSITIONS, Partition, format_positions, parse_positions
 from shared.topology.topics import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -169,14 +169,17 @@ class Queries:
         """Wait until rows here include `min_position`. Raises NotReady at the deadline."""
         if min_position is None:
             return
-        source = self._table.source.name
-        wanted = parse_positions(min_position).get((source, partition), -1)
+        wanted = parse_positions(min_position)
 
-        def position() -> int:
-            return self._node.position(self._table, partition)
+        def missing() -> list[str]:
+            return [
+                f"at offset {offset} of {topic}/{number}, not yet at {wanted[topic, number]}"
+                for (topic, number), offset in positions_of(self._node, self._table, partition).items()
+                if offset < wanted.get((topic, number), -1)
+            ]
 
-        if not await self._wait_until(lambda: position() >= wanted, partition, deadline):
-            raise NotReady(f"at offset {position()} of {source}/{partition}, not yet at {wanted}")
+        if not await self._wait_until(lambda: not missing(), partition, deadline):
+            raise NotReady("; ".join(missing()))
 
     async def _wait_until(self, condition: Callable[[], bool], partition: int, deadline: float) -> bool:
         """Whether `condition` came true by the deadline; checked again after each commit."""
@@ -230,20 +233,25 @@ class Queries:
         return Response(shown, media_type="application/json", headers=headers)
 
     def _as_owner(self, partition: int) -> dict[str, str]:
-        position = self._node.position(self._table, partition)
-        return self._headers(partition, 0, self._node.settings.url, position)
+        positions = positions_of(self._node, self._table, partition)
+        return self._headers(partition, 0, self._node.settings.url, positions)
 
     def _as_standby(self, partition: int, lag: int, row: Row[Any] | None) -> dict[str, str]:
         """A standby knows no position but the one in the row itself."""
         owner = self._node.owner(self._table, partition) or "unknown"
-        return self._headers(partition, lag, owner, row.offset if row else -1)
+        offsets = {name: offset for name, (_, offset) in row.made_of.items()} if row else {}
+        positions = {
+            (each.source.name, partition): offsets.get(each.name, row.offset if row else -1)
+            for each in self._table.folded
+        }
+        return self._headers(partition, lag, owner, positions)
 
-    def _headers(self, partition: int, lag: int, owner: str, position: int) -> dict[str, str]:
+    def _headers(self, partition: int, lag: int, owner: str, positions: Mapping[Partition, int]) -> dict[str, str]:
         return {
             "Onefold-Lag": str(lag),
             "Onefold-Partition": str(partition),
             "Onefold-Owner": owner,
-            "Onefold-Position": format_positions({(self._table.source.name, partition): position}),
+            "Onefold-Position": format_positions(positions),
         }
 
     @staticmethod

@@ -252,7 +252,7 @@ def _ended(topology: Topology, replay: Replay, begun: Iterable[Partition]) -> It
 def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[OperatorRequest]:
     for table in replay.tables:
         for (topic, partition), start in begins.items():
-            if topic == table.source.name:
+            if topic == table.source.name and not table.joins:
                 yield OperatorRequest(
                     action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start
                 )

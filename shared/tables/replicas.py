@@ -209,7 +209,7 @@ class Replicas:
             (name, number)
             for name, table in self._tables.items()
             for topic, number in handled
-            if topic == table.source.name
+            if topic in [each.source.name for each in table.folded]
         }
         return by_source | {(self.changelog(self._topology.parked), number) for _, number in handled}
 

@@ -16,6 +16,7 @@ from shared.domain.row import Codec, Row
 from shared.kafka.murmur2 import check_home
 from shared.runtime.positions import Partition
 from shared.tables.store import RowStore
+from shared.topology.topics import Table
 
 ENCODED_AT_ONCE = 50  # rows: the HTTP side waits meanwhile
 
@@ -38,10 +39,12 @@ class Rows(Generic[R]):
     """One partition of a table as a batch sees it: its own changes over the previous batch's, over the store's rows.
 
     Beside those of aggregates: outcomes, the table of what became of their commands, and ended, the history index.
+    beside: the same partition of the tables that are joined with this one, and of the joined ones.
     """
 
     outcomes: Rows[Decided] | None = None
     ended: Rows[Row[HistoryEntry[Any]]] | None = None
+    beside: Mapping[Table, Rows[Any]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -86,9 +89,13 @@ class Rows(Generic[R]):
 
     def put(self, key: bytes, row: R | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
+        self.check(row)
+        self.changed[key] = row
+
+    def check(self, row: R | None) -> None:
+        """Raises RowUnwritable, if it is checked at once."""
         if self._careful and row is not None:
             self._encoded([row])
-        self.changed[key] = row
 
     def encoded(self) -> dict[bytes, bytes | None]:
         """Raises RowUnwritable."""
@@ -104,3 +111,12 @@ class Rows(Generic[R]):
             return self.codec.encode_checked(rows)
         except (ValueError, RecursionError) as error:
             raise RowUnwritable((self.changelog, self.partition), error) from error
+
+
+def put_all(key: bytes, changes: Sequence[tuple[Rows[Any], Row[Any] | None]]) -> None:
+    """Change the row of `key` in each of the tables, or as `Rows.put` raises, in none."""
+    if len(changes) > 1:
+        for rows, row in changes:
+            rows.check(row)
+    for rows, row in changes:
+        rows.put(key, row)

@@ -8,7 +8,7 @@ talk.run(random.choice)
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -90,9 +90,7 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, record: MemoryRecord) -> None:
-        tables = self._tables
-        beside = tables[processor.outcomes], tables[processor.history_index]
-        batch = _handled(processor, tables[processor.table], beside, [record])
+        batch = _handled(processor, self._tables, [record])
         self.outcomes += batch.outcomes
         for written in batch.records:
             assert written.key is not None
@@ -101,29 +99,34 @@ class Conversation:
 
 def replayed(processor: Processor, records: Iterable[SourceRecord]) -> tuple[dict[bytes, bytes], list[Record]]:
     """The encoded rows by key, and the records written, that a processor makes of its source from nothing."""
-    memory = _Memory()
-    batch = _handled(processor, memory, (_Memory(), _Memory()), records)
-    return dict(memory), batch.records
+    tables = defaultdict[Table | None, _Memory](_Memory)
+    batch = _handled(processor, tables, records)
+    return dict(tables[processor.table]), batch.records
 
 
-def _handled(
-    processor: Processor, memory: _Memory, beside: tuple[_Memory, _Memory], records: Iterable[SourceRecord]
-) -> Batch:
-    """What the records lead to; `memory` has and gets the processor's rows, `beside` outcomes and what has ended."""
+def _handled(processor: Processor, tables: Mapping[Table | None, _Memory], records: Iterable[SourceRecord]) -> Batch:
+    """What the records lead to; `tables` has and gets the rows."""
     batch, rows = Batch("dead-letters"), None
     if processor.codec is not None:
-        rows = Rows(processor.name, cast(RowStore, memory), 0, 1, processor.codec, careful=True)
-        outcomes, index = (cast(RowStore, each) for each in beside)
-        rows.outcomes = Rows("", outcomes, 0, None, OUTCOME_CODEC, careful=True)
-        rows.ended = Rows("", index, 0, None, _index_codec(processor), careful=True)
+        rows = _rows(tables, processor.table, processor.codec)
+        rows.outcomes = _rows(tables, processor.outcomes, OUTCOME_CODEC)
+        rows.ended = _rows(tables, processor.history_index, _index_codec(processor))
+        rows.beside = {table: _rows(tables, table, codec) for table, codec in processor.beside.items()}
     for record in records:
         failure = processor.attempt(record, rows, batch)
         assert failure is None, failure
     if rows is not None and rows.outcomes is not None and rows.ended is not None:
-        memory.change(rows)
-        beside[0].change(rows.outcomes)
-        beside[1].change(rows.ended)
+        tables[processor.table].change(rows)
+        tables[processor.outcomes].change(rows.outcomes)
+        tables[processor.history_index].change(rows.ended)
+        for table, changed in rows.beside.items():
+            tables[table].change(changed)
     return batch
+
+
+def _rows(tables: Mapping[Table | None, _Memory], table: Table | None, codec: Codec[Any]) -> Rows[Any]:
+    name, partitions = (table.name, 1) if table is not None and table.keyed_by_id else ("", None)
+    return Rows(name, cast(RowStore, tables[table]), 0, partitions, codec, careful=True)
 
 
 @cache

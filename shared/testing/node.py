@@ -215,14 +215,16 @@ class MemoryNode:
             rows.outcomes = self._table_rows(processor.outcomes, partition, batch)
         if processor.history_index is not None:
             rows.ended = self._table_rows(processor.history_index, partition, batch)
+        rows.beside = {table: self._table_rows(table, partition, batch) for table in processor.beside}
         return rows
 
     def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows[Any]:
-        store = cast(RowStore, _Store(self._rows[table.name]))
-        partitions = self.topology.partitions if table.keyed_by_id else None
-        rows = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
-        batch.rows[table.name, partition] = rows
-        return rows
+        if (table.name, partition) not in batch.rows:
+            store = cast(RowStore, _Store(self._rows[table.name]))
+            partitions = self.topology.partitions if table.keyed_by_id else None
+            rows = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
+            batch.rows[table.name, partition] = rows
+        return batch.rows[table.name, partition]
 
     def _commit(self, batch: Batch) -> None:
         for (table, partition), rows in batch.rows.items():

@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from shared.domain.decider import Decider
+from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
@@ -18,14 +19,15 @@ class Service:
 
     topology     its topics and tables.
     decider      its aggregate. The topology has exactly one table that its commands feed, and one topic of its events.
-    rekeys, policies, timers, projections
+    rekeys, policies, timers, projections, joins
                  all that it has of each kind. What is left out here runs neither in a worker nor in Spark.
     reads        other services' topics that none of these reads, such as a sink's source. Brokers that check access let
                  the service read those that are declared, and no others. They may
     have another number of partitions.
     writes: of several topics of events in the topology, the decider's.
 
-    Raises ValueError for a decider without that table or that topic, and for another service's commands in `reads`.
+    Raises ValueError for a decider without that table or that topic, for another service's commands in `reads`, and for
+    a join of a view that no projection fills, or of a table that another join fills.
     """
 
     topology: Topology
@@ -35,6 +37,7 @@ class Service:
     policies: Sequence[Policy] = ()
     timers: Sequence[Timer] = ()
     projections: Sequence[Projection[Any, Any]] = ()
+    joins: Sequence[Join[Any]] = ()
     reads: Sequence[Topic] = ()
     writes: Topic | None = None
 
@@ -44,6 +47,10 @@ class Service:
                 f"{self.topology.service} reads {asked[0]}, and only a service itself reads its commands; "
                 f"fix: read its events, or send it commands with a policy"
             )
+        for join in self.joins:
+            self.parts_of(join)
+            if [each.table for each in self.joins].count(join.table) > 1:
+                raise ValueError(f"{self.topology.service}: two joins fill {join.table.name}; fix: keep one")
         if self.decider is not None:
             self._one("tables of commands", [table.name for table in self._kept], "declare one in topology.py")
             fix = "declare one in topology.py, or name it as `writes` in service.py"
@@ -58,6 +65,16 @@ class Service:
     def events(self) -> Topic:
         """The topic of the decider's events."""
         return self._written[0]
+
+    def parts_of(self, join: Join[Any]) -> Sequence[Projection[Any, Any]]:
+        """The projections of the views that it joins, in its order. Raises ValueError if one has none."""
+        filled = {each.table: each for each in self.projections}
+        if missing := [each.name for each in join.table.joins if each not in filled]:
+            raise ValueError(
+                f"{self.topology.service}: {join.table.name} joins {missing[0]}, which no projection fills; "
+                f"fix: give its Service the Projection that does"
+            )
+        return [filled[each] for each in join.table.joins]
 
     @property
     def handled(self) -> Sequence[Topic]:

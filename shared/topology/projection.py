@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from shared.domain.envelope import E, EventCodec, EventEnvelope
 from shared.domain.message import check_types
-from shared.domain.row import RowCodec
+from shared.domain.row import Row, RowCodec
 from shared.domain.upcasting import Upcasters
 from shared.topology.topics import Table
 
@@ -26,8 +26,8 @@ class Projection(Generic[E, V]):
     state      the type of the view, by which pydantic reads rows.
     upcasters  how older versions of these events are read.
 
-    Raises ValueError for events that `check_types` refuses, and for an `initial` that is not read from a row as it was;
-    None is never in a row.
+    Raises ValueError for events that `check_types` refuses, for a joined table, and for an `initial` that is not read
+    from a row as it was; None is never in a row.
     """
 
     table: Table
@@ -39,6 +39,8 @@ class Projection(Generic[E, V]):
 
     def __post_init__(self) -> None:
         check_types(self.events)
+        if self.table.joins:
+            raise ValueError(f"{self.table.name} is joined of other tables; fix: fill it with a Join")
         codec = self.row_codec
         if self.initial is not None:
             codec.check_initial(self.initial)
@@ -50,3 +52,8 @@ class Projection(Generic[E, V]):
     @cached_property
     def row_codec(self) -> RowCodec[V]:
         return RowCodec(self.state)
+
+    @cached_property
+    def initial_row(self) -> Row[V]:
+        """The row of a key before its first event."""
+        return Row(0, self.initial, {}, -1)

@@ -52,7 +52,8 @@ class Replay:
 
 
 def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None, *, copies: bool = False) -> Replay:
-    """The replay of one table from its own source; for None, of all tables from all sources except topics of copies.
+    """The replay of one table from its own source, with all that it is joined with; for None, of all tables from all
+    sources except topics of copies.
 
     copies: of one table from what is copied for it, with all tables that such copies feed.
 
@@ -62,7 +63,7 @@ def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | No
     if table is None:
         return _of_all(topology, readers)
     found = _found(topology, readers, table)
-    return _of_copies(topology, readers, found) if copies else _of_one(readers, found)
+    return _of_copies(topology, readers, found) if copies else _of_one(topology, readers, found)
 
 
 def _found(topology: Topology, readers: Sequence[Replayable], name: str) -> Table:
@@ -79,8 +80,10 @@ def _found(topology: Topology, readers: Sequence[Replayable], name: str) -> Tabl
     return found
 
 
-def _of_one(readers: Sequence[Replayable], table: Table) -> Replay:
-    return Replay((table,), (table.source,), (table.source,), passing=_passing(readers, (table.source,)))
+def _of_one(topology: Topology, readers: Sequence[Replayable], table: Table) -> Replay:
+    tables = topology.joined_with(table)
+    sources = tuple(dict.fromkeys(each.source for each in tables))
+    return Replay(tables, sources, sources, passing=_passing(readers, sources))
 
 
 def _of_copies(topology: Topology, readers: Sequence[Replayable], table: Table) -> Replay:
@@ -89,10 +92,12 @@ def _of_copies(topology: Topology, readers: Sequence[Replayable], table: Table) 
     if not makers or _passing(readers, targets):
         what = f"{topology.service} copies nothing to" if not makers else "what a Rekey or a policy reads again is in"
         raise NotReplayable(f"{what} {_names(targets or [table.source])}; leave out `--copies`")
-    again = tuple(dict.fromkeys(maker.source for maker in makers))
-    fed = tuple(each for each in topology.tables if each.source in targets)
+    tables = topology.joined_with(*(each for each in topology.tables if each.source in targets))
+    sources = dict.fromkeys([*targets, *(each.source for each in tables)])
+    beside = [source for source in sources if source not in targets]
+    again = tuple(dict.fromkeys([*(maker.source for maker in makers), *beside]))
     others = [reader for reader in readers if reader not in makers]
-    return Replay(fed, targets, again, skipped=targets, passing=_passing(others, again))
+    return Replay(tables, tuple(sources), again, skipped=targets, passing=_passing(others, again))
 
 
 def _passing(readers: Iterable[Replayable], sources: Iterable[Topic]) -> tuple[tuple[Topic, str], ...]:
@@ -115,8 +120,9 @@ def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:
 
 
 def _views(topology: Topology, readers: Iterable[Replayable]) -> dict[str, str]:
-    found = [reader.table.name for reader in readers if reader.table is not None and reader.repeatable]
-    return {name: f"{topology.service}/{name}" for name in found}
+    folded = [reader.table for reader in readers if reader.table is not None and reader.repeatable]
+    joined = [table for table in topology.tables if table.joins]
+    return {table.name: f"{topology.service}/{table.name}" for table in [*folded, *joined]}
 
 
 def _named(views: dict[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -55,7 +56,8 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by key, fed by exactly one topic, so that they can be computed from it again.
+    """Rows by key, fed by exactly one topic, so that they can be computed from it again; or made of the rows that other
+    tables have of the same key.
 
     A row must fit in a record (1 MiB by default): what a state or a view keeps needs a bound, and so does the number of
     keys, such as windows for each sensor, unless rows end.
@@ -75,6 +77,7 @@ class Table:
     ends         whether a row ends, and is deleted, when `evolve` or `project` gives the initial state again. Its key
                  can begin again: an aggregate with the next sequence, a view with the first. A table of aggregates that
                  ends needs the topology's `history`. A view that has rows when this changes is computed again.
+    joins        the tables of which its rows are made; declare such a table by `Table.joined`.
 
     Raises ValueError for a name or an index that is not legal.
     """
@@ -85,6 +88,32 @@ class Table:
     keyed_by_id: bool = True
     kept_ms: int = KEPT_FOR_EVER
     ends: bool = False
+    joins: tuple[Table, ...] = ()
+
+    @classmethod
+    def joined(cls, name: str, *joins: Table, indexes: tuple[str | tuple[str, ...], ...] = ()) -> Table:
+        """A table with a row for each key of any of these views of the same service, made of theirs by a `Join`.
+
+        Raises ValueError for fewer than two, one that is named twice, an aggregate's, a joined one, or views of which
+        only some are keyed by aggregate ids.
+        """
+        if len(joins) < 2 or len({*joins}) < len(joins):
+            raise ValueError(f"{name} joins {_names(joins)}; fix: name two views or more, each once")
+        for each in joins:
+            if each.is_of_commands or each.joins:
+                what = "an aggregate's table" if each.is_of_commands else "joined itself"
+                fix = "join a view of its events" if each.is_of_commands else f"join {_names(each.joins)} instead"
+                raise ValueError(f"{name} joins {each.name}, which is {what}; fix: {fix}")
+        if len({each.keyed_by_id for each in joins}) > 1:
+            raise ValueError(
+                f"{name} joins {_names(joins)}, whose keys are not spread alike; fix: give them the same keyed_by_id"
+            )
+        return cls(name, joins[0].source, indexes, joins[0].keyed_by_id, joins=joins)
+
+    @property
+    def folded(self) -> tuple[Table, ...]:
+        """The tables that its rows tell of, each fed by its own source: those that it joins, or itself."""
+        return self.joins or (self,)
 
     @property
     def is_of_commands(self) -> bool:
@@ -149,6 +178,11 @@ class Topology:
             raise ValueError(f"{self.service}: idempotency_hours={self.idempotency_hours}: {least}")
         for topic in self.topics:
             _check_parts(topic.name)
+        for table in self.tables:
+            if missing := [each for each in table.joins if each not in self.tables]:
+                raise ValueError(
+                    f"{self.service}: {table.name} joins {_names(missing)}; fix: add it to `tables` in topology.py, too"
+                )
         names = Counter(topic.name for topic in self.all_topics())
         if repeated := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"{self.service}: declared more than once: {repeated}")
@@ -200,6 +234,14 @@ class Topology:
         """What became of the commands to this service's aggregates; see shared.domain.outcomes."""
         return next((outcomes_of(each, self.idempotency_hours) for each in self.tables if each.is_of_commands), None)
 
+    def joined_with(self, *tables: Table) -> tuple[Table, ...]:
+        """These tables, and all that any join leads to from there: they can only be emptied together."""
+        found, more = {*tables}, True
+        while more:
+            linked = [{each, *each.joins} for each in self.tables if found & {each, *each.joins}]
+            found, more = found.union(*linked), bool(set().union(*linked) - found)
+        return tuple(each for each in self.tables if each in found)
+
     def needs_every_record(self, processor: str) -> bool:
         """Whether the processor's records can't be discarded: after a missing event, no later one can follow."""
         return self.history_index is not None and processor == self.history_index.name
@@ -226,6 +268,10 @@ class Topology:
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, those that every service has, and the tables' changelogs."""
         return (*self.topics, self.dead_letters, self.parking, *(self.changelog(table) for table in self.all_tables()))
+
+
+def _names(tables: Iterable[Table]) -> str:
+    return ", ".join(each.name for each in tables) or "nothing"
 
 
 def _check_name(name: str) -> None:

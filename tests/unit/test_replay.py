@@ -88,3 +88,10 @@ def test_a_view_of_copies_is_filled_from_what_is_copied_beside_other_copies() ->
     assert replay_of(grown, readers, "skus", copies=True).tables == (DAYS, SKUS)
     with pytest.raises(NotReplayable, match=r"trends copies nothing to trends.results.v1; leave out `--copies`"):
         replay_of(grown, readers, "figures", copies=True)
+
+
+def test_what_is_joined_with_a_view_of_copies_is_computed_from_its_own_source() -> None:
+    both = Table.joined("both", SKUS, FIGURES)
+    joining = replace(TRENDS, tables=(*TRENDS.tables, both))
+    found = replay_of(joining, COPYING, "skus", copies=True)
+    assert found == Replay(joining.tables, (*COPIES, RESULTS), again=(FACTS, RESULTS), skipped=COPIES)
