@@ -26,6 +26,7 @@ from shared.dev.stages import StageFailed
 from shared.domain.message import Message
 from shared.domain.upcasting import Upcasters
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.wiring import filled
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -90,13 +91,9 @@ def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
         COMMANDS: _entries(_commands(processors)),
         EVENTS: _entries(_events(topology, processors)),
         STATES: {
-            each.table.name: {
-                "version": topology.version,
-                "upcast": [],
-                "schema": schema_of(each.codec.state_type),
-            }
-            for each in processors
-            if each.table in topology.tables and each.codec
+            table.name: {"version": topology.version, "upcast": [], "schema": schema_of(codec.state_type)}
+            for table, codec in filled(processors).items()
+            if table in topology.tables
         },
     }
 

@@ -103,14 +103,14 @@ def _refuse_second_aggregate(topology: Topology, processors: Sequence[Processor]
 
 
 def _refuse_half_wired(topology: Topology, processors: Sequence[Processor]) -> None:
-    filled = _filled(processors)
+    found = filled(processors)
     for table in topology.tables:
-        if table not in filled:
+        if table not in found:
             raise ValueError(
                 f"{topology.service}: nothing fills the table {table.name}; "
                 f"fix: give its Service the {'join' if table.joins else 'decider or the projection'} that does"
             )
-    for table in filled:
+    for table in found:
         if table not in topology.tables:
             raise ValueError(
                 f"{topology.service}: its topology lacks the table {table.name}, which a processor fills; "
@@ -161,7 +161,7 @@ def _refuse_losses(topology: Topology, processors: Sequence[Processor]) -> None:
 
 
 def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor]) -> None:
-    for table, codec in _filled(processors).items():
+    for table, codec in filled(processors).items():
         for field in {field: None for index in table.indexes for field in fields_of(index)}:
             held = kinds(codec.state_type, field)
             if not held:
@@ -221,12 +221,12 @@ def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
 
 def codecs_of(topology: Topology, processors: Sequence[Processor]) -> Mapping[str, Codec[Any]]:
     """The codecs of all tables that have rows, by the table's name."""
-    filled = {table.name: codec for table, codec in _filled(processors).items()}
+    rows = {table.name: codec for table, codec in filled(processors).items()}
     outcomes = dict[str, Codec[Any]]({topology.outcomes.name: OUTCOME_CODEC} if topology.outcomes else {})
-    return {topology.parked.name: PARKED_CODEC, **outcomes, **filled}
+    return {topology.parked.name: PARKED_CODEC, **outcomes, **rows}
 
 
-def _filled(processors: Sequence[Processor]) -> Mapping[Table, Codec[Any]]:
+def filled(processors: Sequence[Processor]) -> Mapping[Table, Codec[Any]]:
     """The tables that they fill, but for outcomes, with the codecs of their rows."""
     folded = {each.table: each.codec for each in processors if each.table is not None and each.codec is not None}
     return folded | {table: each.beside[table] for each in processors for table in each.joined}

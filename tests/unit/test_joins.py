@@ -12,74 +12,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from shared.domain import Event, Row, State
+from shared.domain import Row
 from shared.engine.processors import ProjectionProcessor
 from shared.engine.wiring import processors_of, wired
 from shared.http.api import create_api
 from shared.http.resource import Resource
 from shared.testing.conversation import Conversation, MemoryRecord, Turn, replayed
 from shared.testing.node import MemoryNode
-from shared.testing.scenario import NOON
-from shared.topology import Join, Projection, Service, Table, Topic, Topology
+from shared.topology import Join, Projection, Service, Table, Topic
 from shared.topology.replay import replay_of
+from tests.pipelines.larder.service import (
+    COOKED,
+    EATEN,
+    HARVESTED,
+    HEAPED,
+    HEAPS,
+    JOIN,
+    LEFT,
+    MEALS,
+    SERVICE,
+    TOPOLOGY,
+    Harvested,
+    Left,
+    Sum,
+    added,
+    left,
+    written,
+)
 from tests.unit.http.services import client_of
-
-HARVESTED, EATEN = Topic("fields.events.v1"), Topic("kitchens.events.v1")
-HEAPS, MEALS = Table("heaps", source=HARVESTED), Table("meals", source=EATEN)
-LEFT = Table.joined("left", HEAPS, MEALS, indexes=("kilos",))
-TOPOLOGY = Topology("larder", topics=(), tables=(HEAPS, MEALS, LEFT), partitions=3)
-
-
-class Harvested(Event):
-    TYPE = "crop.harvested"
-
-    kilos: int
-
-
-class Eaten(Event):
-    TYPE = "meal.eaten"
-
-    kilos: int
-
-
-class Sum(State):
-    """Neither a sum alone, nor a list that would grow: `last` makes the order within a topic matter."""
-
-    kilos: int = 0
-    last: int = 0
-
-
-class Left(State):
-    kilos: int
-    last: tuple[int, int]
-
-
-def added(view: Sum, event: Any, _crop: str) -> Sum:
-    return Sum(kilos=view.kilos + event.data.kilos, last=event.data.kilos)
-
-
-def left(heap: Sum, meal: Sum, _crop: str) -> Left:
-    return Left(kilos=heap.kilos - meal.kilos, last=(heap.last, meal.last))
-
-
-HEAPED: Projection[Any, Sum] = Projection(HEAPS, added, initial=Sum(), events=(Harvested,), state=Sum)
-COOKED: Projection[Any, Sum] = Projection(MEALS, added, initial=Sum(), events=(Eaten,), state=Sum)
-JOIN = Join(LEFT, left, state=Left)
-SERVICE = Service(TOPOLOGY, projections=[HEAPED, COOKED], joins=[JOIN])
-EVENTS: Mapping[Topic, type[Any]] = {HARVESTED: Harvested, EATEN: Eaten}
-
-
-def written(topic: Topic, crop: str, number: int, kilos: int) -> bytes:
-    projection: Projection[Any, Sum] = HEAPED if topic == HARVESTED else COOKED
-    return projection.event_codec.write(
-        EVENTS[topic](kilos=kilos),
-        event_id=f"{topic.name}-{number}",
-        aggregate_id=crop,
-        sequence=number + 1,
-        occurred_at=NOON,
-        correlation_id="c",
-    )
-
 
 said = st.lists(
     st.tuples(st.sampled_from([HARVESTED, EATEN]), st.sampled_from(["oats", "rye"]), st.integers(1, 9)), max_size=12

@@ -18,6 +18,7 @@ from shared.engine.processors import AggregateProcessor, ProjectionProcessor, Ti
 from shared.engine.wiring import processors_of, wired
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.topology.declaration import Service
+from shared.topology.join import Join
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
@@ -68,6 +69,7 @@ def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
         ("policies", Policy, "policies"),
         ("projections", Projection, "projections"),
         ("projections", Rekey, "rekeys"),
+        ("projections", Join, "joins"),
         ("topology", Timer, "timers"),
     ],
 )

@@ -21,16 +21,18 @@ from services.accounts.domain.state import Account
 from services.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from shared.dev import schemas
 from shared.dev.cli import cli
-from shared.dev.schemas import accept, bare, check_lossless, compared, described, document_of
+from shared.dev.schemas import accept, bare, check_lossless, compared, described, document_of, schema_of
 from shared.dev.stages import StageFailed
 from shared.domain.envelope import EventEnvelope
 from shared.domain.message import Command, Event
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.wiring import processors_of
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.testing.golden import Golden
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
 from shared.topology.topics import Table
+from tests.pipelines.larder import service as larder
 
 ACCEPTED = Path("services/accounts/schemas.json")
 PAID = "account.payment_received"
@@ -204,6 +206,12 @@ def test_what_others_write_for_a_view_is_in_its_document() -> None:
         topology.tables[0], lambda view, *_: view, initial=None, events=(PaymentReceived,), state=Account
     )
     assert described(topology, [ProjectionProcessor(projection)])["events"].keys() == {PAID}
+
+
+def test_the_state_of_a_joined_table_is_in_its_document() -> None:
+    stated = described(larder.TOPOLOGY, processors_of(larder.SERVICE))["states"]
+    assert stated.keys() == {"heaps", "meals", "left"}
+    assert stated["left"]["schema"] == schema_of(larder.Left)
 
 
 def test_what_would_not_be_read_as_it_is_written_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,118 @@
+"""Joined rows are written with the rows that they are made of, whatever is aborted, refused or taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.domain.row import Codec
+from shared.engine.engine import Engine
+from shared.engine.wiring import processors_of
+from shared.kafka.transactions import Record, RecordTooLarge
+from shared.parking.parked import PARKED_CODEC
+from shared.runtime.positions import Partition
+from shared.topology.topics import Table
+from tests.engine.test_next_version import Worker
+from tests.faults.simulated import Broker, Fault
+from tests.pipelines.larder.service import COOKED, EATEN, HARVESTED, HEAPED, HEAPS, JOIN, LEFT, MEALS, SERVICE, written
+from tests.pipelines.larder.service import TOPOLOGY as DECLARED
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
+
+TOPOLOGY = replace(DECLARED, topics=(HARVESTED, EATEN), partitions=2)
+CROPS = ("oats", "rye", "corn", "flax")
+CODECS: Mapping[Table, Codec[Any]] = {HEAPS: HEAPED.row_codec, MEALS: COOKED.row_codec, LEFT: JOIN.row_codec}
+ROUNDS = 60
+
+
+def new_worker(broker: Broker, name: str) -> Worker:
+    """With empty stores."""
+    processors = processors_of(replace(SERVICE, topology=TOPOLOGY))
+    return Worker(broker, name, *range(TOPOLOGY.partitions), topology=TOPOLOGY, processors=processors)
+
+
+def new_broker(seed: int) -> Broker:
+    names = [topic.name for topic in TOPOLOGY.all_topics()]
+    return Broker(names, TOPOLOGY.partitions, random.Random(seed), TOPOLOGY.group)
+
+
+def say(broker: Broker, number: int, chance: random.Random) -> None:
+    topic, crop = chance.choice([HARVESTED, EATEN]), chance.choice(CROPS)
+    broker.append(topic.name, (crop.encode(), written(topic, crop, number, chance.randint(1, 9))), None)
+
+
+def rows(engine: Engine, table: Table) -> Mapping[str, bytes]:
+    """In the store."""
+    store = engine.holdings.replicas._stores[table.name]
+    return {key.decode(): raw for number in range(TOPOLOGY.partitions) for key, raw in store.scan(number)}
+
+
+def check(engine: Engine, said: int) -> None:
+    """Every row is the join of the rows that are beside it, and together they include every event."""
+    kept = {table: {key: CODECS[table].decode(raw) for key, raw in rows(engine, table).items()} for table in CODECS}
+    for crop, row in kept[LEFT].items():
+        parts = [kept[HEAPS].get(crop, HEAPED.initial_row), kept[MEALS].get(crop, COOKED.initial_row)]
+        assert row == JOIN.row(parts, crop)
+    assert kept[LEFT].keys() == kept[HEAPS].keys() | kept[MEALS].keys()
+    assert sum(row.sequence for row in kept[LEFT].values()) == said
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_and_joined_rows_are_one_whatever_is_aborted_or_taken_over(seed: int) -> None:
+    broker, chance = new_broker(seed), random.Random(seed)
+
+    async def live() -> None:
+        said = 0
+        for turn, step in enumerate(["before_produce", "after_produce", "after_offsets", None]):
+            worker = new_worker(broker, f"w{turn}")
+            await worker.start()
+            for _ in range(ROUNDS):
+                say(broker, said, chance)
+                said += 1
+                if step is not None and chance.random() < 0.2:
+                    worker.producer.fault = Fault(step, "refuse")
+                await worker.engine.step()
+                await worker.engine._settle()
+            worker.producer.fault = None
+            await worker.go_on()
+            check(worker.engine, said)
+            broker.members.discard(f"w{turn}")
+
+    asyncio.run(live())
+
+
+def test_a_joined_row_that_is_too_large_parks_the_record_of_its_view_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = new_broker(1)
+    worker, too_large = new_worker(broker, "w"), TOPOLOGY.changelog(LEFT).name
+    send, commit = worker.producer.send, worker.producer.commit
+    large: list[str] = []
+
+    def limited(records: Sequence[Record]) -> None:
+        large[:] = [each.topic for each in records if each.topic == too_large and b'"kilos":7' in (each.value or b"")]
+        send(records)
+
+    def refused(offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+        if large:
+            broker.end("w", "aborted")
+            raise RecordTooLarge(f"{large[0]}: too large", large[0])
+        return commit(offsets, member)
+
+    monkeypatch.setattr(worker.producer, "send", limited)
+    monkeypatch.setattr(worker.producer, "commit", refused)
+
+    async def work() -> None:
+        await worker.start()
+        for number, (topic, kilos) in enumerate([(HARVESTED, 3), (HARVESTED, 4), (EATEN, 1), (HARVESTED, 5)]):
+            broker.append(topic.name, (b"rye", written(topic, "rye", number, kilos)), None)
+            await worker.go_on()
+        await worker.go_on()
+
+    asyncio.run(work())
+    check(worker.engine, said=2)  # the later harvest waits behind the one that is parked, the meal does not
+    parked = [PARKED_CODEC.decode(raw).state for raw in rows(worker.engine, TOPOLOGY.parked).values()]
+    assert [(each.processor, each.code, len(each.offsets)) for each in parked] == [("heaps", "record.too_large", 2)]
