@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,10 +11,11 @@ from pydantic_core import to_json
 
 from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
-from shared.domain.row import RowCodec
+from shared.domain.row import Row, RowCodec
 from shared.runtime.checkout import found_services
 from shared.runtime.declared import declared
 from shared.topology.declaration import Service
+from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
@@ -56,6 +57,11 @@ class FoldedTable:
         return self.topology.changelog(self.table).name
 
     @property
+    def origin(self) -> str:
+        """Where its rows come from."""
+        return self.events.name
+
+    @property
     def is_view(self) -> bool:
         """Whether the table is folded from its own source; an aggregate's source is its commands."""
         return isinstance(self.pure, Projection)
@@ -84,27 +90,82 @@ class FoldedTable:
         return self.pure.row_codec
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedTable:
+    """A table, and the folded ones that its rows are joined of."""
+
+    package: str
+    topology: Topology
+    join: Join[Any]
+    parts: tuple[FoldedTable, ...]
+
+    @property
+    def table(self) -> Table:
+        return self.join.table
+
+    @property
+    def changelog(self) -> str:
+        return self.topology.changelog(self.table).name
+
+    @property
+    def origin(self) -> str:
+        return ", ".join(each.table.name for each in self.parts)
+
+    @property
+    def row_codec(self) -> RowCodec[Any]:
+        return self.join.row_codec
+
+    def row(self, key: bytes, rows: Sequence[bytes | None]) -> Row[Any]:
+        """The joined row of `key`. rows: those of its parts, encoded; None where there is none."""
+        of_parts = [
+            each.pure.initial_row if row is None else each.row_codec.decode(row)
+            for each, row in zip(self.parts, rows, strict=True)
+        ]
+        return self.join.row(of_parts, key.decode())
+
+
+AnyTable = FoldedTable | JoinedTable
+
+
 def services() -> list[str]:
     """The folders of `services` that have a topology."""
     return found_services(having="topology.py")
 
 
 def tables(service: str) -> tuple[FoldedTable, ...]:
-    """The tables of `service`, as declared. Raises UnknownTable."""
+    """The tables of `service` that are folded, as declared. Raises UnknownTable."""
+    return tables_in(_package(service))
+
+
+def joins(service: str) -> tuple[JoinedTable, ...]:
+    """The tables of `service` that are joined of others. Raises UnknownTable."""
+    return joins_in(_package(service))
+
+
+def _package(service: str) -> str:
     if service not in services():
         raise UnknownTable(f"no service is called {service}; there are {', '.join(services())}")
-    return tables_in(f"services.{service}")
+    return f"services.{service}"
 
 
 @cache
 def tables_in(package: str) -> tuple[FoldedTable, ...]:
-    """The tables that `package` declares, in a folder like those of services/. Raises UnknownTable, Undeclared."""
+    """The folded tables that `package`, a folder like those of services/, declares. Raises UnknownTable, Undeclared."""
     service = service_in(package)
-    return tuple(_folded(package, service, table) for table in service.topology.tables)
+    return tuple(_folded(package, service, table) for table in service.topology.tables if not table.joins)
+
+
+def joins_in(package: str) -> tuple[JoinedTable, ...]:
+    """The same of the joined ones."""
+    service, folded = service_in(package), {each.table: each for each in tables_in(package)}
+    return tuple(
+        JoinedTable(package, service.topology, join, tuple(folded[each] for each in join.table.joins))
+        for join in service.joins
+    )
 
 
 def table_of(service: str, name: str) -> FoldedTable:
-    """The table `name` of `service`. Raises UnknownTable."""
+    """The folded table `name` of `service`. Raises UnknownTable."""
     found = {each.table.name: each for each in tables(service)}
     if name not in found:
         raise UnknownTable(f"{service} has no table {name}; it has {', '.join(found) or 'none'}")
@@ -114,6 +175,11 @@ def table_of(service: str, name: str) -> FoldedTable:
 def table_in(package: str, name: str) -> FoldedTable:
     """The table `name` of `package`, for Python workers, which are given names only."""
     return next(table for table in tables_in(package) if table.table.name == name)
+
+
+def join_in(package: str, name: str) -> JoinedTable:
+    """The same of a joined one."""
+    return next(table for table in joins_in(package) if table.table.name == name)
 
 
 def policies_in(package: str) -> tuple[Policy, ...]:

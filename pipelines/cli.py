@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import backfill as filling
-from pipelines import consistency, results, sources
+from pipelines import consistency, joined, results, sources
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind
-from pipelines.catalog import FoldedTable, UnknownTable, services, table_of, tables
+from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, UnknownTable, joins, services, table_of, tables
 from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete, records_below
 from pipelines.files import find
@@ -65,7 +65,9 @@ def parity(
     table: Annotated[str | None, typer.Argument(help="One of its tables; all by default.")] = None,
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
-    url: Annotated[str | None, typer.Option(help="A worker of the service, to compare its answers, too.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="A worker of the service, to compare its answers about what is not joined.")
+    ] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Ask it for only so many keys.")] = None,
     master: Master = None,
     memory: Memory = "1g",
@@ -75,12 +77,15 @@ def parity(
         raise typer.BadParameter("--url is of one service: name it")
     if sample and not url:
         raise typer.BadParameter("--sample is of the keys that --url is asked for: give --url, too")
-    chosen = [table_of(service, table)] if service and table else _tables(service)
+    chosen = _chosen(service, table)
     brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[consistency.Verdict]()
     with _spark("parity", master, memory) as spark:
         for each in chosen:
-            kept = _archive(spark, archive, each)
-            verdict = consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample)
+            if isinstance(each, JoinedTable):
+                verdict = joined.check(spark, brokers, each, lambda part: _archive(spark, archive, part))
+            else:
+                kept = _archive(spark, archive, each)
+                verdict = consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample)
             name = verdict.table if service else f"{each.topology.service}/{verdict.table}"
             verdicts.append(replace(verdict, table=name))
             typer.echo(str(verdicts[-1]))
@@ -322,6 +327,15 @@ def _tables(service: str | None) -> list[FoldedTable]:
     if not (found := [table for name in ([service] if service else services()) for table in tables(name)]):
         raise UnknownTable(f"{service or 'services/'} has no tables")
     return found
+
+
+def _chosen(service: str | None, table: str | None) -> list[AnyTable]:
+    """The table, or all of `service`, or of all services, joined ones last. Raises UnknownTable."""
+    joined_ones = [each for name in ([service] if service else services()) for each in joins(name)]
+    every: list[AnyTable] = [*_tables(service), *joined_ones]
+    if not (service and table):
+        return every
+    return [each for each in every if each.table.name == table] or [table_of(service, table)]
 
 
 def main() -> None:

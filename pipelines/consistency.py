@@ -31,9 +31,9 @@ from shared.domain.errors import OnefoldError, first_problem
 from shared.domain.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
 
-_DIFFERENCES_SHOWN = 5
-_REASONS_A_TASK = 100
-_TRIES = 3
+DIFFERENCES_SHOWN = 5
+REASONS_A_TASK = 100
+TRIES = 3
 
 _VERDICTS = "agree long, differ long, key binary, why string"
 _ANSWERS = "key binary, answer binary"
@@ -93,10 +93,10 @@ def check(
     archive: has the events that the topic no longer has. Raises BrokersUnavailable, HistoryIncomplete,
     ServiceUnavailable, DeadLettersMoved or NothingRead.
     """
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         before = present_scope(brokers, table, parked_keys(brokers, table))
         # In this order, an event that a row or an answer includes is below the end of the events.
-        settled = _settled(brokers, table)
+        settled = settled_in(brokers, table)
         changelog = sources.whole(spark, brokers, table.changelog)
         rows = sources.latest(changelog)
         answers = _answers(url, table, rows, sample) if url else {}
@@ -105,7 +105,7 @@ def check(
         if scope.is_within(before):
             break
     else:
-        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {_TRIES} reads of it")
+        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
     ends = brokers.settled_ends(table.events.name)
     events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope)
 
@@ -113,13 +113,13 @@ def check(
     judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
-    first = dict(sorted(reasons.items())[:_DIFFERENCES_SHOWN])
+    first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
     divergences = first_divergences(table, events.frame, changelog.frame, first) if first else ()
     keys = sum(not each.is_page for each in parked)
     return Verdict(table.table.name, agree, differ, len(answers), keys, divergences)
 
 
-def _settled(brokers: Brokers, table: FoldedTable) -> Positions:
+def settled_in(brokers: Brokers, table: FoldedTable) -> Positions:
     """The end of the events that rows include: of an aggregate, all committed; of a view, its workers' positions."""
     topic, group = table.events.name, table.topology.group
     if not table.is_view:
@@ -164,7 +164,7 @@ def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterat
             why = answer_difference(answer, versions, to_json(table.initial))
         agree += why is None
         differ += why is not None
-        if why is not None and len(reasons) < _REASONS_A_TASK:
+        if why is not None and len(reasons) < REASONS_A_TASK:
             reasons.append((key, why))
     yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _VERDICTS)
 

@@ -1,10 +1,10 @@
 """The next version of a service's tables, folded from history into the changelogs that its workers will restore.
 
 The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
-there. First every partition is folded into files, so that a run continues one that died, and a gap in the history
-stops it before anything is written. The positions come last, with the records parked before them: without positions no
-worker of the new version starts. Right before them, the old version's rows note that it has a successor: no worker of
-it goes on from there, so what was then checked stays true.
+there, and joined rows are made of these. First every partition is folded into files, so that a run continues one that
+died, and a gap in the history stops it before anything is written. The positions come last, with the records parked
+before them: without positions no worker of the new version starts. Right before them, the old version's rows note that
+it has a successor: no worker of it goes on from there, so what was then checked stays true.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
-from pipelines.catalog import FoldedTable, policies_in, table_in
+from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, join_in, joins_in, policies_in, table_in
 from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
@@ -143,6 +144,11 @@ class Rebuild:
         self._spark = spark
         self._brokers = brokers
         self._tables = tuple(tables)
+        names = {each.table.name for each in self._tables}
+        self._joins = tuple(
+            each for each in joins_in(self._package) if names.issuperset(part.table.name for part in each.parts)
+        )
+        self._every: tuple[AnyTable, ...] = (*self._tables, *self._joins)
         topology = self._tables[0].topology
         self._old = replace(topology, version=version - 1)
         self._new = replace(topology, version=version)
@@ -161,7 +167,7 @@ class Rebuild:
         rows = self._stage(plan, report)
         self._refuse_problems()
         self._refuse_changes(plan)
-        for table in self._tables:
+        for table in self._every:
             self._write(table)
         self._write_outcomes(plan)
         self._supersede(self._new.group)  # whoever joins the old version later finds this before the first record
@@ -328,15 +334,17 @@ class Rebuild:
             shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True)
             note.write_text(plan.to_json())
-        parts = [(table, number) for table in self._tables for number in range(self._new.partitions)]
-        began, rows = time.monotonic(), 0
+        numbers = range(self._new.partitions)
+        stages = [[(table, number) for table in some for number in numbers] for some in (self._tables, self._joins)]
+        began, rows, total = time.monotonic(), 0, sum(map(len, stages))
         with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
-            for count, done in enumerate(pool.map(lambda part: self._fold(plan, *part), parts), start=1):
+            runs = (pool.map(lambda part: self._fold(plan, *part), parts) for parts in stages)
+            for count, done in enumerate(chain.from_iterable(runs), start=1):
                 rows += done.rows
-                report(done, count, len(parts), time.monotonic() - began)
+                report(done, count, total, time.monotonic() - began)
         return rows
 
-    def _fold(self, plan: Plan, table: FoldedTable, number: int) -> Done:
+    def _fold(self, plan: Plan, table: AnyTable, number: int) -> Done:
         target = self._staged(table) / f"{number}"
         if not target.exists():
             to_folder(self._rows(plan, table, number), target)
@@ -344,10 +352,12 @@ class Rebuild:
         counts = folded.to_table(columns=["events"])["events"].to_pylist()
         return Done(table.table.name, number, folded.count_rows(filter=_KEPT), sum(counts))
 
-    def _staged(self, table: FoldedTable) -> Path:
+    def _staged(self, table: AnyTable) -> Path:
         return self._work / table.table.name
 
-    def _rows(self, plan: Plan, table: FoldedTable, number: int) -> DataFrame:
+    def _rows(self, plan: Plan, table: AnyTable, number: int) -> DataFrame:
+        if isinstance(table, JoinedTable):
+            return self._joined(table, number)
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
         scope = scope_of(plan.notes, table)  # an aggregate has no notes
         records = events.records_below(
@@ -362,6 +372,17 @@ class Rebuild:
         encode = partial(_of_aggregate, table.package, table.table.name, number, position)
         return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
 
+    def _joined(self, table: JoinedTable, number: int) -> DataFrame:
+        """Made of the rows that were folded before."""
+        parts = [
+            self._spark.read.schema(_ROWS)
+            .parquet(str(self._staged(part) / f"{number}"))
+            .select("key", F.col("value").alias(f"row_{index}"))
+            for index, part in enumerate(table.parts)
+        ]
+        of_key = reduce(lambda some, more: some.join(more, "key", "full_outer"), parts)
+        return of_key.mapInArrow(partial(_of_join, table.package, table.table.name, number), _ROWS)
+
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """What each key's row says besides the state. key: binary, row: binary. records: the key's events."""
         changelog = self._old.changelog(table.table).name
@@ -373,21 +394,23 @@ class Rebuild:
     def _refuse_problems(self) -> None:
         columns = ["key", "problem", "partition"]
         lines = [
-            f"{key.decode(errors='replace')}: {problem} ({table.events.name}, partition {partition})"
-            for table in self._tables
+            f"{key.decode(errors='replace')}: {problem} ({table.origin}, partition {partition})"
+            for table in self._every
             for key, problem, partition in rows_of(
                 _read(self._staged(table)).head(_PROBLEMS_SHOWN, columns=columns, filter=_BROKEN).to_batches()
             )
         ]
         if lines:
-            more = sum(_read(self._staged(table)).count_rows(filter=_BROKEN) for table in self._tables) - len(lines)
+            more = sum(_read(self._staged(table)).count_rows(filter=_BROKEN) for table in self._every)
+            more -= len(lines)
             raise HistoryBroken("\n".join([*lines, f"and {more:,} more"] if more else lines))
 
-    def _write(self, table: FoldedTable) -> None:
+    def _write(self, table: AnyTable) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
         self._replace(self._new.changelog(table.table), rows.where("value IS NOT NULL"))
-        if not table.is_view and table.table.ends and self._new.history_index is not None:
+        is_aggregate = isinstance(table, FoldedTable) and not table.is_view
+        if is_aggregate and table.table.ends and self._new.history_index is not None:
             tell = partial(_ended, table.package, table.table.name)
             ended = rows.where("value IS NULL AND events > 0").mapInArrow(tell, _ROWS)
             self._replace(self._new.changelog(self._new.history_index), ended)
@@ -457,6 +480,21 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
         if count or problem
     )
     return as_batches(rows, _ROWS)
+
+
+def _of_join(package: str, name: str, number: int, rows: Batches) -> Iterator[pa.RecordBatch]:
+    """The same of a joined table, of partition `number`. rows: of each key, one for each part."""
+    table = join_in(package, name)
+    return as_batches(((number, key, *_joining(table, key, of_parts)) for key, *of_parts in rows_of(rows)), _ROWS)
+
+
+def _joining(table: JoinedTable, key: bytes, rows: list[bytes | None]) -> tuple[bytes | None, int, str | None]:
+    """As `_encoded`."""
+    try:
+        row = table.row(key, rows)
+    except Exception as error:  # whatever it is, it concerns this key, and the others go on
+        return None, 0, f"its rows cannot be joined: {type(error).__name__}: {error}"
+    return _encoded(table.row_codec, row, None)
 
 
 def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[bytes | None, int, str | None]:

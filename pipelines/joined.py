@@ -1,0 +1,174 @@
+"""The consistency check of joined tables: is every row the join of what each view's events give by themselves?
+
+A joined row says which rows it was made of, by the sequence of each. So each view is folded by itself up to there, and
+the results are joined, by the service's own `join`. As with other tables, the rows are read up to a fixed end before
+the events are, and a row must include what the workers had read by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipelines import folds, sources
+from pipelines.archive import Archive
+from pipelines.arrow import as_batches, rows_of
+from pipelines.catalog import FoldedTable, JoinedTable, join_in
+from pipelines.consistency import (
+    DIFFERENCES_SHOWN,
+    REASONS_A_TASK,
+    TRIES,
+    DeadLettersMoved,
+    Verdict,
+    settled_in,
+)
+from pipelines.divergence import Divergence, canonical
+from pipelines.events import records_below
+from pipelines.parked import Scope, in_scope, parked_keys, present_scope
+from shared.domain.errors import first_problem
+from shared.domain.row import Row
+from shared.kafka.brokers import Brokers, Positions
+
+_VERDICTS = "agree long, differ long, key binary, why string, live string, folded string"
+
+
+class Part(NamedTuple):
+    """What the events of one view give for a key, as in `pipelines.folds.STATES`; all None where there are none."""
+
+    sequence: int | None
+    state: bytes | None
+    later: Sequence[bytes] | None
+    problem: str | None
+
+
+class Difference(NamedTuple):
+    """Why a row is not the join, and both states as JSON, as far as there are any."""
+
+    why: str
+    live: str = "no row"
+    folded: str = "nothing"
+
+
+def check(
+    spark: SparkSession, brokers: Brokers, table: JoinedTable, archive: Callable[[FoldedTable], Archive | None]
+) -> Verdict:
+    """Compares every key of `table`. archive: of a view, has the events that its topic no longer has.
+
+    Raises BrokersUnavailable, HistoryIncomplete, DeadLettersMoved or NothingRead.
+    """
+    for _ in range(TRIES):
+        before, _ = _scopes(brokers, table)
+        # in this order, an event that a row includes is below the end of the events
+        settled = [settled_in(brokers, part) for part in table.parts]
+        rows = sources.latest(sources.whole(spark, brokers, table.changelog))
+        scopes, parked = _scopes(brokers, table)
+        if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
+            break
+    else:
+        raise DeadLettersMoved(f"dead letters of {table.origin} were retried during all {TRIES} reads of them")
+    parts = [
+        _folded(spark, brokers, part, scope, since, archive(part))
+        for part, scope, since in zip(table.parts, scopes, settled, strict=True)
+    ]
+    judged = _judged(rows, parts, table).collect()
+    agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
+    first = sorted((row for row in judged if row.key is not None), key=lambda row: bytes(row.key))[:DIFFERENCES_SHOWN]
+    divergences = [
+        Divergence(
+            bytes(row.key).decode(errors="replace"), row.why, row.live, row.folded, f"in the join of {table.origin}"
+        )
+        for row in first
+    ]
+    return Verdict(table.table.name, agree, differ, 0, parked, tuple(divergences))
+
+
+def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
+    """Which events each view includes by now, and how many keys are parked."""
+    parked = [parked_keys(brokers, part) for part in table.parts]
+    scopes = [present_scope(brokers, part, some) for part, some in zip(table.parts, parked, strict=True)]
+    return scopes, sum(not each.is_page for some in parked for each in some)
+
+
+def _folded(
+    spark: SparkSession, brokers: Brokers, part: FoldedTable, scope: Scope, since: Positions, archive: Archive | None
+) -> DataFrame:
+    """A view's STATES by key."""
+    ends = brokers.settled_ends(part.events.name)
+    events = records_below(spark, brokers, part.events.name, ends, archive, scope.starts)
+    return folds.states(in_scope(events, scope), part, since=since).frame.select("key", *Part._fields)
+
+
+def _judged(rows: DataFrame, parts: Sequence[DataFrame], table: JoinedTable) -> DataFrame:
+    """Per task how many keys agree and differ, then a line each for the first that differ."""
+    named = [
+        part.select("key", *(F.col(name).alias(f"{name}_{index}") for name in Part._fields))
+        for index, part in enumerate(parts)
+    ]
+    of_key = reduce(lambda some, more: some.join(more, "key", "full_outer"), named, rows)
+    return of_key.mapInArrow(partial(judge, table.package, table.table.name), _VERDICTS)
+
+
+def judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = join_in(package, name)
+    agree = 0
+    found: list[tuple[Any, ...]] = []
+    differ = 0
+    for key, row, *columns in rows_of(batches):
+        width = len(Part._fields)
+        parts = [Part(*columns[start : start + width]) for start in range(0, len(columns), width)]
+        if row is None and not any(part.sequence or part.problem for part in parts):
+            continue  # its first event came after the rows were read
+        unlike = difference(table, key, row, parts)
+        agree += unlike is None
+        differ += unlike is not None
+        if unlike is not None and len(found) < REASONS_A_TASK:
+            found.append((0, 0, key, *unlike))
+    yield from as_batches([(agree, differ, None, None, None, None), *found], _VERDICTS)
+
+
+def difference(table: JoinedTable, key: bytes, row: bytes | None, parts: Sequence[Part]) -> Difference | None:
+    """Why `row` is not the join of what its parts were at the sequences that it states; None when it is."""
+    for each, part in zip(table.parts, parts, strict=True):
+        if part.problem:
+            return Difference(f"events of {each.table.name} cannot be folded: {part.problem}")
+    if row is None:
+        return Difference(f"no row, but {sum(part.sequence or 0 for part in parts)} events")
+    try:
+        live = table.row_codec.decode(row)
+    except ValidationError as error:
+        return Difference(f"its row can't be read: {first_problem(error)}")
+    shown, made_of = to_json(live.state), list[bytes | None]()
+    for each, part in zip(table.parts, parts, strict=True):
+        at, offset = live.made_of.get(each.table.name, (0, -1))
+        first, states = part.sequence or 0, [part.state, *(part.later or ())]
+        if not first <= at < first + len(states):
+            reached = f"had gone on to {first}" if at < first else f"end at {first + len(states) - 1}"
+            why = f"it was made of {each.table.name} at sequence {at}, whose events {reached}"
+            return Difference(why, shown.decode())
+        state = states[at - first]
+        made_of.append(None if not at or state is None else _row(at, state, offset))
+    return _unlike(table, key, live, made_of)
+
+
+def _row(sequence: int, state: bytes, offset: int) -> bytes:
+    return b'{"sequence":%d,"state":%b,"outcomes":{},"offset":%d}' % (sequence, state, offset)
+
+
+def _unlike(table: JoinedTable, key: bytes, live: Row[Any], made_of: Sequence[bytes | None]) -> Difference | None:
+    try:
+        expected = table.row(key, made_of)
+    except Exception as error:  # whatever it is, it concerns this key, and the others go on
+        return Difference(f"its rows cannot be joined: {type(error).__name__}: {error}", to_json(live.state).decode())
+    shown, joined = to_json(live.state), to_json(expected.state)
+    if canonical(from_json(shown)) != canonical(from_json(joined)):
+        return Difference(f"its state differs at sequence {live.sequence}", shown.decode(), joined.decode())
+    if live.sequence != expected.sequence:
+        return Difference(f"it is at sequence {live.sequence}, its rows add up to {expected.sequence}", shown.decode())
+    return None
