@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from services.sales.domain.events import Figures
 from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
-from services.sales.domain.views import Customer, DaySales, Totals
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
+from services.sales.domain.views import Available, Customer, DaySales, Totals
+from services.sales.topology import AVAILABLE, CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
 from shared.domain import Day, Instant, Row
 from shared.service import UNESCAPED, Node, PathId, Peers, Queries, Reading, Resource, together
 
@@ -35,6 +35,15 @@ class SkuView(BaseModel):
     orders: int
     units: int
     revenue_cents: int
+
+
+class AvailableView(BaseModel):
+    """Pieces: on the shelf, owed to confirmed orders, and left to promise to others."""
+
+    sku: str
+    on_hand: int
+    owed: int
+    to_promise: int
 
 
 class DayView(BaseModel):
@@ -89,6 +98,10 @@ def sku_view(sku: str, row: Row[Totals]) -> SkuView:
     return SkuView(sku=sku, **row.state.model_dump())
 
 
+def available_view(sku: str, row: Row[Available]) -> AvailableView:
+    return AvailableView(sku=sku, **row.state.model_dump())
+
+
 def day_view(day: str, row: Row[DaySales]) -> DayView:
     return DayView(day=date.fromisoformat(day), **row.state.model_dump())
 
@@ -130,6 +143,7 @@ def customer(node: Node, peers: Peers) -> list[APIRouter]:
 
 routes = together(
     Resource("/sales/skus/{sku}", SKUS, sku_view, sorts=("revenue_cents", "-revenue_cents")),
+    Resource("/sales/available/{sku}", AVAILABLE, available_view, filters=("to_promise",)),
     Resource("/sales/days/{day}", DAYS, day_view, key=DayKey),
     Resource("/sales/hours/{hour}", HOURS, hour_view, key=HourKey),
     Resource(

@@ -1,13 +1,15 @@
 """Under which keys a confirmed order counts, how it changes each view, and how Spark's figures are kept."""
 
-from typing import Any
+from typing import Any, assert_never
 
+from services.sales.contracts.inventory import StockReceived, StockShipped
 from services.sales.contracts.orders import OrderConfirmed
 from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
-from services.sales.domain.views import Customer, DaySales, Totals
+from services.sales.domain.views import Available, Customer, DaySales, Stock, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
 from services.sales.topology import (
+    AVAILABLE,
     BY_CUSTOMER,
     BY_DAY,
     BY_HOUR,
@@ -18,9 +20,10 @@ from services.sales.topology import (
     INSIGHTS,
     ORDERS_EVENTS,
     SKUS,
+    STOCK,
 )
 from shared.domain import EventEnvelope
-from shared.topology import Projection, Rekey
+from shared.topology import Join, Projection, Rekey
 
 Confirmed = EventEnvelope[OrderConfirmed]
 
@@ -71,6 +74,25 @@ def customer_profile(view: Customer | None, event: Confirmed, _customer_id: str)
     )
 
 
+def stock(view: Stock, event: EventEnvelope[StockReceived | StockShipped], _sku: str) -> Stock:
+    """Of the item's own events: they have the SKU as their key already."""
+    match event.data:
+        case StockReceived(quantity=quantity):
+            return view.model_copy(update={"received": view.received + quantity})
+        case StockShipped(quantity=quantity):
+            return view.model_copy(update={"shipped": view.shipped + quantity})
+        case _:
+            assert_never(event.data)
+
+
+def available(stock: Stock, sold: Totals, _sku: str) -> Available:
+    return Available(
+        on_hand=stock.received - stock.shipped,
+        owed=sold.units - stock.shipped,
+        to_promise=stock.received - sold.units,
+    )
+
+
 def latest(_view: Insight | None, event: EventEnvelope[Counted], _insight: str) -> Insight:
     return Insight(kind=event.data.kind, figures=event.data.figures, counted_at=event.occurred_at)
 
@@ -86,5 +108,8 @@ PROJECTIONS: tuple[Projection[Any, Any], ...] = (
     Projection(DAYS, day_sales, initial=DaySales(), events=(OrderConfirmed,), state=DaySales),
     Projection(HOURS, hour_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
     Projection(CUSTOMERS, customer_profile, initial=None, events=(OrderConfirmed,), state=Customer | None),
+    Projection(STOCK, stock, initial=Stock(), events=(StockReceived, StockShipped), state=Stock),
     Projection(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
 )
+
+JOINS = (Join(AVAILABLE, available, state=Available),)

@@ -1,4 +1,4 @@
-"""The topics and the tables of sales: confirmed orders by the key they are counted by, and Spark's figures."""
+"""The topics and the tables of sales: confirmed orders by what they count for, what is left, Spark's figures."""
 
 from shared.topology import Table, Topic, Topology
 
@@ -8,16 +8,19 @@ BY_HOUR = Topic("sales.by-hour.v1")
 BY_CUSTOMER = Topic("sales.by-customer.v1")
 INSIGHTS_RESULTS = Topic("insights.results.v1")
 
+INVENTORY_EVENTS = Topic("inventory.events.v1")
+ORDERS_EVENTS = Topic("orders.events.v1")
+
 SKUS = Table("skus", source=BY_SKU, indexes=("revenue_cents",))
 DAYS = Table("days", source=BY_DAY)
 HOURS = Table("hours", source=BY_HOUR)
 CUSTOMERS = Table("customers", source=BY_CUSTOMER, indexes=("total_cents",))
+STOCK = Table("stock", source=INVENTORY_EVENTS)
+AVAILABLE = Table.joined("available", STOCK, SKUS, indexes=("to_promise",))
 INSIGHTS = Table("insights", source=INSIGHTS_RESULTS, indexes=("kind",))
 
 TOPOLOGY = Topology(
     "sales",
     topics=(BY_SKU, BY_DAY, BY_HOUR, BY_CUSTOMER, INSIGHTS_RESULTS),
-    tables=(SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS),
+    tables=(SKUS, DAYS, HOURS, CUSTOMERS, STOCK, AVAILABLE, INSIGHTS),
 )
-
-ORDERS_EVENTS = Topic("orders.events.v1")

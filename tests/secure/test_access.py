@@ -51,7 +51,7 @@ NEIGHBOURS: dict[str, dict[str, AclOperation]] = {
         "inventory.events.v1": AclOperation.READ,
         "accounts.events.v1": AclOperation.READ,
     },
-    "sales": {"orders.events.v1": AclOperation.READ},
+    "sales": {"inventory.events.v1": AclOperation.READ, "orders.events.v1": AclOperation.READ},
 }
 
 

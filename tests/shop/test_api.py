@@ -96,6 +96,19 @@ def test_orders_are_listed_by_customer_and_sales_by_revenue(market: Market) -> N
     )
 
 
+def test_what_is_left_to_promise_follows_stock_and_orders(market: Market) -> None:
+    """Of two services: the one's events by their own key, the other's under another."""
+    sku, customer, order = market.new("sku"), market.new("customer"), market.new("order")
+    market.deliver(sku, 70_005)
+    market.open_account(customer)
+    market.place(order, customer, (sku, 2, 100))
+    assert market.ended(order)["phase"] == "confirmed"
+    left = {"sku": sku, "on_hand": 70_003, "owed": 0, "to_promise": 70_003}
+    eventually(lambda: market.get("sales", f"/sales/available/{sku}"), lambda found: found == left)
+    listed = market.get("sales", "/sales/available?order=-to_promise&to_promise_min=70003&complete=true")
+    assert listed["items"] == [left]
+
+
 def test_an_orders_story_begins_with_the_key_it_was_placed_with(market: Market) -> None:
     order = market.new("order")
     market.place(order, "nobody", ("abba", 1, 1))

@@ -188,7 +188,7 @@ def test_a_wrong_view_is_right_again_and_the_log_is_unchanged(
 
 
 def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str) -> None:
-    paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers")
+    paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers", "/sales/available")
     counted = {path: everything(market, path) for path in paths}
     records = log(market, but=COPIES)
     with market.without("sales"):

@@ -26,6 +26,24 @@ class DaySales(Totals):
     late: Totals = Totals()
 
 
+class Stock(State):
+    """Pieces that have arrived at the shelf, and left it."""
+
+    received: int = 0
+    shipped: int = 0
+
+
+class Available(State):
+    """Pieces. on_hand: on the shelf. owed: of confirmed orders and not shipped yet. to_promise: for further orders.
+
+    What an order took may be read after the shipment of it, so for a moment `owed` may be too low.
+    """
+
+    on_hand: int
+    owed: int
+    to_promise: int
+
+
 class Customer(State):
     """total_cents: of all orders. The days are those on which orders were placed."""
 

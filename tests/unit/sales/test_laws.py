@@ -8,14 +8,26 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.sales.contracts.inventory import StockReceived, StockShipped
 from services.sales.contracts.orders import Line, OrderConfirmed
 from services.sales.projections import PROJECTIONS
 from services.sales.service import SERVICE
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, ORDERS_EVENTS, SKUS, TOPOLOGY
+from services.sales.topology import (
+    AVAILABLE,
+    CUSTOMERS,
+    DAYS,
+    HOURS,
+    INVENTORY_EVENTS,
+    ORDERS_EVENTS,
+    SKUS,
+    STOCK,
+    TOPOLOGY,
+)
 from shared.engine.wiring import processors_of
 from shared.testing.conversation import Conversation
 
 CODEC = next(projection.event_codec for projection in PROJECTIONS if OrderConfirmed in projection.events)
+MOVED = next(projection.event_codec for projection in PROJECTIONS if projection.table == STOCK)
 START = datetime(1997, 1, 1, tzinfo=UTC)
 
 lines = st.lists(
@@ -78,8 +90,8 @@ def test_the_same_orders_give_the_same_bytes_in_any_order(history: History, one:
 def test_a_replay_of_the_re_keyed_topics_gives_the_same_rows_byte_by_byte(history: History, seed: int) -> None:
     first = told(history, Random(seed))
     again = Conversation(processors_of(SERVICE))
-    for table in TOPOLOGY.tables:
-        for said in first.log[table.source.name]:
+    for source in dict.fromkeys(table.source for table in TOPOLOGY.tables):
+        for said in first.log[source.name]:
             again.say(said.topic, said.key.decode(), said.value)
     again.run(Random(seed + 1).choice)
     assert [first.rows(table) for table in TOPOLOGY.tables] == [again.rows(table) for table in TOPOLOGY.tables]
@@ -107,3 +119,38 @@ def test_every_view_adds_up_to_what_was_sold(history: History, seed: int) -> Non
     assert total(rows[CUSTOMERS], "orders", "total_cents") == Counter(
         orders=sold["orders"], total_cents=sold["revenue_cents"]
     )
+
+
+movements = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from([StockReceived, StockShipped]), st.integers(1, 9)), max_size=12
+)
+
+
+@given(histories, movements, st.randoms(use_true_random=False))
+def test_what_is_left_follows_from_stock_and_orders_whichever_is_read_first(
+    history: History, moved: list[tuple[str, type[StockReceived | StockShipped], int]], random: Random
+) -> None:
+    talk = Conversation(processors_of(SERVICE))
+    for number, (order, delay) in enumerate(history):
+        talk.say(ORDERS_EVENTS, f"o-{number}", happened(number, order, delay))
+    pieces = {kind: Counter[str]() for kind in (StockReceived, StockShipped)}
+    for number, (sku, kind, quantity) in enumerate(moved):
+        pieces[kind][sku] += quantity
+        told_of = {"event_id": f"m-{number}", "aggregate_id": sku, "correlation_id": "c"}
+        value = MOVED.write(kind(quantity=quantity), **told_of, sequence=number + 1, occurred_at=START)
+        talk.say(INVENTORY_EVENTS, sku, value)
+    talk.run(random.choice)
+    sold = Counter[str]()
+    for order, _ in history:
+        sold.update({line.sku: line.quantity for line in order.lines})
+    received, shipped = pieces.values()
+    assert states(talk)[AVAILABLE.name] == {
+        sku: json.dumps(
+            {
+                "on_hand": received[sku] - shipped[sku],
+                "owed": sold[sku] - shipped[sku],
+                "to_promise": received[sku] - sold[sku],
+            }
+        )
+        for sku in sorted({*received, *shipped, *sold})
+    }

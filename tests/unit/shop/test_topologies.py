@@ -18,7 +18,7 @@ def test_a_service_has_as_many_partitions_as_the_services_it_reads(
     topology = replace(sales.SERVICE.topology, partitions=partitions)
     monkeypatch.setattr(sales, "SERVICE", replace(sales.SERVICE, topology=topology))
     with pytest.raises(
-        ProvisionError, match=rf"sales has {partitions} .* reads orders\.events\.v1, which has 8; fix: "
+        ProvisionError, match=rf"sales has {partitions} .* reads inventory\.events\.v1, which has 8; fix: "
     ):
         load_topologies()
 
