@@ -6,9 +6,11 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from shared.domain.row import Codec
 from shared.engine.engine import Engine
@@ -16,10 +18,25 @@ from shared.engine.wiring import processors_of
 from shared.kafka.transactions import Record, RecordTooLarge
 from shared.parking.parked import PARKED_CODEC
 from shared.runtime.positions import Partition
+from shared.topology import Join, Service
 from shared.topology.topics import Table
 from tests.engine.test_next_version import Worker
 from tests.faults.simulated import Broker, Fault
-from tests.pipelines.larder.service import COOKED, EATEN, HARVESTED, HEAPED, HEAPS, JOIN, LEFT, MEALS, SERVICE, written
+from tests.pipelines.larder.service import (
+    COOKED,
+    EATEN,
+    HARVESTED,
+    HEAPED,
+    HEAPS,
+    JOIN,
+    LEFT,
+    MEALS,
+    SERVICE,
+    Left,
+    Sum,
+    left,
+    written,
+)
 from tests.pipelines.larder.service import TOPOLOGY as DECLARED
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -30,9 +47,9 @@ CODECS: Mapping[Table, Codec[Any]] = {HEAPS: HEAPED.row_codec, MEALS: COOKED.row
 ROUNDS = 60
 
 
-def new_worker(broker: Broker, name: str) -> Worker:
+def new_worker(broker: Broker, name: str, service: Service = SERVICE) -> Worker:
     """With empty stores."""
-    processors = processors_of(replace(SERVICE, topology=TOPOLOGY))
+    processors = processors_of(replace(service, topology=TOPOLOGY))
     return Worker(broker, name, *range(TOPOLOGY.partitions), topology=TOPOLOGY, processors=processors)
 
 
@@ -116,3 +133,36 @@ def test_a_joined_row_that_is_too_large_parks_the_record_of_its_view_alone(monke
     check(worker.engine, said=2)  # the later harvest waits behind the one that is parked, the meal does not
     parked = [PARKED_CODEC.decode(raw).state for raw in rows(worker.engine, TOPOLOGY.parked).values()]
     assert [(each.processor, each.code, len(each.offsets)) for each in parked] == [("heaps", "record.too_large", 2)]
+
+
+def test_a_joined_row_that_could_not_be_read_again_parks_the_record_of_its_view_alone() -> None:
+    def unreadable(heap: Sum, meal: Sum, crop: str) -> Left:
+        joined = left(heap, meal, crop)
+        return joined.model_copy(update={"kilos": inf}) if heap.last == 4 else joined
+
+    broker = new_broker(1)
+    worker = new_worker(broker, "w", replace(SERVICE, joins=[Join(LEFT, unreadable, state=Left)]))
+    for number, (topic, crop, kilos) in enumerate(
+        [(HARVESTED, "rye", 3), (HARVESTED, "rye", 4), (EATEN, "rye", 1), (HARVESTED, "oats", 5)]
+    ):
+        broker.append(topic.name, (crop.encode(), written(topic, crop, number, kilos)), None)
+    asyncio.run(worker.work())
+    check(worker.engine, said=3)
+    (parked,) = [PARKED_CODEC.decode(raw).state for raw in rows(worker.engine, TOPOLOGY.parked).values()]
+    assert (parked.processor, len(parked.offsets)) == ("heaps", 1)
+
+
+def test_a_join_that_is_new_to_views_with_rows_says_what_it_misses() -> None:
+    """Its other keys come with their next event, or after `reprocess`."""
+    broker = new_broker(1)
+    broker.append(HARVESTED.name, (b"rye", written(HARVESTED, "rye", 0, 3)), None)
+    apart = replace(TOPOLOGY, tables=(HEAPS, MEALS))
+    before = Worker(
+        broker, "before", 0, 1, topology=apart, processors=processors_of(replace(SERVICE, topology=apart, joins=[]))
+    )
+    asyncio.run(before.work())
+    broker.members.discard("before")
+    with capture_logs() as said:
+        asyncio.run(new_worker(broker, "after").work())
+    warned = [line["view"] for line in said if line["event"].startswith("a view has no rows")]
+    assert warned == ["larder/left"]
