@@ -89,12 +89,13 @@ class Rows(Generic[R]):
 
     def put(self, key: bytes, row: R | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""
-        self.check(row)
+        if self._careful and row is not None:
+            self._encoded([row])
         self.changed[key] = row
 
-    def check(self, row: R | None) -> None:
-        """Raises RowUnwritable, if it is checked at once."""
-        if self._careful and row is not None:
+    def check(self, row: R) -> None:
+        """Raises RowUnwritable, if changes are checked at once."""
+        if self._careful:
             self._encoded([row])
 
     def encoded(self) -> dict[bytes, bytes | None]:
@@ -115,8 +116,8 @@ class Rows(Generic[R]):
 
 def put_all(key: bytes, changes: Sequence[tuple[Rows[Any], Row[Any] | None]]) -> None:
     """Change the row of `key` in each of the tables, or as `Rows.put` raises, in none."""
-    if len(changes) > 1:
-        for rows, row in changes:
+    for rows, row in changes:
+        if row is not None:
             rows.check(row)
     for rows, row in changes:
-        rows.put(key, row)
+        rows.changed[key] = row
