@@ -344,6 +344,7 @@ class ProjectionProcessor(Listener):
         self._project = projection.project
         self._ends = projection.table.ends
         self._ended = -1  # records up to there are included, also where a key has no row
+        self._last_end = -1
         self._initial = projection.initial_row
         self._decode = projection.event_codec.decode
         self._joins = {join: parts for join, parts in joins.items() if projection in parts}
@@ -356,11 +357,11 @@ class ProjectionProcessor(Listener):
         if not self._ends:
             super().process(records, rows, batch, parking)
             return
-        self._ended = before = parking.ended(self.name)
+        self._ended = self._last_end = before = parking.ended(self.name)
         try:
             super().process(records, rows, batch, parking)
-            if self._ended > before:
-                parking.note_ended(self.name, records[0].partition, self._ended)
+            if self._last_end > before:
+                parking.note_ended(self.name, records[0].partition, self._last_end)
         finally:
             self._ended = -1  # what is retried was never included
 
@@ -379,7 +380,7 @@ class ProjectionProcessor(Listener):
             after = None if has_ended else Row(row.sequence + 1, view, row.outcomes, record.offset)
             self._put(rows, record.key, after)
             if has_ended:
-                self._ended = max(self._ended, record.offset)
+                self._last_end = record.offset
 
     def _put(self, rows: Rows, key: bytes, after: Row[Any] | None) -> None:
         if self._joins:

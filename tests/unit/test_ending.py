@@ -230,6 +230,19 @@ def test_an_event_that_was_parked_counts_though_rows_of_later_ones_have_ended(wo
     assert rows.get(b"eve") == Row(1, Waiting(items=1), {}, late.offset)
 
 
+def test_a_retry_that_ends_a_row_leaves_out_no_other_record_that_is_retried() -> None:
+    worker = Worker()
+    for cart, command in (("eve", ADD), ("ann", ADD), ("ann", OUT)):
+        worker.send(cart, command)
+    view = next(each for each in worker.processors[EVENTS.name] if each.table == WAITING)
+    late, began, ended = worker.logs[EVENTS.name]
+    batch = Batch("dead-letters")
+    rows = worker._rows(WAITING, batch)
+    for record in (began, ended, late):
+        assert view.attempt(record, rows, batch, retried_ms=0) is None
+    assert (rows.get(b"ann"), rows.get(b"eve")) == (None, Row(1, Waiting(items=1), {}, late.offset))
+
+
 def test_a_table_that_does_not_end_keeps_a_row_in_the_initial_state() -> None:
     kept = replace(TOPOLOGY, tables=(replace(CARTS, ends=False), WAITING))
     worker = Worker(replace(SERVICE, topology=kept))
