@@ -115,8 +115,8 @@ class JoinedTable:
     def row_codec(self) -> RowCodec[Any]:
         return self.join.row_codec
 
-    def row(self, key: bytes, rows: Sequence[bytes | None]) -> Row[Any]:
-        """The joined row of `key`. rows: those of its parts, encoded; None where there is none."""
+    def row(self, key: bytes, rows: Sequence[bytes | None]) -> Row[Any] | None:
+        """The joined row of `key`; None if no part has one. rows: those of its parts, encoded, None where none is."""
         of_parts = [
             each.pure.initial_row if row is None else each.row_codec.decode(row)
             for each, row in zip(self.parts, rows, strict=True)

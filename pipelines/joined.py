@@ -1,14 +1,16 @@
 """The consistency check of joined tables: is every row the join of what each view's events give by themselves?
 
 A joined row says which rows it was made of, by the sequence of each. So each view is folded by itself up to there, and
-the results are joined, by the service's own `join`. As with other tables, the rows are read up to a fixed end before
-the events are, and a row must include what the workers had read by then.
+the results are joined, by the service's own `join`. A view that it does not name had no row then: it had not begun, or
+had ended. As with other tables, the rows are read up to a fixed end before the events are, and a row must include what
+the workers had read by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
+from itertools import product
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -138,23 +140,30 @@ def difference(table: JoinedTable, key: bytes, row: bytes | None, parts: Sequenc
     for each, part in zip(table.parts, parts, strict=True):
         if part.problem:
             return Difference(f"events of {each.table.name} cannot be folded: {part.problem}")
+    versions = [
+        each.versions(part.sequence or 0, [part.state or to_json(each.initial), *(part.later or ())])
+        for each, part in zip(table.parts, parts, strict=True)
+    ]
     if row is None:
-        return Difference(f"no row, but {sum(part.sequence or 0 for part in parts)} events")
+        had_ended = all(any(not version.sequence for version in some) for some in versions)
+        return None if had_ended else Difference(f"no row, but {sum(part.sequence or 0 for part in parts)} events")
     try:
         live = table.row_codec.decode(row)
     except ValidationError as error:
         return Difference(f"its row can't be read: {first_problem(error)}")
-    shown, made_of = to_json(live.state), list[bytes | None]()
-    for each, part in zip(table.parts, parts, strict=True):
-        at, offset = live.made_of.get(each.table.name, (0, -1))
-        first, states = part.sequence or 0, [part.state, *(part.later or ())]
-        if not first <= at < first + len(states):
-            reached = f"had gone on to {first}" if at < first else f"end at {first + len(states) - 1}"
+    candidates = list[list[bytes | None]]()
+    for each, some in zip(table.parts, versions, strict=True):
+        at, offset = live.made_of.get(each.table.name, (0, -1))  # not named: it had no row
+        states = dict.fromkeys(version.state for version in some if version.sequence == at)
+        if not states:
+            first, last = some[0].sequence, some[-1].sequence
+            reached = f"had gone on to {first}" if at < first else f"end at {last}"
             why = f"it was made of {each.table.name} at sequence {at}, whose events {reached}"
-            return Difference(why, shown.decode())
-        state = states[at - first]
-        made_of.append(None if not at or state is None else _row(at, state, offset))
-    return _unlike(table, key, live, made_of)
+            return Difference(why, to_json(live.state).decode())
+        candidates.append([_row(at, state, offset) if at else None for state in states])
+    # of a view whose row has ended meanwhile and begun again, several states have that sequence
+    unlike = [_unlike(table, key, live, made_of) for made_of in product(*candidates)]
+    return None if None in unlike else unlike[0]
 
 
 def _row(sequence: int, state: bytes, offset: int) -> bytes:
@@ -166,6 +175,8 @@ def _unlike(table: JoinedTable, key: bytes, live: Row[Any], made_of: Sequence[by
         expected = table.row(key, made_of)
     except Exception as error:  # whatever it is, it concerns this key, and the others go on
         return Difference(f"its rows cannot be joined: {type(error).__name__}: {error}", to_json(live.state).decode())
+    if expected is None:
+        return Difference("none of its views had a row any more", to_json(live.state).decode())
     shown, joined = to_json(live.state), to_json(expected.state)
     if canonical(from_json(shown)) != canonical(from_json(joined)):
         return Difference(f"its state differs at sequence {live.sequence}", shown.decode(), joined.decode())

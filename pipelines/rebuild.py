@@ -494,7 +494,7 @@ def _joining(table: JoinedTable, key: bytes, rows: list[bytes | None]) -> tuple[
         row = table.row(key, rows)
     except Exception as error:  # whatever it is, it concerns this key, and the others go on
         return None, 0, f"its rows cannot be joined: {type(error).__name__}: {error}"
-    return _encoded(table.row_codec, row, None)
+    return (None, 0, None) if row is None else _encoded(table.row_codec, row, None)
 
 
 def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[bytes | None, int, str | None]:

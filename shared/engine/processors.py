@@ -390,8 +390,8 @@ class ProjectionProcessor(Listener):
 
     def _joined_with(
         self, after: Row[Any], key: bytes, beside: Mapping[Table, Rows]
-    ) -> Iterator[tuple[Rows, Row[Any]]]:
-        """The rows of `key` that change with this one."""
+    ) -> Iterator[tuple[Rows, Row[Any] | None]]:
+        """The rows of `key` that change with this one; None for those that end with it."""
         for join, parts in self._joins.items():
             made_of = [
                 after if each is self.projection else beside[each.table].get(key) or each.initial_row for each in parts

@@ -243,7 +243,7 @@ def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
 
 def _ended(topology: Topology, replay: Replay, begun: Iterable[Partition]) -> Iterator[Record]:
     changelog = topology.changelog(topology.parked).name
-    for table in (each for each in replay.tables if each.ends):
+    for table in (each for each in replay.tables if each.ends and not each.joins):
         for topic, partition in begun:
             if topic == table.source.name:
                 yield Record(changelog, ended_id(table.name).encode(), None, partition)

@@ -20,8 +20,8 @@ class Join(Generic[V]):
 
     table  what it fills, made by `Table.joined`.
     join   (view of each table in `joins`, in their order, then the key) -> the joined view. A view that has no row of
-           the key is its projection's `initial`. The function is pure and total, also while one topic is behind the
-           others: what is sold may be read before what was received.
+           the key, or none any more, is its projection's `initial`. The function is pure and total, also while one
+           topic is behind the others: what is sold may be read before what was received.
     state  the type of the joined view, by which pydantic reads rows.
 
     Raises ValueError for a table that joins none.
@@ -39,12 +39,19 @@ class Join(Generic[V]):
     def row_codec(self) -> RowCodec[V]:
         return RowCodec(self.state)
 
-    def row(self, rows: Sequence[Row[Any]], key: str) -> Row[V]:
-        """The joined row. rows: those of `key`, in the order of the table's `joins`.
+    def row(self, rows: Sequence[Row[Any]], key: str) -> Row[V] | None:
+        """The joined row; None if no view has one. rows: those of `key`, in the order of the table's `joins`, and the
+        `initial_row` of a projection whose view has none, because it has not begun or has ended.
 
-        Its sequence is the sum of theirs: how many events it includes.
+        Its sequence is the sum of theirs: how many events they include.
         """
-        made_of = {table.name: [row.sequence, row.offset] for table, row in zip(self.table.joins, rows, strict=True)}
+        made_of = {
+            table.name: [row.sequence, row.offset]
+            for table, row in zip(self.table.joins, rows, strict=True)
+            if row.sequence
+        }
+        if not made_of:
+            return None
         view = self.join(*(row.state for row in rows), key)
         return Row(sum(row.sequence for row in rows), view, {}, NO_OFFSET, made_of=made_of)
 

@@ -92,7 +92,8 @@ class Table:
 
     @classmethod
     def joined(cls, name: str, *joins: Table, indexes: tuple[str | tuple[str, ...], ...] = ()) -> Table:
-        """A table with a row for each key of any of these views of the same service, made of theirs by a `Join`.
+        """A table with a row for each key of any of these views of the same service, made of theirs by a `Join`. Where
+        rows of theirs end, it ends with the last of them.
 
         Raises ValueError for fewer than two, one that is named twice, an aggregate's, a joined one, or views of which
         only some are keyed by aggregate ids.
@@ -108,7 +109,8 @@ class Table:
             raise ValueError(
                 f"{name} joins {_names(joins)}, whose keys are not spread alike; fix: give them the same keyed_by_id"
             )
-        return cls(name, joins[0].source, indexes, joins[0].keyed_by_id, joins=joins)
+        ends = any(each.ends for each in joins)
+        return cls(name, joins[0].source, indexes, joins[0].keyed_by_id, ends=ends, joins=joins)
 
     @property
     def folded(self) -> tuple[Table, ...]:

@@ -42,8 +42,8 @@ from tests.pipelines.larder.service import (
 from tests.unit.http.services import client_of
 
 said = st.lists(
-    st.tuples(st.sampled_from([HARVESTED, EATEN]), st.sampled_from(["oats", "rye"]), st.integers(1, 9)), max_size=12
-)
+    st.tuples(st.sampled_from([HARVESTED, EATEN]), st.sampled_from(["oats", "rye"]), st.integers(0, 9)), max_size=12
+)  # 0 ends the row of its view
 Said = Sequence[tuple[Topic, str, int]]
 
 
@@ -81,18 +81,58 @@ def test_a_joined_row_is_the_join_of_what_each_topic_gives_by_itself(history: Sa
         crop: JOIN.row([heaps.get(crop, HEAPED.initial_row), meals.get(crop, COOKED.initial_row)], crop)
         for crop in sorted({*heaps, *meals})
     }
-    assert talk.rows(LEFT) == {crop: JOIN.row_codec.encode(row) for crop, row in expected.items()}
+    assert talk.rows(LEFT) == {crop: JOIN.row_codec.encode(row) for crop, row in expected.items() if row}
+    assert talk.rows(LEFT).keys() == expected.keys()
 
 
 @given(said, st.randoms(use_true_random=False))
 def test_at_every_moment_a_joined_row_says_which_rows_it_was_made_of(history: Said, random: Any) -> None:
     def check(talk: Conversation) -> None:
         parts = [(each, talk.rows(each.table)) for each in (HEAPED, COOKED)]
-        for crop, joined in talk.rows(LEFT).items():
+        joined = {crop: JOIN.row_codec.decode_whole(row) for crop, row in talk.rows(LEFT).items()}
+        for crop in ("oats", "rye"):
             rows = [each.row_codec.decode(kept[crop]) if crop in kept else each.initial_row for each, kept in parts]
-            assert JOIN.row_codec.decode_whole(joined) == JOIN.row(rows, crop)
+            assert joined.get(crop) == JOIN.row(rows, crop)
 
     told(history, random.choice, check)
+
+
+def test_a_joined_row_is_made_of_what_is_left_when_a_views_row_ends_and_ends_with_the_last() -> None:
+    """In the transaction of the event that ends it; what begins again counts from 1."""
+    node = node_of(SERVICE)
+    shown = []
+    for number, (topic, kilos) in enumerate([(HARVESTED, 9), (EATEN, 4), (HARVESTED, 0), (EATEN, 0), (EATEN, 3)]):
+        append(node, topic, "rye", number, kilos)
+        shown.append(node.read(LEFT, node.partition(b"rye"), b"rye"))
+    assert [row and (row.sequence, row.state.kilos, row.made_of) for row in shown] == [
+        (1, 9, {"heaps": [1, 0]}),
+        (2, 5, {"heaps": [1, 0], "meals": [1, 0]}),
+        (1, -4, {"meals": [1, 0]}),
+        None,
+        (1, -3, {"meals": [1, 2]}),
+    ]
+
+
+def test_a_join_that_fails_ends_no_row() -> None:
+    """The record of the end is parked as its view's, with nothing changed."""
+
+    def fails(heap: Sum, meal: Sum, crop: str) -> Left:
+        if not heap.last:
+            raise ZeroDivisionError
+        return left(heap, meal, crop)
+
+    node = node_of(replace(SERVICE, joins=[Join(LEFT, fails, state=Left)]))
+    for number, (topic, kilos) in enumerate([(HARVESTED, 9), (EATEN, 4), (HARVESTED, 0)]):
+        append(node, topic, "rye", number, kilos)
+    assert {table.name: row_of(node, table)["kilos"] for table in (HEAPS, LEFT)} == {"heaps": 9, "left": 5}
+
+
+def test_a_table_ends_if_one_that_it_joins_does() -> None:
+    """So brokers and stores know that its rows go."""
+    stays = replace(MEALS, ends=False)
+    assert LEFT.ends
+    assert Table.joined("left", HEAPS, stays).ends
+    assert not Table.joined("left", replace(HEAPS, ends=False), stays).ends
 
 
 @pytest.mark.parametrize("name", ["heaps", "left", "meals"])

@@ -8,7 +8,7 @@ from shared.testing.scenario import NOON
 from shared.topology import Join, Projection, Service, Table, Topic, Topology
 
 HARVESTED, EATEN = Topic("fields.events.v1"), Topic("kitchens.events.v1")
-HEAPS, MEALS = Table("heaps", source=HARVESTED), Table("meals", source=EATEN)
+HEAPS, MEALS = Table("heaps", source=HARVESTED, ends=True), Table("meals", source=EATEN, ends=True)
 LEFT = Table.joined("left", HEAPS, MEALS, indexes=("kilos",))
 TOPOLOGY = Topology("larder", topics=(), tables=(HEAPS, MEALS, LEFT), partitions=3)
 
@@ -38,6 +38,9 @@ class Left(State):
 
 
 def added(view: Sum, event: Any, _crop: str) -> Sum:
+    """No kilos at all end the sum, as at the end of a season."""
+    if not event.data.kilos:
+        return Sum()
     return Sum(kilos=view.kilos + event.data.kilos, last=event.data.kilos)
 
 
