@@ -102,6 +102,7 @@ def _doubled(text: str, like: str, name: str) -> tuple[str, int]:
 
 def _appended(text: str, entry: str, name: str) -> tuple[str, int]:
     services, secrets, passwords = text.partition("\nsecrets:\n")
+    services = services.rstrip("\n") + "\n"
     apart = "" if services.endswith("\nservices:\n") else "\n"
     added = renaming({"name": name})(entry)
     password = f"  {name}: {{file: .onefold/secrets/passwords/{name}}}\n" if secrets else ""

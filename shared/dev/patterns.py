@@ -23,7 +23,6 @@ PATTERNS = {
     "projection": Noun("tallies", None),
 }
 _OF_OTHERS = ("process", "projection")
-_TOLD = "thing.created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,8 @@ class Foreign:
     @property
     def words(self) -> dict[str, str]:
         """What the copy says of it, by what the pattern says. The longest first, as a part is a word, too."""
-        whole = {told.replace(".", "_"): event.replace(".", "_") for told, event in [(_TOLD, self.event)]}
-        parts = {"things": self.topic.partition(".")[0], "thing": self.event.partition(".")[0]}
-        return {_TOLD: self.event} | whole | parts
+        whole = {"thing.created": self.event, "thing_created": self.event.replace(".", "_")}
+        return whole | {"things": self.topic.partition(".")[0], "thing": self.event.partition(".")[0]}
 
 
 def placed(path: str, pattern: str) -> str:
