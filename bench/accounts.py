@@ -1,19 +1,20 @@
-"""Workers of accounts on the lab's broker: the real service, asked over HTTP."""
+"""Workers of the tests' own accounts on the lab's broker, asked over HTTP."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import httpx
 
 from bench.lab import Lab
-from services.accounts.topology import TOPOLOGY
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker
+from shared.dev.worker import Worker, faust_command
 from shared.http.client import Client, Refused, path_of
 from shared.kafka.murmur2 import partition_of
+from tests.accounts.topology import TOPOLOGY
 
 PARTITIONS = TOPOLOGY.partitions
 _SETTLE_S = 60.0
@@ -24,7 +25,8 @@ def accounts(lab: Lab, count: int, **settings: object) -> Iterator[list[Worker]]
     """`count` workers, ready, each owning its share."""
     lab.provision([TOPOLOGY])
     log = lab.root / "logs" / "accounts.log"
-    workers = [Worker(TOPOLOGY.service, str(number), lab.settings, log) for number in range(1, count + 1)]
+    command = partial(faust_command, package="tests")
+    workers = [Worker(TOPOLOGY.service, str(number), lab.settings, log, command) for number in range(1, count + 1)]
     try:
         for worker in workers:
             worker.change(**settings)

@@ -11,10 +11,10 @@ from hypothesis import strategies as some
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import to_json
 
-from services.accounts.domain.decide import DECIDER
 from shared.domain.state import State
 from shared.domain.times import Day
 from shared.tables.indexing import Indexes, Value, entry, key_of, kinds, name_of, prefix, sortable
+from tests.accounts.domain.decide import DECIDER
 
 KEYS = some.text("abc-ü", min_size=1).map(str.encode)
 INTEGERS = some.integers() | some.integers(-(2**63), 2**63 - 1)
@@ -186,8 +186,8 @@ def test_the_types_of_a_field_are_known_by_the_name_that_it_has_in_a_row(field: 
 
 
 def test_the_fields_of_all_phases_are_known() -> None:
-    fields = ("phase", "balance_cents", "held", "balance")
-    assert [kinds(DECIDER.state, field) for field in fields] == [{"string"}, {"integer"}, {"object"}, set()]
+    fields = ("phase", "balance_cents", "order_limit_cents", "balance")
+    assert [kinds(DECIDER.state, field) for field in fields] == [{"string"}, {"integer"}, {"integer", "null"}, set()]
 
 
 def test_what_has_any_fields_has_every_field() -> None:

@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka.admin import AclOperation
 from typer.testing import CliRunner
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev import cli
 from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
@@ -25,6 +24,7 @@ from shared.operations.acls import rules_of
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.settings import load_settings
 from shared.topology.declaration import Service
+from tests.accounts.topology import TOPOLOGY
 
 
 def test_existing_secrets_stay_and_a_new_service_gets_its_own_password(tmp_path: Path) -> None:

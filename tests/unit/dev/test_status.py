@@ -11,7 +11,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from services.accounts.topology import TOPOLOGY
 from shared.dev import cli, status
 from shared.dev import up as local_stack
 from shared.dev.asking import Silent
@@ -21,6 +20,7 @@ from shared.dev.status import Line, next_loss
 from shared.operations.provision import ProvisionError
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
+from tests.accounts.topology import TOPOLOGY
 
 CLUSTER = Settings(replication=3, min_isr=2)
 

@@ -6,20 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import RootModel, create_model
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.events import (
+from shared.domain.decider import fold
+from shared.domain.message import Command, Part
+from shared.domain.state import State
+from shared.topology.projection import Projection
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.events import (
     AccountCharged,
     AccountClosed,
     AccountEvent,
     AccountOpened,
     PaymentReceived,
 )
-from services.accounts.domain.state import Unopened
-from services.accounts.topology import ACCOUNTS
-from shared.domain.decider import fold
-from shared.domain.message import Command, Part
-from shared.domain.state import State
-from shared.topology.projection import Projection
+from tests.accounts.domain.state import Unopened
+from tests.accounts.topology import ACCOUNTS
 
 events = st.lists(
     st.one_of(

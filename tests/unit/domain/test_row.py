@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.accounts.domain.decide import DECIDER
-from services.accounts.domain.state import Account, Closed, Open, Unopened
 from shared.domain.message import Part
 from shared.domain.row import FAILED, FAILURES, FAILURES_KEPT, Outcome, Row, RowCodec
+from tests.accounts.domain.decide import DECIDER
+from tests.accounts.domain.state import Account, Closed, Open, Unopened
 
 CODEC: RowCodec[Account] = DECIDER.row_codec
 
