@@ -6,12 +6,16 @@ from functools import cached_property, reduce
 from typing import Any, Generic, TypeVar
 
 from shared.domain.envelope import C, CommandCodec, E, EventCodec
-from shared.domain.message import check_parts, check_types
+from shared.domain.message import Command, check_parts, check_types
 from shared.domain.personal import check_alike
 from shared.domain.row import Row, RowCodec, S
 from shared.domain.upcasting import Upcasters, check_upcasters
 
 Fact = TypeVar("Fact")
+
+
+def _any_id(_id: str, _command: Command) -> None:
+    """Refuses none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,8 @@ class Decider(Generic[C, E, S]):
     events     the classes of all events that `evolve` knows.
     state      the type of the state, by which pydantic reads rows: a model or a discriminated union of phases.
     upcasters  how older versions of these messages are read.
+    check_id   (aggregate id, command) -> nothing, or a refusal as of `decide`, before it: for rules about the id, which
+               `decide` does not see, such as its form, or that nothing is moved to where it is. By default any will do.
 
     Raises ValueError for commands or events that `check_types` or `check_parts` refuses, or of which a version cannot
     be upcast, for an `initial` that is not read from a row as it was, and for a field that is Personal in one of all
@@ -43,6 +49,7 @@ class Decider(Generic[C, E, S]):
     events: tuple[type[E], ...]
     state: Any
     upcasters: Upcasters = field(default_factory=dict)
+    check_id: Callable[[str, C], None] = _any_id
 
     def __post_init__(self) -> None:
         check_types(self.commands)

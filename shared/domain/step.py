@@ -44,6 +44,7 @@ def step(
         return Step(row, (), earlier, repeated=True)
     try:
         _check_sequence(command, row, is_kept)
+        decider.check_id(command.aggregate_id, command.data)
         events = decider.decide(command.data, row.state)
     except DomainError as refusal:
         # it may quote the command, which may be long; and what no JSON can hold would make the outcome unwritable

@@ -47,10 +47,11 @@ class Given(Generic[C, E, S]):
     decider: Decider[C, E, S]
     state: S
 
-    def when(self, command: C) -> "Decided[E]":
+    def when(self, command: C, *, aggregate_id: str = "a-1") -> "Decided[E]":
         check_message(command, self.decider.commands, "the `commands` of the Decider")
         before = to_json(self.state)
         try:
+            self.decider.check_id(aggregate_id, command)
             events = tuple(self.decider.decide(command, self.state))
         except DomainError as refusal:
             return Decided((), refusal)

@@ -16,6 +16,7 @@ from shared.domain.errors import DETAIL_MAX_CHARS, DomainError
 from shared.domain.message import Command, Part
 from shared.domain.row import Outcome, Row
 from shared.domain.step import Step, fingerprint, step
+from shared.testing.scenario import NOON, Scenario
 from tests.accounts.domain.commands import AccountCommand, Charge, CloseAccount, OpenAccount, Pay
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountCharged, AccountEvent, AccountOpened
@@ -183,6 +184,23 @@ def test_a_command_sent_again_after_a_release_with_a_new_optional_field_is_a_rep
 
     assert fingerprint(LaterCharge(amount_cents=1)) == fingerprint(Charge(amount_cents=1))
     assert fingerprint(LaterCharge(amount_cents=1, gift=True)) != fingerprint(Charge(amount_cents=1))
+
+
+def test_a_rule_about_the_id_comes_before_the_others_and_refuses_with_its_code() -> None:
+    class NotThere(DomainError):
+        code = "account.not_there"
+
+    def check_id(account_id: str, _command: AccountCommand) -> None:
+        if not account_id.startswith("customer-"):
+            raise NotThere(f"{account_id} is no customer")
+
+    decider = replace(DECIDER, check_id=check_id)
+    for account_id, code in (("ann", "account.not_there"), ("customer-1", None)):
+        command = DECIDER.command_codec.wrap(OpenAccount(), command_id="c-1", aggregate_id=account_id, issued_at=NOON)
+        assert step(decider, decider.initial_row, command, 0).outcome.code == code
+    given = Scenario(decider)
+    given().when(OpenAccount(), aggregate_id="ann").then_refused("account.not_there")
+    given().when(OpenAccount(), aggregate_id="customer-1").then(AccountOpened())
 
 
 class SetLimits(Command):
