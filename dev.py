@@ -67,6 +67,8 @@ python3 dev.py VERB [ARGUMENTS]
            loses a cluster under traffic and goes on at a second one; --purchases N
   new-service NAME --kind aggregate|process|projection
            a service and its tests, of a small pattern; --on EVENT; or a copy, --like SERVICE
+  new-project DIR NAME
+           a project of your own: the engine with its tests, and no example
   remove-demo
            removes the shop and what demonstrates it; accounts stays, to be copied
   upgrade [TAG]

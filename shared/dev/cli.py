@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from shared.console.watch import Workers
-from shared.dev import console, dead_letters, patterns, record, remove_demo, scaffold, schemas, whose
+from shared.dev import console, dead_letters, new_project, patterns, record, remove_demo, scaffold, schemas, whose
 from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import Diagnosis, diagnose
@@ -127,6 +127,18 @@ def new_service(
     print("".join(f"changed  {file}: {what}\n" for file, what in made.additions.items()), end="")
     print(f"changed  {record.FILE}: upgrades do it again")
     print(f"try      python3 dev.py {f'test {made.folders[-1]}' if len(made.folders) > 1 else 'check'}")
+
+
+@cli.command("new-project")
+def new_project_(
+    folder: Annotated[Path, typer.Argument(help="New.")],
+    name: Annotated[str, typer.Argument(help="Lower-case letters, digits and -, such as ticket-office.")],
+) -> None:
+    """Make a project of your own of what is committed here: the engine with its tests, and no example."""
+    release = new_project.new_project(CHECKOUT, folder.resolve(), name)
+    print(f"created  {folder}, from {release}; its first commit is yours")
+    print(f"next     cd {folder}")
+    print("         python3 dev.py new-service NAME --kind aggregate")
 
 
 @cli.command("remove-demo")

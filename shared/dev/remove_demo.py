@@ -24,7 +24,9 @@ _FOLDERS = (
 )
 _FILES = (
     "docs/tutorials/recovering-from-a-bug.md",
+    "shared/dev/new_project.py",
     "shared/dev/remove_demo.py",
+    "tests/scaffold/test_new_project.py",
     "tests/scaffold/test_remove_demo.py",
     "tests/scaffold/test_two_processes.py",
 )
@@ -46,6 +48,7 @@ _EDITS = (
     ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("failover-drill"), ""),
+    ("dev.py", _USAGE.format("new-project"), ""),
     ("dev.py", _USAGE.format("remove-demo"), ""),
     ("dev.py", r'^    "failover-drill": .*\n', ""),
     ("dev.py", r"`python3 dev\.py demo` on a fresh clone shows everything; ", ""),
@@ -56,11 +59,13 @@ _EDITS = (
     ("pyproject.toml", _ENTRY, ""),
     ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
-    ("shared/dev/cli.py", r"remove_demo, ", ""),
+    ("shared/dev/cli.py", r"(?<=import )(.*)new_project, (.*)remove_demo, ", r"\1\2"),
     ("shared/dev/cli.py", _VERB.format("demo"), ""),
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),
+    ("shared/dev/cli.py", _VERB.format("new_project_"), ""),
     ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),
-    ("shared/dev/replay.py", r"^from shared\.dev import remove_demo\n", ""),
+    ("shared/dev/replay.py", r"^from shared\.dev import new_project, remove_demo\n", ""),
+    ("shared/dev/replay.py", r'^        case \{"verb": "new-project".*\n.*\n', ""),
     ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo"\}:\n.*\n', ""),
     ("shared/dev/stack.py", r"the demo, ", ""),
     ("shared/dev/embedded.py", r"the demo, ", ""),
@@ -92,7 +97,7 @@ def plan(root: Path) -> Plan:
 
 def planned(root: Path) -> Plan:
     gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
-    gone += _tests_of(root, gone)
+    gone += tests_of(root, gone)
     edited, missed = _edited(root, gone)
     return Plan(tuple(gone), edited, tuple(missed), tuple(_dependent(root)))
 
@@ -104,7 +109,7 @@ def carry_out(plan: Plan) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _tests_of(root: Path, gone: list[Path]) -> list[Path]:
+def tests_of(root: Path, gone: list[Path]) -> list[Path]:
     """Test modules that import what is removed, with those that import them in turn."""
     modules = {path: _imports(path) for path in sorted((root / "tests").rglob("*.py")) if not _is_in(path, gone)}
     names = {_module(root, path) for path in gone}

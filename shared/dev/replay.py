@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from shared.dev import remove_demo
+from shared.dev import new_project, remove_demo
 from shared.dev.patterns import Foreign
 from shared.dev.record import Step
 from shared.dev.scaffold import new_of_kind_again, new_service_again
@@ -27,6 +27,8 @@ def redo(root: Path, step: Step) -> None:
             new_of_kind_again(root, name, kind, Foreign(event, topic), step.get("singular"))
         case {"verb": "new-service", "name": name, "kind": kind}:
             new_of_kind_again(root, name, kind, singular=step.get("singular"))
+        case {"verb": "new-project", "name": name}:
+            new_project.begin(root, name)
         case {"verb": "remove-demo"}:
             remove_demo.carry_out(remove_demo.planned(root))
         case _:

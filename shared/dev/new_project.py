@@ -1,0 +1,94 @@
+"""`new-project`: a project of a team's own, without an example. Its first commit is the team's, and `upgrade` knows it.
+
+Beside what `remove-demo` removes, accounts goes, and each test that needs it; the engine stays, with its own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from shared.dev.additions import forget
+from shared.dev.git import check_clean, git
+from shared.dev.record import recorded, remember
+from shared.dev.remove_demo import carry_out, planned, tests_of
+from shared.dev.stages import StageFailed
+from shared.dev.template import remember_source
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_EXAMPLE = "accounts"
+_ITS_TESTS = ("tests/sinks/test_cli.py",)  # which say its name to a command
+_COMPOSED = (("docker-compose.yml", "name: onefold\n"), ("compose.secure.yml", "name: onefold-secure\n"))
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+_README = """\
+# {name}
+
+Event-sourced services on Apache Kafka, from the template [Onefold](docs/architecture.md).
+
+```sh
+python3 dev.py new-service NAME --kind aggregate
+python3 dev.py up
+python3 dev.py check
+```
+
+| | |
+|---|---|
+| [add a service](docs/tutorials/add-a-service.md) | from its first event to its first request |
+| [operations](docs/operations.md), [deployment](docs/deployment.md) | what runs where, and what to do when |
+| [contributing](docs/contributing.md) | how code, tests and pages are written here |
+| [upgrading](docs/upgrading.md) | what is yours, and how fixes of the template reach you |
+"""
+
+
+def new_project(root: Path, folder: Path, name: str) -> str:
+    """Makes the project of what is committed here, whole or not at all. Returns the release that it begins with.
+
+    folder: new. Raises StageFailed.
+    """
+    if not _NAME.fullmatch(name):
+        raise StageFailed(f"{name!r} is not a name for a project", "use lower-case letters, digits and -")
+    if folder.exists():
+        raise StageFailed(f"{folder} exists", "name a new folder")
+    check_clean(root)
+    try:
+        git(root, "checkout-index", "-a", "-q", f"--prefix={folder}/")  # neither history nor remotes
+        begin(folder, name)
+        remember(folder, "new-project", name=name)
+        _commit(folder, f"Begin {name}")
+        remember_source(folder, str(root))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return recorded(folder).release
+
+
+def begin(root: Path, name: str) -> None:
+    """Makes a checkout of the template a project with no service. `upgrade` does it again in other releases."""
+    carry_out(planned(root))
+    example = [root / "services" / _EXAMPLE, root / "tests" / "unit" / _EXAMPLE]
+    _remove([*tests_of(root, example), *(root / each for each in _ITS_TESTS)])
+    forget(root, _EXAMPLE)
+    (root / "README.md").write_text(_README.format(name=name))
+    for file, line in _COMPOSED:
+        path = root / file
+        path.write_text(path.read_text().replace(line, line.replace("onefold", name), 1))
+    for page in root.glob("docs/**/*.md"):
+        page.write_text(_without_dead_links(page))
+
+
+def _without_dead_links(page: Path) -> str:
+    """Their words stay."""
+    return _LINK.sub(lambda link: link[0 if (page.parent / link[2]).exists() else 1], page.read_text())
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _commit(folder: Path, message: str) -> None:
+    git(folder, "init", "-q", "-b", "main", ".")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", message)

@@ -1,0 +1,88 @@
+"""A new project has the engine with its tests, no example, and a first commit of its own, to which upgrades come."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shared.dev.new_project import new_project
+from shared.dev.stages import StageFailed
+from shared.dev.upgrade import upgrade
+from shared.runtime.checkout import found_services
+from tests.scaffold.checkout import Checkout
+from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tracked
+
+FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not door")
+
+SERVICES = (
+    ("parcels", "--kind", "aggregate"),
+    ("reminders", "--kind", "process", "--on", "parcel.created"),
+    ("counts", "--kind", "projection", "--on", "parcel.created"),
+)
+
+
+@pytest.fixture
+def template(releases: Checkout, tmp_path: Path) -> Checkout:
+    """The first release, checked out."""
+    return clone(releases, OLD[0], tmp_path / "template")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_new_project_is_empty_and_gets_upgrades(template: Checkout, releases: Checkout, tmp_path: Path) -> None:
+    said = template.verb("new-project", str(tmp_path / "ours"), "ticket-office")
+    assert f"from {OLD[0]}; its first commit is yours" in said
+    ours = Checkout(tmp_path / "ours")
+    assert found_services(ours.root) == []
+    assert ours.run("git", "log", "--format=%s").splitlines() == ["Begin ticket-office"]
+    assert ours.run("git", "status", "--short") == ""
+    (step,) = tomllib.loads((ours.root / "onefold.toml").read_text())["done"]
+    assert step == {"verb": "new-project", "name": "ticket-office"}
+    texts = {path: body.decode() for path, body in tracked(ours).items() if path.endswith((".py", ".yml", ".toml"))}
+    gone = re.compile(r"services[./](?:accounts|inventory|orders|sales)\b|new.project")
+    kept = ("onefold.toml", *(path for path in texts if path.startswith(("tests/", "docs/adr/"))))
+    assert [path for path, text in texts.items() if path not in kept and gone.search(text)] == []
+
+    for name, *kind in (
+        ("parcels", "--kind", "aggregate"),
+        ("counts", "--kind", "projection", "--on", "parcel.created"),
+    ):
+        assert f"changed  docker-compose.yml: {name}" in ours.verb("new-service", name, *kind)
+    ours.run("git", "diff", "--check")
+    commit(ours)
+    before = tracked(ours)
+    done = upgrade(ours.root, NEW, str(releases.root))
+    assert done.conflicts == ()
+    ours.run("git", "switch", "-q", done.branch)
+    assert f"# fixed in {NEW}" in (ours.root / "services" / "parcels" / "api.py").read_text()
+    check_upgraded(ours, before, releases, OLD[0], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.long  # the fast tests of a whole checkout
+@pytest.mark.timeout(1200)
+def test_an_empty_project_passes_every_check(template: Checkout, tmp_path: Path) -> None:
+    new_project(template.root, tmp_path / "ours", "ticket-office")
+    ours = Checkout(tmp_path / "ours")
+    ours.lint(".")
+    ours.pytest(*FAST, "tests")
+    for name, *kind in (
+        ("parcels", "--kind", "aggregate"),
+        ("reminders", "--kind", "process", "--on", "parcel.created"),
+    ):
+        ours.verb("new-service", name, *kind)
+    ours.lint(".")
+    ours.pytest(*FAST, "tests/architecture", "tests/unit")
+
+
+@pytest.mark.parametrize(("folder", "name", "why"), [("new", "Tickets", "not a name"), ("old", "tickets", "exists")])
+def test_a_refused_project_leaves_nothing(
+    folder: str, name: str, why: str, untouched: Checkout, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    with pytest.raises(StageFailed, match=why):
+        new_project(untouched.root, tmp_path / folder, name)
+    assert [*tmp_path.iterdir()] == [tmp_path / "old"]
