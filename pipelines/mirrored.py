@@ -24,7 +24,6 @@ from pipelines.catalog import FoldedTable, policies_in, service_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
-from shared.domain.ids import CALLERS
 from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
 from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
@@ -156,15 +155,15 @@ class MirroredRebuild(Rebuild):
 
     def _outcomes(self, plan: Plan) -> DataFrame:
         """From the events alone, too: of commands that took effect."""
-        stories = [sources.field(name) for name in ("causation_id", "correlation_id")]
-        sequence, at = sources.field("sequence").cast("long"), F.unix_millis("timestamp").alias("at")
+        caused_by, sequence = sources.field("causation_id"), sources.field("sequence").cast("long")
+        at = F.unix_millis("timestamp").alias("at")
         caused = [
-            self._all(table.events.name).select("partition", "key", *stories, sequence, at)
+            self._all(table.events.name).select("partition", "key", caused_by, sequence, at)
             for table in self._aggregates()
         ]
         commands = reduce(DataFrame.unionByName, caused).where("causation_id IS NOT NULL")
         last = [F.max(name).alias(name) for name in ("sequence", "at")]
-        each = commands.groupBy("partition", "key", "causation_id", "correlation_id").agg(*last)
+        each = commands.groupBy("partition", "key", "causation_id").agg(*last)
         return each.mapInArrow(_decided, _OUTCOMES)
 
 
@@ -197,12 +196,9 @@ def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """_OUTCOMES of the commands that events came from: their bodies are not known, only that they took effect."""
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for partition, key, command, story, sequence, at in rows_of(batches):
+        for partition, key, command, sequence, at in rows_of(batches):
             accepted = Outcome(command, sequence, None, None, UNKNOWN_BODY)
-            # a caller's under an earlier release: it begins its story, and the id is its bare key
-            bare = command == story and not command.startswith(CALLERS)
-            row = OUTCOME_CODEC.encode(row_of(accepted, at, -1, bare=bare))
-            yield partition, key_of(key.decode(), command), row, at
+            yield partition, key_of(key.decode(), command), OUTCOME_CODEC.encode(row_of(accepted, at, -1)), at
 
     yield from as_batches(rows(), _OUTCOMES)
 

@@ -535,7 +535,6 @@ def _taking_over(
 ) -> tuple[bytes, bytes | None, int, str | None]:
     """(key, row, events, problem): the outcomes that are in the old row, of commands that failed, are taken over.
 
-    So are those of decided ones, if an earlier release wrote it: they move when the engine first writes the row.
     Neither row nor problem: it has ended.
     """
     count = sequence or 0
@@ -547,10 +546,10 @@ def _taking_over(
     fields: dict[str, Any] = {"sequence": count, "outcomes": {}, "offset": -1} if old is None else from_json(old)
     if fields["sequence"] != count:
         return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
-    if table.has_ended(state or initial) and not fields["outcomes"] and not fields.get("reactions"):
+    if table.has_ended(state or initial) and not fields["outcomes"]:
         return key, None, count, None
     folded = table.initial if state is None else from_json(state)
     # an offset that was not read yet is one of another topic, which was the table's source before
     offset = fields["offset"] if fields["offset"] < position else -1
-    row = Row(count, folded, fields["outcomes"], offset, fields.get("reactions", {}))
+    row = Row(count, folded, fields["outcomes"], offset)
     return key, *_encoded(table.row_codec, row, None)

@@ -4,16 +4,14 @@ A command is known for `kept_ms` after the record that was decided, however many
 the brokers, as it is on the records, so every replay counts the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.json import Decoder, Encoder
 
 from shared.domain.envelope import CommandEnvelope
-from shared.domain.ids import CALLERS
-from shared.domain.row import Outcome, Row
-from shared.domain.step import fingerprint
+from shared.domain.row import Outcome
 
 _SEPARATOR = "\0"  # aggregate ids have no control characters
 
@@ -22,8 +20,7 @@ class Decided(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_
     """A row of this table, in memory and as JSON: built for each command, so in one piece.
 
     sequence: the aggregate's after the command. at: when the record that was decided was appended, by its broker, in ms
-    since the epoch. offset: of that record. bare: it may be of a caller's command under the bare key that an earlier
-    release took for the id.
+    since the epoch. offset: of that record.
     """
 
     sequence: int
@@ -32,7 +29,6 @@ class Decided(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_
     offset: int
     code: str | None = None
     detail: str | None = None
-    bare: bool = False
 
 
 class _Read(Decided, frozen=True, gc=False, forbid_unknown_fields=False):
@@ -47,9 +43,9 @@ def key_of(aggregate_id: str, command_id: str) -> bytes:
     return f"{aggregate_id}{_SEPARATOR}{command_id}".encode()
 
 
-def row_of(outcome: Outcome, at: int, offset: int, *, bare: bool = False) -> Decided:
+def row_of(outcome: Outcome, at: int, offset: int) -> Decided:
     """The row that keeps the outcome. at, offset: of the record that was decided."""
-    return Decided(outcome.sequence, outcome.fingerprint, at, offset, outcome.code, outcome.detail, bare)
+    return Decided(outcome.sequence, outcome.fingerprint, at, offset, outcome.code, outcome.detail)
 
 
 def recalled(get: Get, aggregate_id: str, command_id: str) -> Outcome | None:
@@ -60,35 +56,8 @@ def recalled(get: Get, aggregate_id: str, command_id: str) -> Outcome | None:
 
 def known(get: Get, command: CommandEnvelope[Any], at: int, kept_ms: int) -> Outcome | None:
     """The outcome of an earlier record of the same command, if it is no older than `kept_ms`. at: of this record."""
-    aggregate_id, command_id = command.aggregate_id, command.command_id
-    row = get(key_of(aggregate_id, command_id))
-    if row is None:
-        # an earlier release took a caller's bare key for the id
-        row = get(key_of(aggregate_id, command.correlation_id)) if command_id.startswith(CALLERS) else None
-        if row is None or not row.bare:
-            return None
-    if at - row.at > kept_ms:
-        return None
-    outcome = _outcome(command_id, row)
-    # and let callers use up the ids of policies' commands, which can be worked out
-    is_taken = row.bare and command.causation_id is not None and not outcome.is_of(fingerprint(command.data))
-    return None if is_taken else outcome
-
-
-def moved(row: Row[Any], aggregate_id: str, at: int, offset: int) -> Iterable[tuple[bytes, Decided]]:
-    """What an aggregate's row of an earlier release says of decided commands, as rows of this table by key.
-
-    at, offset: of the record that writes the aggregate's row now.
-    """
-    if not row.outcomes and not row.reactions:
-        return ()  # at once: asked for each command
-    return [
-        (
-            key_of(aggregate_id, outcome.command_id),
-            row_of(outcome, at, offset, bare=not by_policy and not outcome.command_id.startswith(CALLERS)),
-        )
-        for outcome, by_policy in row.decided
-    ]
+    row = get(key_of(command.aggregate_id, command.command_id))
+    return None if row is None or at - row.at > kept_ms else _outcome(command.command_id, row)
 
 
 def _outcome(command_id: str, row: Decided) -> Outcome:
@@ -96,7 +65,7 @@ def _outcome(command_id: str, row: Decided) -> Outcome:
 
 
 class OutcomeCodec:
-    """Reads and writes {"sequence", "fingerprint", "at", "offset"}, with "code", "detail" and "bare" if there are any.
+    """Reads and writes {"sequence", "fingerprint", "at", "offset"}, with "code" and "detail" if there are any.
 
     Rows that are read raise ValueError if they can't be: what msgspec raises is one.
     """

@@ -1,6 +1,6 @@
 """What the table keeps of one aggregate, as JSON that people, Spark and the engine can read."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NotRequired, Protocol, TypeVar
 
 from msgspec import Struct
@@ -43,8 +43,8 @@ class Outcome(Struct, frozen=True, gc=False):
         return self.fingerprint in (digest, UNKNOWN_BODY)
 
 
-Recorded = list[Any]
-"""[sequence, fingerprint] of an accepted command, [sequence, fingerprint, code, detail] of a refused one."""
+Recorded = tuple[int, str, str, str | None]
+"""(sequence, fingerprint, code, detail) of a command that failed."""
 
 
 # A struct: as immutable as a frozen dataclass or a named tuple, and built in a fraction of their time.
@@ -56,8 +56,6 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     outcomes   the outcomes of the latest 32 commands that failed, by command id, oldest first: an operator may retry
                them after days. Those of all others are in a table of their own; see shared.domain.outcomes.
     offset     the offset of the record that last wrote the row, in its source partition; -1 before the first.
-    reactions  empty, but for a row of an earlier release: it kept the latest outcomes of policies' commands here, and
-               of callers' in `outcomes`. They move to their table when the row is next written.
     made_of    of a joined row, by table: [sequence, offset] of each row that it was made of; else empty.
     """
 
@@ -65,22 +63,16 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
     state: S
     outcomes: dict[str, Recorded]
     offset: int
-    reactions: dict[str, Recorded] = {}
     made_of: dict[str, list[int]] = {}
 
-    def outcome(self, command_id: str, *, by_policy: bool = False) -> Outcome | None:
-        """What became of the command, as far as the row says: of its own kind, else of the other."""
-        if not self.outcomes and not self.reactions:
-            return None
-        own, others = (self.reactions, self.outcomes) if by_policy else (self.outcomes, self.reactions)
-        recorded = own.get(command_id) or others.get(command_id)
+    def outcome(self, command_id: str) -> Outcome | None:
+        """That of the command, if it has failed and is among the latest."""
+        recorded = self.outcomes.get(command_id)
         return None if recorded is None else _outcome(command_id, recorded)
 
     def after(self, outcome: Outcome, state: S, offset: int) -> "Row[S]":
         """The row after a command. It keeps the outcome if that has failed, and then drops the oldest of too many."""
         kept = self.outcomes
-        if kept:
-            kept = {id_: recorded for id_, recorded in kept.items() if _has_failed(recorded)}
         if outcome.failed:
             others = [(id_, recorded) for id_, recorded in kept.items() if id_ != outcome.command_id]
             kept = dict([*others, (outcome.command_id, _recorded(outcome))][-FAILURES_KEPT:])
@@ -88,46 +80,27 @@ class Row(Struct, Generic[S], frozen=True, gc=False):
 
     def without(self, command_id: str) -> "Row[S]":
         """The row as if the command had never come."""
-        outcomes, reactions = (
-            {id_: recorded for id_, recorded in kept.items() if id_ != command_id}
-            for kept in (self.outcomes, self.reactions)
-        )
-        return Row(self.sequence, self.state, outcomes, self.offset, reactions)
-
-    @property
-    def decided(self) -> Iterator[tuple[Outcome, bool]]:
-        """The outcomes that an earlier release kept here of decided commands; whether a policy surely sent it."""
-        for kept, by_policy in ((self.outcomes, False), (self.reactions, True)):
-            for id_, recorded in kept.items():
-                if not _has_failed(recorded):
-                    yield _outcome(id_, recorded), by_policy
+        outcomes = {id_: recorded for id_, recorded in self.outcomes.items() if id_ != command_id}
+        return Row(self.sequence, self.state, outcomes, self.offset)
 
 
 def _outcome(command_id: str, recorded: Recorded) -> Outcome:
-    sequence, fingerprint, code, detail = (*recorded, None, None)[:4]
+    sequence, fingerprint, code, detail = recorded
     return Outcome(command_id, sequence, code, detail, fingerprint)
 
 
 def _recorded(outcome: Outcome) -> Recorded:
-    if outcome.code is None:
-        return [outcome.sequence, outcome.fingerprint]
-    return [outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail]
+    assert outcome.code is not None
+    return outcome.sequence, outcome.fingerprint, outcome.code, outcome.detail
 
 
-def _has_failed(recorded: Recorded) -> bool:
-    return len(recorded) > _ACCEPTED_FIELDS and recorded[_ACCEPTED_FIELDS] in FAILURES
-
-
-_ACCEPTED_FIELDS = 2
 _as_json = Encoder().encode  # as pydantic writes them, in less than half the time
 
 
 def _written(row: Row[Any], state: bytes) -> bytes:
     """state: the row's, as JSON."""
-    rare = b',"reactions":' + _as_json(row.reactions) if row.reactions else b""
-    if row.made_of:
-        rare += b',"made_of":' + _as_json(row.made_of)
-    fields = row.sequence, state, _as_json(row.outcomes), rare, row.offset
+    joined = b',"made_of":' + _as_json(row.made_of) if row.made_of else b""
+    fields = row.sequence, state, _as_json(row.outcomes), joined, row.offset
     return b'{"sequence":%d,"state":%b,"outcomes":%b%b,"offset":%d}' % fields
 
 
@@ -146,12 +119,10 @@ class RowCodec(Generic[S]):
 
     def __init__(self, state_type: Any) -> None:
         self.state_type = state_type
-        outcomes = dict[str, Any]
         fields = {
             "sequence": int,
             "state": state_type,
-            "outcomes": outcomes,
-            "reactions": NotRequired[outcomes],
+            "outcomes": dict[str, Recorded],
             "made_of": NotRequired[dict[str, list[int]]],
             "offset": int,
         }

@@ -5,12 +5,12 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, Generic
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct
 
 from shared.domain.decider import Decider, fold
 from shared.domain.envelope import C, CommandEnvelope, E, Expected
 from shared.domain.errors import DETAIL_MAX_CHARS, DomainError, SequenceMismatch
-from shared.domain.ids import CALLERS, derived_id
+from shared.domain.ids import derived_id
 from shared.domain.message import Command
 from shared.domain.row import FAILED, Outcome, Row, S
 
@@ -35,11 +35,11 @@ def step(
 ) -> Step[S]:
     """The result of `command`, which lies at `offset` of its topic. A refusal is an outcome without events.
 
-    known: the outcome of an earlier record of the same command, unless that is in the row. is_kept: whether the table
-    has the row; an aggregate of which it has none has never begun, or has ended.
+    known: the outcome of an earlier record of the same command, unless it failed: that is in the row. is_kept: whether
+    the table has the row; an aggregate of which it has none has never begun, or has ended.
     """
     digest = fingerprint(command.data, command.expected_sequence)
-    earlier = known or _known_in_row(row, command, digest)
+    earlier = known or row.outcome(command.command_id)
     if earlier is not None:
         return Step(row, (), earlier, repeated=True)
     try:
@@ -74,25 +74,6 @@ def _check_sequence(command: CommandEnvelope[Any], row: Row[Any], is_kept: bool)
     if expected is not UNSET and expected != row.sequence and (is_kept or expected):
         found = f"{command.aggregate_id} is at sequence {row.sequence}"
         raise SequenceMismatch(f"{found}, and the command was meant for {expected}")
-
-
-def _known_in_row(row: Row[S], command: CommandEnvelope[C], digest: str) -> Outcome | None:
-    """That of a command that failed; in a row of an earlier release, also of one that was decided."""
-    if not row.outcomes and not row.reactions:
-        return None
-    by_policy = command.causation_id is not None
-    known = row.outcome(command.command_id, by_policy=by_policy) or _known_by_key(row, command)
-    # an earlier release let callers use up the ids of policies' commands, which can be worked out
-    if known is None or known.failed or not by_policy or command.command_id in row.reactions or known.is_of(digest):
-        return known
-    return None
-
-
-def _known_by_key(row: Row[S], command: CommandEnvelope[C]) -> Outcome | None:
-    """An earlier release's outcome of the caller's command, which then had its bare key as its id."""
-    key = command.correlation_id
-    known = row.outcome(key) if command.command_id.startswith(CALLERS) and key in row.outcomes else None
-    return known and structs.replace(known, command_id=command.command_id)
 
 
 def fingerprint(command: Command, expected: Expected = UNSET) -> str:

@@ -23,7 +23,7 @@ from shared.domain.history_index import (
 )
 from shared.domain.ids import CALLERS
 from shared.domain.outcomes import key_of as outcome_key
-from shared.domain.outcomes import known, moved, row_of
+from shared.domain.outcomes import known, row_of
 from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row
 from shared.domain.step import Step, failed, fingerprint, step
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
@@ -212,7 +212,7 @@ class AggregateProcessor(Processor):
         command, row = self._read(record, rows)
         at = max(record.timestamp, asked_ms)  # its repeats are known from now on, however old it is
         decided = self._known(record, command, rows)
-        told = decided or row.outcome(command.command_id, by_policy=command.causation_id is not None)
+        told = decided or row.outcome(command.command_id)
         if record.offset <= row.offset:
             assert self.outcomes is not None
             if told is None and at - record.timestamp > self.outcomes.kept_ms:  # else one that is sent later is known
@@ -257,7 +257,7 @@ class AggregateProcessor(Processor):
         is_kept = command.expected_sequence != 0 or rows.get(key) is not None  # asked only where it matters
         done = step(self.decider, row, command, max(record.offset, row.offset), decided, is_kept=is_kept)
         if not done.repeated:
-            self._put(rows, command, row, done, record.offset, at)
+            self._put(rows, command, done, record.offset, at)
         elif not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):
             self._lost(record, command, done.outcome, batch)
         for event in done.events:
@@ -280,21 +280,17 @@ class AggregateProcessor(Processor):
             return failure
         refusal = self.refusal(record, batch)
         if refusal is None or refusal.times == 1:  # else not even the outcome fits the row
-            self._put(rows, command, row, done, record.offset, at)
+            self._put(rows, command, done, record.offset, at)
         batch.outcomes.append((command.aggregate_id, done.outcome))
         return failure
 
-    def _put(
-        self, rows: Rows, command: CommandEnvelope[Any], before: Row[Any], done: Step[Any], offset: int, at: int
-    ) -> None:
+    def _put(self, rows: Rows, command: CommandEnvelope[Any], done: Step[Any], offset: int, at: int) -> None:
         """Write the aggregate's row, and the outcome beside it, except one that failed: that is in the row."""
         assert rows.outcomes is not None
         if self._ends and done.row.state == self.decider.initial and not done.row.outcomes:
             self._end(rows, command, done)
         else:
             rows.put(command.aggregate_id.encode(), done.row)
-        for key, earlier in moved(before, command.aggregate_id, at, offset):
-            rows.outcomes.put(key, earlier)
         if not done.outcome.failed:
             key = outcome_key(command.aggregate_id, command.command_id)
             rows.outcomes.put(key, row_of(done.outcome, at, offset))

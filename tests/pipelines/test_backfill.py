@@ -485,8 +485,11 @@ def test_nothing_of_an_aggregate_that_cannot_be_folded_is_written(
 
 
 def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> None:
-    refused = Row(0, DECIDER.initial, {"c1": [0, "f", "account.not_open", "no"]}, 7)
-    rows: dict[bytes, Row[Any]] = {b"refused": refused, b"behind": Row(1, Open(balance_cents=0), {"c2": [1, "f"]}, 8)}
+    refused = Row(0, DECIDER.initial, {"c1": (0, "f", "command.failed", "no")}, 7)
+    rows: dict[bytes, Row[Any]] = {
+        b"refused": refused,
+        b"behind": Row(1, Open(balance_cents=0), {"c2": (1, "f", "command.failed", None)}, 8),
+    }
     rows[b"even"] = structs.replace(rows[b"behind"], sequence=3)
     keys, state = [*rows, b"new"], to_json(Open(balance_cents=5))
     encoded = [DECIDER.row_codec.encode(row) for row in rows.values()]
@@ -496,7 +499,7 @@ def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> Non
     after = Row(3, Open(balance_cents=5), {}, -1)
     assert found == {
         b"refused": structs.replace(after, outcomes=refused.outcomes, offset=7),
-        b"behind": structs.replace(after, outcomes={"c2": [1, "f"]}, offset=8),
+        b"behind": structs.replace(after, outcomes={"c2": (1, "f", "command.failed", None)}, offset=8),
         b"new": after,
     }
 

@@ -181,11 +181,11 @@ def test_a_view_whose_row_could_not_be_read_again_is_a_problem() -> None:
 def test_an_aggregate_takes_over_the_place_of_its_last_command_unless_that_was_in_another_topic(
     position: int, offset: int
 ) -> None:
-    old = DECIDER.row_codec.encode(Row(1, Open(balance_cents=0), {"c-1": [1, "d"]}, 7))
+    old = DECIDER.row_codec.encode(Row(1, Open(balance_cents=0), {"c-1": (1, "d", "command.failed", None)}, 7))
     both = pa.RecordBatch.from_pylist([{"key": b"ann", "row": old, "sequence": 1, "state": state(5), "problem": None}])
     (rows,) = _of_aggregate("services.accounts", "accounts", 2, position, [both])
     row = DECIDER.row_codec.decode(rows.to_pylist()[0]["value"])
-    assert row == Row(1, Open(balance_cents=5), {"c-1": [1, "d"]}, offset)
+    assert row == Row(1, Open(balance_cents=5), {"c-1": (1, "d", "command.failed", None)}, offset)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from services.accounts.domain.decide import DECIDER
 from services.accounts.topology import TOPOLOGY
 from shared.dev.embedded import EmbeddedKafka
 from shared.dev.worker import Worker, faust_command
-from shared.domain.ids import callers_id
 from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
 from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Brokers, BrokersUnavailable, GroupIsLive
@@ -122,16 +121,11 @@ def test_commands_resume_after_all_that_were_decided_before_a_dead_letter_was_re
     assert positions["ann"] == 3
 
 
-@pytest.mark.parametrize(
-    ("caused", "bare"), [("c0", True), (callers_id("ann", "c0"), False), ("sent by a policy", False)]
-)
-def test_after_a_mirror_the_commands_of_events_are_known_by_their_ids(caused: str, bare: bool) -> None:
-    """One that a story is named after is a caller's, of an earlier release."""
-    columns = "partition int, key binary, command string, story string, sequence long, at long"
-    ((partition, key, value, at),) = rows_of(mirrored._decided(as_batches([(2, b"ann", caused, "c0", 7, 99)], columns)))
-    row = OUTCOME_CODEC.decode_whole(value)
-    assert (partition, key, at) == (2, key_of("ann", caused), 99)
-    assert row == row_of(Outcome(caused, 7, None, None, UNKNOWN_BODY), 99, -1, bare=bare)
+def test_after_a_mirror_the_commands_of_events_are_known_by_their_ids() -> None:
+    columns = "partition int, key binary, command string, sequence long, at long"
+    ((partition, key, value, at),) = rows_of(mirrored._decided(as_batches([(2, b"ann", "c0", 7, 99)], columns)))
+    assert (partition, key, at) == (2, key_of("ann", "c0"), 99)
+    assert OUTCOME_CODEC.decode_whole(value) == row_of(Outcome("c0", 7, None, None, UNKNOWN_BODY), 99, -1)
 
 
 def test_what_a_policy_would_have_sent_before_it_began_is_not_sent(spark: Any) -> None:

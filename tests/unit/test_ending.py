@@ -182,7 +182,7 @@ def test_commands_that_are_read_again_once_nobody_knows_them_have_no_second_effe
 
 def test_a_row_that_knows_of_a_failed_command_stays_until_that_is_retried(worker: Worker) -> None:
     worker.send("ann", ADD)
-    failed: Row[Cart] = Row(1, Filled(items=("tea",)), {"lost": [1, "", "command.failed", None]}, 0)
+    failed: Row[Cart] = Row(1, Filled(items=("tea",)), {"lost": (1, "", "command.failed", None)}, 0)
     worker.stores[CARTS.name][b"ann"] = DECIDER.row_codec.encode(failed)
     worker.send("ann", OUT)
     assert worker.row(CARTS, "ann") == Row(2, INITIAL, failed.outcomes, 1)

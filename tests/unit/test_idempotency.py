@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.ids import callers_id
 from shared.domain.outcomes import OUTCOME_CODEC, key_of, recalled
 from shared.domain.row import Outcome
 from shared.engine.batch import Batch
@@ -36,21 +35,19 @@ class Store(dict[bytes, bytes]):
 class Ledger:
     """The account `ann`. Each command is a batch of its own, so rows and outcomes pass through their tables."""
 
-    def __init__(self, row: bytes | None = None) -> None:
-        self.accounts = Store({} if row is None else {b"ann": row})
+    def __init__(self) -> None:
+        self.accounts = Store()
         self.outcomes = Store()
         self.events: list[bytes] = []
         self._offset = 100
 
     def send(self, command: AccountCommand, command_id: str, after_ms: int = 0, cause: str | None = None) -> Outcome:
         """Its outcome. after_ms: since it all began."""
-        key = command_id.partition("#")[2] or command_id
         wrapped = DECIDER.command_codec.wrap(
             command,
             command_id=command_id,
             aggregate_id="ann",
             issued_at=datetime(2026, 1, 1, tzinfo=UTC),
-            correlation_id=key,
             causation_id=cause,
         )
         return self.handle(DECIDER.command_codec.encode(wrapped), after_ms)
@@ -124,54 +121,6 @@ def test_the_outcome_of_another_aggregates_command_with_the_same_id_is_another(l
 
 def test_a_window_is_at_least_a_day() -> None:
     assert KEPT_MS >= 24 * HOUR_MS
-
-
-OF_AN_EARLIER_RELEASE = (
-    b'{"sequence":3,"state":{"phase":"open","balance_cents":7},"outcomes":{'
-    b'"failed":[1,"bdb4e6270320ca04","command.failed",null],'
-    b'"%b":[2,"bdb4e6270320ca04"],"bare":[2,"bdb4e6270320ca04"]},'
-    b'"reactions":{"sent":[3,"bdb4e6270320ca04"]},"offset":4}'
-) % callers_id("", "k").encode()
-CHARGE = Charge(amount_cents=2999)  # of that fingerprint
-
-
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize(
-    ("command_id", "cause"),
-    [
-        (callers_id("", "k"), None),
-        (f"{callers_id('', 'bare')}#bare", None),
-        ("bare", None),
-        ("bare", "an event"),
-        ("sent", "an event"),
-        ("failed", None),
-    ],
-)
-def test_what_an_earlier_release_decided_is_known_before_its_row_is_written_and_after(
-    command_id: str, cause: str | None, *, written: bool
-) -> None:
-    ledger = Ledger(OF_AN_EARLIER_RELEASE)
-    if written:
-        ledger.send(Charge(amount_cents=1), "c")
-        assert b'"outcomes":{"failed":[1,"bdb4e6270320ca04","command.failed",null]},"o' in ledger.accounts[b"ann"]
-    ledger.send(CHARGE, command_id, KEPT_MS if written else 0, cause)
-    assert ledger.effects.keys() == ({"c"} if written else set())
-
-
-@pytest.mark.parametrize("written", [False, True])
-def test_a_policys_command_whose_id_a_caller_used_up_in_an_earlier_release_takes_effect(*, written: bool) -> None:
-    ledger = Ledger(OF_AN_EARLIER_RELEASE)
-    if written:
-        ledger.send(Charge(amount_cents=1), "c")
-    ledger.send(Charge(amount_cents=5), "bare", 1, "an event")
-    assert ledger.effects["bare"] == 1
-
-
-def test_what_an_earlier_release_decided_is_forgotten_a_window_after_its_row_was_written() -> None:
-    ledger = Ledger(OF_AN_EARLIER_RELEASE)
-    ledger.send(Charge(amount_cents=1), "c")
-    ledger.send(CHARGE, "sent", KEPT_MS + 1, "an event")
-    assert ledger.effects["sent"] == 1
 
 
 @given(

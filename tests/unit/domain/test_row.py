@@ -62,24 +62,6 @@ def test_a_command_that_fails_again_displaces_no_other() -> None:
     assert list(row.outcomes) == [f"f-{number}" for number in (*range(7), *range(8, FAILURES_KEPT), 7)]
 
 
-OF_AN_EARLIER_RELEASE = (
-    b'{"sequence":3,"state":{"phase":"open","balance_cents":7},'
-    b'"outcomes":{"f":[1,"f0","command.failed",null],"http-1":[2,"f1"],"bare":[2,"f2","account.unknown","no"]},'
-    b'"reactions":{"p-1":[3,"f3"]},"offset":4}'
-)
-
-
-def test_a_row_of_an_earlier_release_tells_what_was_decided_until_it_is_written() -> None:
-    row = CODEC.decode_whole(OF_AN_EARLIER_RELEASE)
-    assert [(outcome.command_id, outcome.code, by_policy) for outcome, by_policy in row.decided] == [
-        ("http-1", None, False),
-        ("bare", "account.unknown", False),
-        ("p-1", None, True),
-    ]
-    written = row.after(Outcome("c-2", 4, None, None, "f4"), Closed(), 5)
-    assert (list(written.outcomes), written.reactions, list(written.decided)) == (["f"], {}, [])
-
-
 def test_a_row_of_another_shape_crashes_loudly() -> None:
     with pytest.raises(ValidationError):
         CODEC.decode(b'{"sequence":1,"state":{"phase":"frozen"},"outcomes":{},"offset":0}')
