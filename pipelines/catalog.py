@@ -43,7 +43,7 @@ class Version(NamedTuple):
 class FoldedTable:
     """A table, and the topic whose records are folded into it.
 
-    package: the one that declares it, such as services.accounts. pure: its fold, a decider's `evolve` or a `project`.
+    package: that of the service that declares it. pure: its fold, a decider's `evolve` or a `project`.
     """
 
     package: str
