@@ -331,11 +331,10 @@ def _tables(service: str | None) -> list[FoldedTable]:
 
 def _chosen(service: str | None, table: str | None) -> list[AnyTable]:
     """The table, or all of `service`, or of all services, joined ones last. Raises UnknownTable."""
-    joined_ones = [each for name in ([service] if service else services()) for each in joins(name)]
-    every: list[AnyTable] = [*_tables(service), *joined_ones]
-    if not (service and table):
-        return every
-    return [each for each in every if each.table.name == table] or [table_of(service, table)]
+    if service and table:
+        return [each for each in joins(service) if each.table.name == table] or [table_of(service, table)]
+    folded = _tables(service)
+    return [*folded, *(each for name in ([service] if service else services()) for each in joins(name))]
 
 
 def main() -> None:
