@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines import consistency, results
 from pipelines.catalog import table_of
 from pipelines.sinks import to_topic
+from services.inventory import topology as inventory
 from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.worker import Worker
@@ -38,7 +39,7 @@ def test_a_record_may_be_as_large_as_its_topic_allows(spark: Any, bootstrap: str
 
 def test_results_are_served_by_a_table(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
-    provision([results.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY], settings)
+    provision([results.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY], settings)
 
     def count(*rows: tuple[date, int, int, float]) -> None:
         results.write(spark.createDataFrame(rows, RETENTION), bootstrap, "retention", "cohort", "months")
