@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -24,6 +26,7 @@ _LOGINS: Mapping[Mechanism, tuple[str, str, str]] = {
     "OAUTHBEARER": ("oauthbearer.OAuthBearerLoginModule", "clientId", "clientSecret"),
 }
 """By mechanism, Java's class, and what it calls user and password."""
+_TRUSTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _BY_TOKEN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
 
@@ -85,7 +88,14 @@ def signed_in(principal: Principal) -> dict[str, str]:
         "sasl.oauthbearer.client.id": principal.user,
         "sasl.oauthbearer.client.secret": principal.password,
         **({"sasl.oauthbearer.scope": principal.token_scope} if principal.token_scope else {}),
+        **({"https.ca.location": trusted} if (trusted := _trusted_file()) else {}),
     }
+
+
+def _trusted_file() -> str | None:
+    """The certificates that this system trusts: of itself, librdkafka looks for them only where Red Hat has them."""
+    found = ssl.get_default_verify_paths().cafile  # what SSL_CERT_FILE names, or OpenSSL's own: Debian has none there
+    return found or next((each for each in _TRUSTED if Path(each).exists()), None)
 
 
 def _login(principal: Principal) -> str:

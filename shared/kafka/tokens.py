@@ -6,6 +6,7 @@ import ssl
 
 import httpx
 from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError
 
 from shared.kafka.access import ANSWER_S
 from shared.runtime.settings import Principal
@@ -21,7 +22,11 @@ class ClientTokens(AbstractTokenProvider):  # type: ignore[misc]
         self._url = url
 
     async def token(self) -> str:
-        """Raises httpx.HTTPError, and KeyError for an answer without one."""
-        async with httpx.AsyncClient(timeout=ANSWER_S, verify=ssl.create_default_context()) as client:
-            answer = await client.post(self._url, data=self._asked, auth=self._login)
-        return str(answer.raise_for_status().json()["access_token"])
+        """Raises KafkaConnectionError without one: aiokafka tries again after that, and would end after another."""
+        try:
+            async with httpx.AsyncClient(timeout=ANSWER_S, verify=ssl.create_default_context()) as client:
+                answer = await client.post(self._url, data=self._asked, auth=self._login)
+            return str(answer.raise_for_status().json()["access_token"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            fix = "see what the issuer says, and ONEFOLD_KAFKA_TOKEN_URL, ONEFOLD_KAFKA_USER and its password"
+            raise KafkaConnectionError(f"no token from {self._url}: {error!r}; fix: {fix}") from error
