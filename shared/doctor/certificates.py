@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from cryptography.x509 import Certificate, load_der_x509_certificate, load_pem_x509_certificates
+from cryptography.x509 import load_der_x509_certificate
 
 from shared.doctor.finding import Finding, Severity, dev
 from shared.doctor.snapshot import Snapshot, Validity
@@ -28,15 +29,21 @@ def read_certificates(settings: Settings, brokers: Iterable[str]) -> dict[str, V
     found: dict[str, Validity] = {}
     servers: dict[str, str] = {}
     if (principal := settings.principal) is not None:
-        for each in load_pem_x509_certificates(principal.ca.read_bytes()):
-            found[f"{each.subject.rfc4514_string()} in {principal.ca}"] = _validity(each)
+        found = {f"the authority in {principal.ca}": each for each in _lasting(principal.ca)}
         servers = {f"the broker at {each}": each for each in brokers}
-    issuer = urlsplit(settings.auth_jwks or "")
-    if issuer.scheme == "https":
-        servers[f"the issuer at {issuer.netloc}"] = f"{issuer.hostname}:{issuer.port or 443}"
+    for issuer in (urlsplit(settings.auth_jwks or ""), urlsplit(settings.kafka_token_url or "")):
+        if issuer.scheme == "https":
+            servers[f"the issuer at {issuer.netloc}"] = f"{issuer.hostname}:{issuer.port or 443}"
     with ThreadPoolExecutor() as pool:
         shown = dict(zip(servers, pool.map(_shown, servers.values()), strict=True))
     return found | {name: validity for name, validity in shown.items() if validity is not None}
+
+
+def _lasting(ca: Path) -> list[Validity]:
+    """The authority that lasts longest: of a system's file some have always expired, or one takes another's place."""
+    authorities = ssl.create_default_context(cafile=ca).get_ca_certs()
+    found = [[ssl.cert_time_to_seconds(str(each[at])) for at in ("notBefore", "notAfter")] for each in authorities]
+    return [Validity(*max(found, key=lambda each: each[1]))] if found else []
 
 
 def _shown(address: str) -> Validity | None:
@@ -49,12 +56,9 @@ def _shown(address: str) -> Validity | None:
         socket.create_connection((host, int(port)), _ANSWER_S) as plain,
         context.wrap_socket(plain, server_hostname=host) as secured,
     ):
-        return _validity(load_der_x509_certificate(secured.getpeercert(binary_form=True) or b""))
+        shown = load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
+        return Validity(shown.not_valid_before_utc.timestamp(), shown.not_valid_after_utc.timestamp())
     return None
-
-
-def _validity(certificate: Certificate) -> Validity:
-    return Validity(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
 
 
 def check_certificates(seen: Snapshot) -> Iterator[Finding]:

@@ -8,11 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from shared.dev.authority import Authority
 from shared.dev.secured import make_secrets
@@ -68,12 +72,40 @@ def test_what_a_broker_shows_is_told_as_long_as_it_can_be_renewed(
     assert all(f"the broker at {address}" in each.what for each in findings)
 
 
-def test_the_issuers_is_looked_at_too_and_without_tls_none(tmp_path: Path) -> None:
-    secured(tmp_path, 29)
+def test_the_issuers_are_looked_at_too_and_without_tls_none(tmp_path: Path) -> None:
+    by_token = secured(tmp_path, 29).model_copy(update={"kafka_mechanism": "OAUTHBEARER"})
     with server(tmp_path / "server.pem") as address:
         found = read_certificates(Settings(auth_jwks=f"https://{address}/keys"), ["127.0.0.1:1"])
+        tokens = {"kafka_token_url": f"https://{address}/token"}
+        assert read_certificates(by_token.model_copy(update=tokens), []).keys() > {f"the issuer at {address}"}
     assert found.keys() == {f"the issuer at {address}"}
     assert read_certificates(Settings(), ["127.0.0.1:1"]) == {}
+
+
+def test_of_a_file_of_authorities_the_one_that_lasts_longest_counts(tmp_path: Path) -> None:
+    """As in a system's own file, in which some have always expired, and while one authority takes another's place."""
+    settings = secured(tmp_path, 40)
+    ended = tmp_path / "ended.pem"
+    ended.write_bytes(own_authority(timedelta(days=-1)))
+    assert urgent(read_certificates(settings.model_copy(update={"kafka_ca": ended}), [])) == [
+        f"the authority in {ended}"
+    ]
+    (tmp_path / "ca.pem").write_bytes((tmp_path / "ca.pem").read_bytes() + ended.read_bytes())
+    assert urgent(read_certificates(settings, [])) == []
+
+
+def urgent(found: dict[str, Validity]) -> list[str]:
+    findings = examine(replace(HEALTHY, now=time.time(), certificates=found))
+    assert {each.severity for each in findings} <= {Severity.URGENT}
+    return [name for each in findings for name in found if name in each.what]
+
+
+def own_authority(valid: timedelta) -> bytes:
+    """PEM of an authority's certificate that is valid until so long from now."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    until = datetime.now(UTC) + valid
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, until - timedelta(days=3650), until)
+    return made.add_extension(x509.BasicConstraints(True, None), True).sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
 def of_authority(left_days: float, life_days: float = 3650) -> Snapshot:
