@@ -39,9 +39,14 @@ ONEFOLD_RATE_LIMIT=100
 ONEFOLD_LOG_FORMAT=json
 # the Ingress's network, or all clients count as one: ONEFOLD_TRUSTED_PROXIES=10.0.0.0/8
 """
+_PART_OF = "app.kubernetes.io/part-of"
+_ARGO = "argocd.argoproj.io"
+_WAVE = f"{_ARGO}/sync-wave"
 _USER = 10001  # as in the Dockerfile
 _MIB = 1 << 20
 _BLOCK_CACHE_MIB, _STORE_MIB, _REST_MIB = 64, 0.3, 128  # docs/deployment.md says of what
+_PARITY_MIB = 2048  # of the driver, its JVM and a Python process for each core; docs/spark.md says of what
+_PROVISION_S, _PARITY_S = 600, 3000  # the latter is less than its period: one that hangs would block all others
 _LAG_OF_ONE = "1000"
 _WORKERS = 2
 
@@ -64,7 +69,12 @@ def base(topologies: list[Topology]) -> dict[str, list[Object]]:
     settings = [{"name": "onefold-settings", "envs": [SETTINGS]}]
     return {
         "kustomization.yaml": [
-            _kustomization("Kustomization", resources=[*services, *jobs], configMapGenerator=settings)
+            _kustomization(
+                "Kustomization",
+                resources=[*services, *jobs],
+                configMapGenerator=settings,
+                generatorOptions={"annotations": {_WAVE: "-2"}},
+            )
         ],
         **services,
         **jobs,
@@ -138,23 +148,25 @@ def _stateful(topology: Topology) -> Object:
 
 
 def _provision() -> Object:
-    """Before the workers by Argo CD's hook; else they start again until it is done. A job can't be changed: delete it
-    before the next release, or wait for an hour.
+    """Before the workers and after its settings by Argo CD's waves; else they start again until it is done. A job can't
+    be changed: delete it before the next release, or wait for an hour.
     """
     container = _container(OPERATOR, "onefold-worker", 128) | {"args": ["provision"]}
-    hooks = {"argocd.argoproj.io/hook": "PreSync", "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation"}
+    # not PreSync, in which its ConfigMap is not there yet
+    hooks = {f"{_ARGO}/hook": "Sync", f"{_ARGO}/hook-delete-policy": "BeforeHookCreation", _WAVE: "-1"}
     job = _object("batch/v1", "Job", "provision", "provision")
     job["metadata"]["annotations"] = hooks
-    return job | {"spec": {"ttlSecondsAfterFinished": 3600, **_job("provision", container)}}
+    return job | {"spec": {"ttlSecondsAfterFinished": 3600, **_job("provision", container, 3, _PROVISION_S)}}
 
 
 def _parity() -> Object:
     """Each hour; fails when a live table is not the fold of its events."""
-    container = _container(OPERATOR, "onefold-spark", 1024) | {
+    container = _container(OPERATOR, "onefold-spark", _PARITY_MIB) | {
         "command": ["spark-submit", "--master", "local[2]", "/app/pipelines/__main__.py"],
         "args": ["parity"],
     }
-    spec = {"schedule": "23 * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": _job("parity", container)}}
+    job = _job("parity", container, 0, _PARITY_S)
+    spec = {"schedule": "23 * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
     return _object("batch/v1", "CronJob", "parity", "parity") | {"spec": spec}
 
 
@@ -181,14 +193,15 @@ def _one_each(period_s: int) -> Object:
 
 
 _REPLICAS_LEFT = {
-    "target": {"kind": "StatefulSet"},
+    "target": {"kind": "StatefulSet", "labelSelector": f"{_PART_OF}=onefold"},  # an overlay may have others
     "patch": '[{"op": "remove", "path": "/spec/replicas"}]',  # else each rollout would set it back
 }
 
 
-def _job(name: str, container: Object) -> Object:
+def _job(name: str, container: Object, retries: int, limit_s: int) -> Object:
     pod = _pod(OPERATOR, container) | {"restartPolicy": "Never"}
-    return {"backoffLimit": 3, "template": {"metadata": {"labels": _labels(name)}, "spec": pod}}
+    template = {"metadata": {"labels": _labels(name)}, "spec": pod}
+    return {"backoffLimit": retries, "activeDeadlineSeconds": limit_s, "template": template}
 
 
 def _pod(name: str, container: Object) -> Object:
@@ -269,7 +282,7 @@ def _kustomization(kind: str, **fields: object) -> Object:
 
 
 def _labels(component: str) -> dict[str, str]:
-    return {"app.kubernetes.io/part-of": "onefold", "app.kubernetes.io/component": component}
+    return {_PART_OF: "onefold", "app.kubernetes.io/component": component}
 
 
 def _pods(name: str) -> str:

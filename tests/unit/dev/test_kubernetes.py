@@ -30,6 +30,20 @@ from tests.pods import Pod, image_environment, objects_in, pods_of, settings_in
 SCHEMA = json.loads(Path(__file__).with_name("kubernetes-1.37.schema.json").read_text())
 SECRETS_OF_ALL = {"kafka-password": "pw", "peer-secret": "x" * 40, "person-keys": "postgresql://keys/keys"}
 CERTIFICATE = "kafka-ca.pem"
+TEAMS = {  # a StatefulSet of the team's own
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "db"},
+    "spec": {
+        "replicas": 3,
+        "serviceName": "db",
+        "selector": {"matchLabels": {"is": "db"}},
+        "template": {
+            "metadata": {"labels": {"is": "db"}},
+            "spec": {"containers": [{"name": "db", "image": "db"}]},
+        },
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +138,14 @@ def test_a_job_in_prod_starts_with_the_settings_that_it_is_given(
     assert (given.env, given.kafka_user) == ("prod", "operator")
 
 
+def test_a_job_that_hangs_ends_and_parity_before_its_next_run(base: Path) -> None:
+    provision, parity = objects_in(base, "Job")["provision"], objects_in(base, "CronJob")["parity"]["spec"]
+    assert parity["schedule"].endswith(" * * * *")  # each hour
+    assert 0 < provision["spec"]["activeDeadlineSeconds"] < 3600
+    assert 0 < parity["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 3600
+    assert parity["jobTemplate"]["spec"]["backoffLimit"] == 0  # a difference is none less when it is found again
+
+
 def test_a_setting_that_prod_refuses_is_refused_in_a_pod_too(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,19 +177,27 @@ def test_what_the_team_has_written_stays_and_the_rest_is_made_anew(tmp_path: Pat
 def test_kustomize_builds_an_overlay_that_scales_by_lag(base: Path, tmp_path: Path) -> None:
     shutil.copytree(base, tmp_path / "base")
     image = {"name": "onefold-worker", "newName": "ours/worker", "newTag": "1.2"}
-    overlay = {"resources": ["../base"], "components": ["../base/scaling"], "images": [image]}
+    overlay = {"resources": ["../base", "db.yaml"], "components": ["../base/scaling"], "images": [image]}
     (tmp_path / "prod").mkdir()
+    (tmp_path / "prod" / "db.yaml").write_text(yaml.safe_dump(TEAMS))
     (tmp_path / "prod" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     ran = subprocess.run(["kubectl", "kustomize", tmp_path / "prod"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     built = list(yaml.safe_load_all(ran.stdout))
     assert [line for each in built for line in wrong(each)] == []
-    sets = [each["spec"] for each in built if each["kind"] == "StatefulSet"]
+    found = {each["metadata"]["name"]: each["spec"] for each in built if each["kind"] == "StatefulSet"}
+    assert found.pop("db")["replicas"] == 3
+    sets = list(found.values())
     assert len(sets) == len(found_services())
     assert [spec["replicas"] for spec in sets if "replicas" in spec] == []
     assert {spec["template"]["spec"]["containers"][0]["image"] for spec in sets} == {"ours/worker:1.2"}
     (config,) = (each for each in built if each["kind"] == "ConfigMap")
     assert config["data"] == settings_in(base / SETTINGS)
+    (provision,) = (each for each in built if each["kind"] == "Job")
+    hook = provision["metadata"]["annotations"]
+    assert hook["argocd.argoproj.io/hook"] == "Sync"  # before it, nothing would be there that its pod refers to
+    wave = "argocd.argoproj.io/sync-wave"
+    assert int(config["metadata"]["annotations"][wave]) < int(hook[wave]) < 0
     named = ran.stdout.count(f"name: {config['metadata']['name']}\n")  # by its hash, so that a change is rolled out
     assert named == 1 + len(sets) + len(["provision", "parity"])
 
